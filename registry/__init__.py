@@ -1,4 +1,4 @@
-"""Models, roles and personas: what this installation has, typed and checked when it is read.
+"""Models, roles and personas of this installation, typed and checked when they are read.
 
-This module imports nothing, so that an engine's process can import `registry.options` without the rest.
+This module imports nothing, so that an engine process can import `registry.options` without the rest.
 """

@@ -1,7 +1,7 @@
-"""Tables of the architectures that cannot do what a transformer does: generate text, or take tokens back.
+"""Tables of architectures that cannot generate text like a transformer, or cannot take tokens back.
 
-The names are those for which llama.cpp's functions `llm_arch_is_recurrent`, `llm_arch_is_hybrid` and
-`llm_arch_is_diffusion` return true. A test compares the tables with the installed library.
+The names are those for which llama.cpp's `llm_arch_is_recurrent`, `llm_arch_is_hybrid` and `llm_arch_is_diffusion`
+return true. A test compares the tables with the installed library.
 """
 
 from typing import Literal
@@ -64,11 +64,9 @@ def family(architecture: str) -> Family:
 
 
 def why_no_rollback(architecture: str) -> str | None:
-    """Return why the last tokens of a sequence cannot be removed from the model's state, or None if they can.
-
-    Speculation removes the draft tokens that were refused, and sharing a prefix removes what follows it. Both need a
-    state for each position, and a recurrent layer keeps a single state for the whole sequence.
-    """
+    """Return why the last tokens of a sequence cannot be removed from the model's state, or None if they can."""
+    # Speculation removes refused draft tokens, and prefix sharing removes what follows the prefix. Both need a state
+    # per position, but a recurrent layer has one state for the whole sequence.
     kind = family(architecture)
     if kind == "state-space":
         return f"{architecture} is a state-space model: it keeps one running state and cannot roll it back"
@@ -78,7 +76,6 @@ def why_no_rollback(architecture: str) -> str | None:
 
 
 def why_no_generation(architecture: str) -> str | None:
-    """Return why a model cannot generate text token by token, or None if it can."""
     kind = family(architecture)
     if kind == "diffusion":
         return f"{architecture} is a diffusion model: it does not write one token after the other"

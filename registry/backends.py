@@ -1,6 +1,6 @@
-"""Check the settings of a model that another server runs, and the environment variable that holds its API key.
+"""Check the settings of a model that another server runs, and the environment variable with its API key.
 
-An API key may have been written by mistake where the name of its variable belongs, so no message here repeats a value.
+No message here repeats a value, because it may be an API key in the wrong place.
 """
 
 import ipaddress
@@ -25,7 +25,7 @@ _URL: Final = re.compile(
 
 
 def check_backend(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterator[RegistryProblem]:
-    """Yield what is wrong with the settings of one model for its backend: keys that are missing or do not apply."""
+    """Yield what is wrong with a model's settings for its backend: keys that are missing or do not apply."""
     yield from (_local if model.backend == "llama.cpp" else _remote)(place, model, document)
 
 
@@ -34,8 +34,8 @@ def _local(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterator
         yield document.problem((*place, "file"), "is required")
     for option in REMOTE:
         if document.has((*place, option)):
-            what = "is for a model that another server runs"
-            yield document.problem((*place, option), what, "with backend: openai, or no such key")
+            message = "is for a model that another server runs"
+            yield document.problem((*place, option), message, "with backend: openai, or no such key")
 
 
 def _remote(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterator[RegistryProblem]:
@@ -44,31 +44,29 @@ def _remote(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterato
             yield document.problem((*place, option), "is required with backend: openai")
     for option in {field.name for field in fields(ModelForm)} - {*REMOTE, *COMMON}:
         if document.has((*place, option)):
-            what = "is for a model that llama.cpp loads here; with backend: openai its server decides that"
-            yield document.problem((*place, option), what, "no such key")
+            message = "is for a model that llama.cpp loads here; with backend: openai its server decides that"
+            yield document.problem((*place, option), message, "no such key")
     if model.residency in ("hot", "warm"):
-        what = f"is {model.residency!r}, but a model that another server runs is never loaded here"
-        yield document.problem((*place, "residency"), what, "cold, so that it is not used, or no such key")
+        message = f"is {model.residency!r}, but a model that another server runs is never loaded here"
+        yield document.problem((*place, "residency"), message, "cold, so that it is not used, or no such key")
     if model.base_url is not None and (wrong := _why_no_url(model.base_url)):
         yield document.problem((*place, "base_url"), wrong, "http(s)://HOST[:PORT][/PATH], as in http://host:8000/v1")
     if model.api_key_env is not None and not _VARIABLE.fullmatch(model.api_key_env):
-        what = "is no name of an environment variable in capital letters, digits and '_'"
-        yield document.problem((*place, "api_key_env"), what, "the name of the variable with the key, never the key")
+        message = "is no name of an environment variable in capital letters, digits and '_'"
+        yield document.problem((*place, "api_key_env"), message, "the name of the variable with the key, never the key")
 
 
 def why_no_key(variable: str, environment: Mapping[str, str]) -> str | None:
-    """Return why an environment variable holds no API key, or None if it does.
-
-    If `variable` is no valid name it may be an API key itself, so the answer does not repeat it.
-    """
+    """Return why an environment variable holds no API key, or None if it does."""
+    # An invalid name may be an API key itself, so it is not repeated.
     if not _VARIABLE.fullmatch(variable):
         return "api_key_env holds no name of an environment variable"
     key = environment.get(variable)
-    what = f"the environment variable {variable}, which is to hold its API key,"
+    subject = f"the environment variable {variable}, which is to hold its API key,"
     if not key:
-        return f"{what} is {'not set' if key is None else 'empty'}"
+        return f"{subject} is {'not set' if key is None else 'empty'}"
     if not _KEY.fullmatch(key):
-        return f"{what} holds characters that no HTTP header may have; accepted: printable ASCII without spaces"
+        return f"{subject} holds characters that no HTTP header may have; accepted: printable ASCII without spaces"
     return None
 
 

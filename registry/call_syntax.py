@@ -1,7 +1,7 @@
-"""Say how models write calls of tools, as their chat templates show it. Pure.
+"""Define how families of models write tool calls, as their chat templates show it. Pure.
 
-A call is the name of a tool and its arguments, which are a JSON object. Families of models differ in what stands
-around them. `orchestrator.engine.tool_calls` reads the calls of a model in the syntax of its family, and in no other.
+A call is a tool's name and its arguments, a JSON object; families differ in the text around them.
+`orchestrator.engine.tool_calls` reads the calls of a model only in the syntax of its family.
 """
 
 import re
@@ -14,37 +14,26 @@ from registry.template_check import judge_template
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSyntax:
-    """How a family of models writes calls of tools. White space in the texts may be of any kind."""
+    """How a family of models writes tool calls. Any white space matches any other."""
 
-    family: str
-    """The family's name, for people."""
-    opening: str
-    """What stands before the name of a tool."""
-    middle: str
-    """What stands between name and arguments."""
-    closing: str
-    """What stands after the arguments."""
-    start: str = ""
-    """What stands before the first call."""
-    separator: str = "\n"
-    """What stands between two calls."""
-    end: str = ""
-    """What stands after the last call."""
-    several: bool = True
-    """Whether one answer may hold more than one call."""
-    marks: tuple[str, ...] = ()
-    """What the model begins calls with; each is found at the start of a line."""
-    inline: bool = False
-    """Whether a mark may also follow directly on text in the same line."""
-    bare: bool = False
-    """Whether an answer may begin with a call that has no mark: with an object in JSON, or a list of some."""
+    family: str  # for people
+    opening: str  # before the tool's name
+    middle: str  # between name and arguments
+    closing: str  # after the arguments
+    start: str = ""  # before the first call
+    separator: str = "\n"  # between two calls
+    end: str = ""  # after the last call
+    several: bool = True  # one answer may hold more than one call
+    marks: tuple[str, ...] = ()  # start a call; each is found at the start of a line
+    inline: bool = False  # a mark may also follow text in the same line
+    bare: bool = False  # an answer may start with a call without a mark: a JSON object or a list of them
+    # How arguments are written as XML; empty for JSON. No grammar bounds XML values, so a call from a grammar has the
+    # form of Hermes in `opening`, `middle` and `closing`.
     xml: Literal["", "parameters", "pairs"] = ""
-    """How the model writes arguments as XML; empty where it writes JSON. No grammar bounds their values, so a call that
-    a grammar forms has the form of Hermes, which `opening`, `middle` and `closing` are of."""
-    id_letters: int = 0
-    """How many letters and digits the id of a call has to have; 0 for any id."""
+    id_letters: int = 0  # required letters and digits of a call's id; 0 for any
 
 
+# Hermes, Qwen 2.5 and 3, SmolLM3 and others.
 HERMES: Final = CallSyntax(
     family="hermes",
     opening='<tool_call>\n{"name": "',
@@ -52,9 +41,9 @@ HERMES: Final = CallSyntax(
     closing="}\n</tool_call>",
     marks=("<tool_call>",),
 )
-"""Hermes, Qwen 2.5 and 3, SmolLM3 and others."""
+# Qwen3-Coder: a tag with the name of each argument around its value.
 QWEN_CODER: Final = replace(HERMES, family="qwen-coder", xml="parameters")
-"""Qwen3-Coder: a tag with the name of each argument around its value."""
+# Llama 3.1 and later: bare JSON, optionally after the token `<|python_tag|>`.
 LLAMA3: Final = CallSyntax(
     family="llama3",
     opening='{"name": "',
@@ -65,7 +54,7 @@ LLAMA3: Final = CallSyntax(
     inline=True,
     bare=True,
 )
-"""Llama 3.1 and later: bare JSON, with or without the token `<|python_tag|>` before it."""
+# Templates that show calls as JSON without marks.
 BARE_JSON: Final = CallSyntax(
     family="json",
     opening='{"name": "',
@@ -73,7 +62,7 @@ BARE_JSON: Final = CallSyntax(
     closing="}",
     bare=True,
 )
-"""Models whose templates show calls as JSON, with nothing around them."""
+# Up to version 7 of its tokenizer: a JSON list.
 MISTRAL: Final = CallSyntax(
     family="mistral",
     start="[TOOL_CALLS] [",
@@ -86,7 +75,7 @@ MISTRAL: Final = CallSyntax(
     inline=True,
     id_letters=9,
 )
-"""Mistral up to version 7 of its tokenizer: a list in JSON."""
+# Mistral from version 11: name and arguments after control tokens.
 MISTRAL_TEKKEN: Final = CallSyntax(
     family="mistral-tekken",
     opening="[TOOL_CALLS]",
@@ -97,7 +86,7 @@ MISTRAL_TEKKEN: Final = CallSyntax(
     inline=True,
     id_letters=9,
 )
-"""Mistral from version 11 on: a name and its arguments behind control tokens."""
+# Functionary 3 for Llama 3.1, and others with the name in the tag.
 FUNCTION_TAGS: Final = CallSyntax(
     family="function-tags",
     opening="<function=",
@@ -106,7 +95,7 @@ FUNCTION_TAGS: Final = CallSyntax(
     marks=("<function=",),
     inline=True,
 )
-"""Functionary 3 for Llama 3.1, and others whose tags hold the name."""
+# Phi-4-mini and Granite: a JSON list after a control token.
 TOOL_CALL_LIST: Final = CallSyntax(
     family="tool-call-list",
     start="<|tool_call|>[",
@@ -118,10 +107,10 @@ TOOL_CALL_LIST: Final = CallSyntax(
     marks=("<|tool_call|>",),
     inline=True,
 )
-"""Phi-4-mini and Granite: a list in JSON behind a control token."""
 
+# GLM 4.5 and later: after the bare name, tags around the key and the value of each argument.
 GLM: Final = replace(HERMES, family="glm", xml="pairs")
-"""GLM 4.5 and later: tags around the key and the value of each argument, behind the bare name."""
+# DeepSeek V3 and R1: arguments in a fenced block, after control tokens.
 DEEPSEEK: Final = CallSyntax(
     family="deepseek",
     start="<｜tool▁calls▁begin｜>",
@@ -132,7 +121,7 @@ DEEPSEEK: Final = CallSyntax(
     marks=("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
     inline=True,
 )
-"""DeepSeek V3 and R1: arguments in a fenced block, behind control tokens."""
+# DeepSeek V3.1 and later: only control tokens around name and arguments.
 DEEPSEEK_V31: Final = CallSyntax(
     family="deepseek-v3.1",
     start=DEEPSEEK.start,
@@ -144,7 +133,7 @@ DEEPSEEK_V31: Final = CallSyntax(
     marks=("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
     inline=True,
 )
-"""DeepSeek V3.1 and later: name and arguments with nothing but control tokens around them."""
+# Gpt-oss: a message to a function, in its own channel; `orchestrator.engine.thinking` normalises the headers to this.
 HARMONY: Final = CallSyntax(
     family="harmony",
     opening="<|channel|>commentary to=functions.",
@@ -158,11 +147,11 @@ HARMONY: Final = CallSyntax(
     ),
     inline=True,
 )
-"""gpt-oss: a message to a function, in a channel of its own. `orchestrator.engine.thinking` gives headers this form."""
 
+# How calls that another server has parsed are written into the answer's text.
 REMOTE: Final = replace(HERMES, family="remote", opening=f"\n{HERMES.opening}")
-"""The form in which calls are written into the text of an answer that another server has read the calls of."""
 
+# Texts around calls that are control tokens in some vocabularies.
 CALL_MARKS: Final = (
     *("<tool_call>", "</tool_call>", "<|tool_call|>", "<|/tool_call|>", "<function=", "</function>"),
     *("<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
@@ -176,7 +165,6 @@ CALL_MARKS: Final = (
     ),
     *("<|start|>", "<|channel|>", "<|message|>"),
 )
-"""The texts around calls that are control tokens in some vocabularies."""
 FAMILIES: Final = {
     syntax.family: syntax
     for syntax in (
@@ -184,17 +172,16 @@ FAMILIES: Final = {
         *(DEEPSEEK, DEEPSEEK_V31, HARMONY, REMOTE),
     )
 }
-"""All syntaxes, by their names."""
 _PARAMETERS: Final = re.compile(r'\\?"parameters\\?": ')
 _ARGUMENTS: Final = re.compile(r'\\?"arguments\\?": ')
 
 
 @lru_cache(64)
 def call_syntax(template: str | None) -> CallSyntax | None:
-    """Return how a model with this chat template writes calls; None where it is not known to be given tools by it."""
+    """Return how a model with this chat template writes calls; None if the template does not show it any tools."""
     if template is None or "tools" not in template:
         return None
-    found = (
+    candidates = (
         (HARMONY, "<|channel|>" in template and "functions." in template),
         (DEEPSEEK, "<｜tool▁calls▁begin｜>" in template and "```json" in template),
         (DEEPSEEK_V31, "<｜tool▁calls▁begin｜>" in template),
@@ -208,5 +195,5 @@ def call_syntax(template: str | None) -> CallSyntax | None:
         (LLAMA3, "<|python_tag|>" in template or _PARAMETERS.search(template) is not None),
         (BARE_JSON, _ARGUMENTS.search(template) is not None),
     )
-    syntax = next((syntax for syntax, holds in found if holds), None)
+    syntax = next((syntax for syntax, holds in candidates if holds), None)
     return syntax if syntax is not None and judge_template(template).takes_tools else None

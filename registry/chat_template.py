@@ -1,19 +1,15 @@
-"""Render conversations through a model's own chat template, and find out whether the template keeps what was said.
+"""Render conversations through a model's chat template, and check that the template keeps all words.
 
-A chat template is a Jinja template, and is rendered with the extensions that `transformers` gives it
-(`transformers.utils.chat_template_utils`). It never sees what was said: each content is a placeholder, so that nothing
-in a content can pose as a control token of the template. What a template may look for in a content stays in sight:
-white space at its ends, and texts that occur in the template itself, such as `</think>`.
+A chat template is a Jinja template with the extensions of `transformers` (`transformers.utils.chat_template_utils`). It
+never sees the contents: each is a placeholder, so that no content can pose as a control token. Only what a template may
+search for stays visible: white space at the ends, and texts that occur in the template, such as `</think>`.
 
-Templates differ in what they accept. Some know no system message, some want turns of user and assistant to alternate,
-some know nothing of tools. So a conversation is arranged in several ways, from the one that it was given in to the one
-that every template should take, until the template renders one of them without losing any of its words.
+Templates accept different conversations. Some know no system message, some want user and assistant to alternate, some
+know no tools. So a conversation is arranged in several ways, from the original to the simplest, until the template
+renders one without losing words. Of tools (`takes_tools`) only plain parts are visible, such as names and types.
 
-Many templates take the tools that the model may call, too (`takes_tools`). Of these, only what is plain stays in sight,
-such as names and types; descriptions are placeholders like contents.
-
-A template comes with a model from somewhere, so it may also be written to take for ever, or all of the memory. It is
-rendered within limits (`bounded_template`), and before its model is used, in a process of its own (`template_check`).
+A template is untrusted code. It is rendered within limits (`bounded_template`), and checked in a separate process
+before its model is used (`template_check`).
 """
 
 import hashlib
@@ -38,37 +34,32 @@ PLAIN: Final = (
     "{% for message in messages %}### {{ message.role | capitalize }}:\n{{ message.content }}\n\n{% endfor %}"
     "### Assistant:{{ '\n' }}"
 )
-"""Used for a model without a template; its answer ends where it would begin the next "### "."""
+"""For a model without a template; its answer ends where the next "### " would start."""
 PLAIN_STOPS: Final = ("\n### ",)
 
 _CLOCK: Final = "strftime_now"
 _KEPT: Final = 64
-_BETWEEN: Final = "\n\n"
-"""What stands between two turns that are merged."""
-_ID_LENGTH: Final = 9
-"""How many letters the templates of Mistral want of the id of a tool call."""
+_BETWEEN: Final = "\n\n"  # between two merged turns
+_ID_LENGTH: Final = 9  # Mistral's templates require this length for the id of a tool call
+# The number of a hidden text, and its escapes: one `j` or `a` per `tojson` filter, `a` with `ensure_ascii`.
 _PLACEHOLDER: Final = re.compile("\ue0f0([0-9]+)([ja]*)\ue0f1")
-"""A number among the hidden texts, and how its text is to be written: each `j` or `a` stands for a filter `tojson` that
-it went through, the latter with `ensure_ascii`."""
+# Texts of a template that contents are searched for: short, with letters and with other signs.
 _TELLING: Final = re.compile(r"(?=.*\w)(?=.*[^\w\s]).{2,40}", re.S)
-"""Contents are searched for the texts of a template that are like this: short, with letters and with other signs."""
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PLAIN_ARGUMENT: Final = re.compile(r"[\w .,:/-]{0,64}")
 
 Arguments: TypeAlias = Mapping[str, bool | int | float | str | None]
-"""What a template may be given besides messages, such as `enable_thinking`."""
+"""Variables for a template besides messages, such as `enable_thinking`."""
 
 
 class ToolCallLike(Protocol):
-    """A call of a tool that the assistant made."""
-
     @property
     def id(self) -> str:
-        """What the tool's result names it by."""
+        """The tool's result refers to it."""
 
     @property
     def name(self) -> str:
-        """The name of the tool."""
+        """The tool's name."""
 
     @property
     def arguments(self) -> str:
@@ -76,54 +67,50 @@ class ToolCallLike(Protocol):
 
 
 class MessageLike(Protocol):
-    """One message of a conversation."""
-
     @property
     def role(self) -> str:
         """system, user, assistant or tool."""
 
     @property
     def content(self) -> str:
-        """What was said; of a tool, its result."""
+        """The text; of a tool, its result."""
 
     @property
     def tool_calls(self) -> Sequence[ToolCallLike]:
-        """The calls that a message of the assistant made."""
+        """Calls in a message of the assistant."""
 
     @property
     def tool_call_id(self) -> str:
-        """The id of the call that a message of a tool answers."""
+        """The call that a tool's message answers."""
 
 
 class ToolLike(Protocol):
-    """A tool that the model may call."""
-
     @property
     def name(self) -> str:
-        """What the model calls it by."""
+        """The tool's name, for calls."""
 
     @property
     def description(self) -> str:
-        """What the tool does, in words for the model."""
+        """In words for the model."""
 
     @property
     def parameters(self) -> str:
-        """The JSON Schema of its arguments, as JSON."""
+        """JSON Schema of the arguments, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a prompt. `special` says whether it is the template's own text, in which control tokens are meant."""
+    """A piece of a prompt. `special` marks the template's own text, in which control tokens count."""
 
     text: str
     special: bool
 
 
 class ChatTemplate:
-    """The chat template of a model, or `PLAIN` where `source` is None.
+    """The chat template of a model, or `PLAIN` if `source` is None.
 
-    `bos` and `eos` are how the model's tokens for the begin and the end of a text are spelled, `control` how all of its
-    control tokens are. `stops` end an answer besides the model's own end tokens.
+    `bos` and `eos` are the spellings of the model's start and end tokens, `control` those of all of its control tokens.
+    `stops` end an answer besides the model's own end tokens.
     """
 
     def __init__(self, source: str | None, bos: str, eos: str, control: frozenset[str] = frozenset()) -> None:
@@ -137,6 +124,7 @@ class ChatTemplate:
         self._tokens = {"bos_token": bos, "eos_token": eos}
         self._broken = ""
         self._knows_tools = "tool" in (source or "")
+        # The result depends only on the arguments, and on the time if the template shows it.
         self._arranged = self._arrange if source and _CLOCK in source else lru_cache(_KEPT)(self._arrange)
         self._in_sight: re.Pattern[str] | None = None
         try:
@@ -153,13 +141,11 @@ class ChatTemplate:
         *,
         continued: bool = False,
     ) -> list[Segment]:
-        """Return the prompt that asks for the assistant's next message. `arguments` are variables of the template.
+        """Return the prompt for the assistant's next message. `arguments` are variables of the template.
 
-        `tools` are given to the template, which does with them what its author meant; see `takes_tools`. Where the last
-        message is to be `continued`, the prompt ends with what that says, and its turn stays open.
-
-        Raises ChatTemplateError where the template is broken, takes too long, refuses the messages in every
-        arrangement, or would lose some of their words.
+        If `continued`, the prompt ends with the last message, and its turn stays open. Raises ChatTemplateError if the
+        template is broken, takes too long, refuses the messages in every arrangement, or would lose some of their
+        words.
         """
         if self._broken:
             raise ChatTemplateError(self._broken)
@@ -177,10 +163,6 @@ class ChatTemplate:
         return _cut(_up_to_mark(turns[-1], rendered) if continued else rendered, hidden.texts)
 
     def _arrange(self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...], tools: str, continued: bool) -> str:
-        """Return the conversation as the template renders it in the first arrangement that keeps all words.
-
-        It depends on nothing but the turns and the tools, which are JSON, and on the time where the template tells it.
-        """
         refusal, lost, best = "", "", None
         for parts, arranged in itertools.product((False, True), _arrangements(turns, knows_tools=self._knows_tools)):
             try:
@@ -193,9 +175,9 @@ class ChatTemplate:
             missing = _lost(arranged, rendered)
             if not missing:
                 return rendered
-            others = [role for role in missing if role != "assistant"]
-            lost = lost or "".join(others[:1])
-            if best is None and not others:
+            missing_input = [role for role in missing if role != "assistant"]
+            lost = lost or "".join(missing_input[:1])
+            if best is None and not missing_input:
                 best = rendered
         if best is None:
             raise ChatTemplateError(f"the model's chat template loses words of the {lost}" if lost else refusal)
@@ -204,8 +186,8 @@ class ChatTemplate:
     def _render(
         self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...], tools: str, *, parts: bool, continued: bool
     ) -> str:
-        given = {"tools": json.loads(tools)} if tools else {}
-        variables = {"tools": None, "documents": None, **dict(arguments), **given, **self._tokens}
+        tool_variables = {"tools": json.loads(tools)} if tools else {}
+        variables = {"tools": None, "documents": None, **dict(arguments), **tool_variables, **self._tokens}
         begins_answer = variables.pop("add_generation_prompt", True) and not continued
         messages = [_as_dict(turn, parts=parts) for turn in turns]
         self._environment.begin_rendering()
@@ -215,19 +197,24 @@ class ChatTemplate:
             raise
         except MemoryError as error:
             raise TooMuch("the model's chat template takes too much memory") from error
-        except Exception as error:  # boundary: a template is foreign code, whatever it raises is its refusal
+        except Exception as error:  # boundary: any exception from this untrusted code is a refusal
             raise ChatTemplateError(f"the model's chat template refuses the messages: {_one_line(error)}") from error
 
 
 @lru_cache(_KEPT)
 def why_words_are_lost(source: str) -> str | None:
-    """Return why a chat template cannot be used for every conversation, or None if it can.
+    """Return why a chat template fails for some conversation, or None.
 
-    Either it is broken, or it refuses or loses what the system or the user says, however the messages are arranged.
+    Either it is broken, or it refuses or loses words of the system or the user in every arrangement.
     """
     template = ChatTemplate(source, "<s>", "</s>")
-    said = _Said("system", "s"), _Said("user", "u"), _Said("assistant", "a"), _Said("user", "v")
-    for messages in (said[1:2], said[:2], said[1:], said):
+    conversation = (
+        _SampleMessage("system", "s"),
+        _SampleMessage("user", "u"),
+        _SampleMessage("assistant", "a"),
+        _SampleMessage("user", "v"),
+    )
+    for messages in (conversation[1:2], conversation[:2], conversation[1:], conversation):
         try:
             template.segments(messages)
         except ChatTemplateError as error:
@@ -238,11 +225,11 @@ def why_words_are_lost(source: str) -> str | None:
 
 @lru_cache(_KEPT)
 def takes_tools(source: str | None) -> bool:
-    """Return whether a chat template shows the model the tools that it is given, with and without a system message."""
+    """Return whether a chat template shows tools to the model, with and without a system message."""
     if source is None or "tools" not in source:
         return False
     template = ChatTemplate(source, "<s>", "</s>")
-    for messages in ((_Said("user", "u"),), (_Said("system", "s"), _Said("user", "u"))):
+    for messages in ((_SampleMessage("user", "u"),), (_SampleMessage("system", "s"), _SampleMessage("user", "u"))):
         try:
             without, shown = template.segments(messages), template.segments(messages, tools=(_SAMPLE,))
         except ChatTemplateError:
@@ -254,18 +241,18 @@ def takes_tools(source: str | None) -> bool:
     return True
 
 
-class _Offered(NamedTuple):
+class _SampleTool(NamedTuple):
     name: str
     description: str
     parameters: str
 
 
-_SAMPLE: Final = _Offered(
+_SAMPLE: Final = _SampleTool(
     "sample_tool_7", "Looks a word up.", '{"type": "object", "properties": {"word": {"type": "string"}}}'
 )
 
 
-class _Said(NamedTuple):
+class _SampleMessage(NamedTuple):
     role: str
     content: str
     tool_calls: tuple[ToolCallLike, ...] = ()
@@ -273,53 +260,41 @@ class _Said(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """A tool call with hidden texts. `arguments` are as the model wrote them, `fields` are them as a JSON object."""
-
+    # A tool call with hidden texts. `arguments` are as the model wrote them, `fields` the same as a JSON object.
     id: str
     name: str
     arguments: str
     fields: str
-    is_broken: bool
-    """Whether the arguments are no JSON object; `fields` then holds them as the text `arguments`."""
-    text: str
-    """The call in the words in which a model is asked to call tools."""
+    is_broken: bool  # the arguments are no JSON object; `fields` then has their text as `arguments`
+    text: str  # for models whose prompt explains in words how to call tools
 
 
 class _Turn(NamedTuple):
-    """A message with hidden texts. `as_text` is the result of a tool as a message of the user."""
-
+    # A message with hidden texts. `as_text`: a tool's result as a message of the user.
     role: str
     content: str
     calls: tuple[_Call, ...] = ()
     call_id: str = ""
     tool: str = ""
     as_text: str = ""
-    parsed: bool = True
-    """Whether the template gets the arguments of calls as objects, not as JSON."""
-    wraps_broken: bool = False
-    """Whether the template gets an object also for a call whose arguments are none."""
+    parsed: bool = True  # the template gets the arguments of calls as objects, not as JSON
+    wraps_broken: bool = False  # the template gets an object even for arguments that are none
 
 
 _Turns: TypeAlias = tuple[_Turn, ...]
 
 
 class _Hidden:
-    """Replaces texts by placeholders. `texts` are those that were replaced, by their number.
-
-    What `in_sight` matches is left as it is.
-    """
-
+    # Replaces texts by placeholders, except for what `in_sight` matches. `texts` are the originals by number.
     def __init__(self, in_sight: re.Pattern[str] | None) -> None:
         self.texts: list[str] = []
         self._in_sight = in_sight
 
     def turns(self, messages: Sequence[MessageLike]) -> _Turns:
-        """Return the messages with placeholders for all texts."""
         names = {call.id: call.name for message in messages for call in message.tool_calls}
         return tuple(self._turn(message, names) for message in messages)
 
     def tools(self, tools: Sequence[ToolLike]) -> str:
-        """Return the tools as templates know them, as JSON, with placeholders for all texts that are not plain."""
         return json.dumps([self._tool(tool) for tool in tools], ensure_ascii=False)
 
     def _tool(self, tool: ToolLike) -> dict[str, Any]:
@@ -334,13 +309,13 @@ class _Hidden:
         if isinstance(value, str):
             return self._key(value)
         if isinstance(value, list):
-            return [self._plain_values(one) for one in value]
+            return [self._plain_values(item) for item in value]
         if isinstance(value, dict):
-            return {self._key(name): self._plain_values(one) for name, one in value.items()}
+            return {self._key(name): self._plain_values(item) for name, item in value.items()}
         return value
 
     def marked(self, turn: "_Turn") -> "_Turn":
-        """Return the turn with a placeholder for nothing at the end of its content, up to which it is continued."""
+        # An empty placeholder, up to which the turn is continued.
         self.texts.append("")
         return turn._replace(content=f"{turn.content}\ue0f0{len(self.texts) - 1}\ue0f1")
 
@@ -364,30 +339,28 @@ class _Hidden:
         )
 
     def _fields(self, arguments: str) -> dict[str, Any] | None:
-        """Return the arguments of a call as an object; None if they are none, or are nested too deeply."""
         parsed = _parsed(arguments)
         if not isinstance(parsed, dict):
             return None
         try:
             return {self._key(name): self._values(value) for name, value in parsed.items()}
-        except RecursionError:
+        except RecursionError:  # nested too deeply
             return None
 
     def _values(self, value: Any) -> Any:
         if isinstance(value, str):
             return self._hide(value)
         if isinstance(value, list):
-            return [self._values(one) for one in value]
+            return [self._values(item) for item in value]
         if isinstance(value, dict):
-            return {self._key(name): self._values(one) for name, one in value.items()}
+            return {self._key(name): self._values(item) for name, item in value.items()}
         return value
 
     def _key(self, name: str) -> str:
-        """Return the name of an argument, or another word of a schema, by which a template may sort or look."""
+        # Plain names stay visible, since a template may sort or search by them.
         return name if _PLAIN_ID.fullmatch(name) else self._whole(name)
 
     def _hide(self, text: str) -> str:
-        """Return a content with everything replaced but what a template may look for."""
         if self._in_sight is None:
             return self._piece(text)
         pieces, end = [], 0
@@ -397,7 +370,6 @@ class _Hidden:
         return "".join([*pieces, self._piece(text[end:])])
 
     def _piece(self, text: str) -> str:
-        """Return a text with everything replaced but the white space at its ends."""
         core = text.strip()
         if not core:
             return text
@@ -412,12 +384,12 @@ class _Hidden:
 
 
 def _are_empty(arguments: str) -> bool:
-    """Return whether a call has no arguments: some models and clients leave them out, or write null."""
+    # Some models and clients leave the arguments out, or write null.
     return arguments.strip() in ("", "null")
 
 
 def tool_call_text(name: str, arguments: str) -> str:
-    """Return a tool call as the text that a model writes which is asked in words how to call tools."""
+    """Return a tool call in the JSON form of prompts that explain in words how to call tools."""
     try:
         return json.dumps({"tool": name, "arguments": _parsed(arguments)}, ensure_ascii=False)
     except RecursionError:
@@ -425,7 +397,7 @@ def tool_call_text(name: str, arguments: str) -> str:
 
 
 def tool_result_text(call_id: str, result: str) -> str:
-    """Return the result of a tool call as a user would tell it."""
+    """Return the result of a tool call as a message of the user."""
     return f"[{call_id or 'tool'}]\n{result}"
 
 
@@ -452,14 +424,13 @@ def _short_id(call_id: str) -> str:
 def _arrangements(turns: _Turns, *, knows_tools: bool) -> Iterator[_Turns]:
     """Yield ways to lay out a conversation, each once: first as it is, then more and more simply.
 
-    For a template that `knows_tools`, tool calls and results come as such, then with ids as Mistral wants them, then
-    with arguments in JSON, then one call a turn, as Llama wants them. Arguments that are no JSON object come as they
-    are, then in an object, so that they change no other call. At last, and for other templates, calls come as text. For
-    each, turns come as they are, then those of one role in a row as one, then with system messages as the user's. An
-    assistant that begins gets an empty turn of the user in front.
+    If the template `knows_tools`, tool calls and results come as such, then with ids for Mistral, then with arguments
+    in JSON, then one call per turn for Llama; arguments that are no JSON object as they are, then in an object. At
+    last, and for other templates, calls come as text. Each comes with the original turns, with adjacent turns of a role
+    merged, and with system messages as the user's. An assistant's first turn gets an empty user turn in front.
     """
     native: tuple[Callable[[_Turns], _Turns], ...] = (_unchanged, _with_short_ids, _with_json, _one_by_one)
-    found: dict[_Turns, None] = {}
+    arrangements: dict[_Turns, None] = {}
     if not any(turn.calls or turn.role == "tool" for turn in turns):
         shown = [turns]
     elif knows_tools:
@@ -468,8 +439,8 @@ def _arrangements(turns: _Turns, *, knows_tools: bool) -> Iterator[_Turns]:
         shown = [_as_text(turns)]
     for laid_out, lay_out in itertools.product(shown, (_unchanged, _merged, _without_system)):
         arranged = lay_out(laid_out)
-        found |= {arranged: None, _begun_by_user(arranged): None}
-    yield from found
+        arrangements |= {arranged: None, _begun_by_user(arranged): None}
+    yield from arrangements
 
 
 def _unchanged(turns: _Turns) -> _Turns:
@@ -491,18 +462,17 @@ def _with_json(turns: _Turns) -> _Turns:
 
 
 def _with_wrapped(turns: _Turns) -> _Turns:
-    """Return the turns with an object in place of arguments that are none."""
     return tuple(
         turn._replace(wraps_broken=True) if any(call.is_broken for call in turn.calls) else turn for turn in turns
     )
 
 
 def _one_by_one(turns: _Turns) -> _Turns:
-    """Return each call of a tool in a turn of its own, followed by its result, and after what was said before it."""
+    # Each call in its own turn, followed by its result, and after the text before it.
     arranged: list[_Turn] = []
-    taken: set[int] = set()
+    placed: set[int] = set()
     for index, turn in enumerate(turns):
-        if index in taken:
+        if index in placed:
             continue
         if not turn.calls:
             arranged.append(turn)
@@ -511,15 +481,15 @@ def _one_by_one(turns: _Turns) -> _Turns:
         for call in turn.calls:
             arranged.append(turn._replace(content="", calls=(call,)))
             results = itertools.takewhile(lambda place: turns[place].role == "tool", range(index + 1, len(turns)))
-            found = next((place for place in results if turns[place].call_id == call.id and place not in taken), None)
-            if found is not None:
-                taken.add(found)
-                arranged.append(turns[found])
+            result = next((place for place in results if turns[place].call_id == call.id and place not in placed), None)
+            if result is not None:
+                placed.add(result)
+                arranged.append(turns[result])
     return tuple(arranged)
 
 
 def _as_text(turns: _Turns) -> _Turns:
-    """Return tool calls in the assistant's own words and their results in the user's."""
+    # Calls as the assistant's words, results as the user's.
     return tuple(
         _Turn("user", turn.as_text)
         if turn.role == "tool"
@@ -529,7 +499,7 @@ def _as_text(turns: _Turns) -> _Turns:
 
 
 def _merged(turns: _Turns) -> _Turns:
-    """Return one turn for all of one role in a row, but for the results of tools."""
+    # Adjacent turns of one role, but not results of tools.
     merged: list[_Turn] = []
     for turn in turns:
         if merged and merged[-1].role == turn.role != "tool":
@@ -550,8 +520,7 @@ def _begun_by_user(turns: _Turns) -> _Turns:
 
 
 def _as_dict(turn: _Turn, *, parts: bool) -> dict[str, Any]:
-    """Return a turn as templates know messages; `parts`: its content as a list of parts."""
-    content = [{"type": "text", "text": turn.content}] if parts else turn.content
+    content = [{"type": "text", "text": turn.content}] if parts else turn.content  # some templates expect a list
     message: dict[str, Any] = {"role": turn.role, "content": content}
     if turn.calls:
         message["tool_calls"] = [_call_dict(call, turn) for call in turn.calls]
@@ -568,28 +537,26 @@ def _call_dict(call: _Call, turn: _Turn) -> dict[str, Any]:
 
 
 def _takes_fields(call: _Call, turn: _Turn) -> bool:
-    """Return whether the template gets the arguments of a call as an object."""
     return turn.parsed and (turn.wraps_broken or not call.is_broken)
 
 
 def _up_to_mark(turn: _Turn, rendered: str) -> str:
-    """Return a rendered conversation up to the end of what its last turn says. Raises ChatTemplateError."""
     (number, _) = _PLACEHOLDER.findall(turn.content)[-1]
-    marks = [found.start() for found in _PLACEHOLDER.finditer(rendered) if found[1] == number]
+    marks = [match.start() for match in _PLACEHOLDER.finditer(rendered) if match[1] == number]
     if not marks:
         raise ChatTemplateError("the model's chat template leaves the last message out, so it cannot be continued")
     return rendered[: marks[-1]]
 
 
 def _lost(turns: _Turns, rendered: str) -> list[str]:
-    """Return the roles whose words the rendered text does not have. Of an assistant, thoughts may be missing."""
-    kept = _numbers(rendered)
-    return [turn.role for turn in turns if not _words(turn) <= kept]
+    numbers = _numbers(rendered)
+    return [turn.role for turn in turns if not _words(turn) <= numbers]
 
 
 def _words(turn: _Turn) -> set[str]:
-    said = _PLACEHOLDER.findall(turn.content)
-    numbers = {number for number, _ in (said[-1:] if turn.role == "assistant" else said)}
+    placeholders = _PLACEHOLDER.findall(turn.content)
+    # An assistant's thoughts may be missing.
+    numbers = {number for number, _ in (placeholders[-1:] if turn.role == "assistant" else placeholders)}
     for call in turn.calls:
         numbers |= _numbers(call.name)
         numbers |= _numbers(call.fields if _takes_fields(call, turn) else call.arguments)
@@ -601,7 +568,6 @@ def _numbers(text: str) -> set[str]:
 
 
 def _cut(rendered: str, texts: Sequence[str]) -> list[Segment]:
-    """Return the segments of a rendered conversation, with the hidden texts in their places."""
     segments, end = [], 0
     for match in _PLACEHOLDER.finditer(rendered):
         segments.append(Segment(rendered[end : match.start()], special=True))
@@ -614,33 +580,29 @@ def _cut(rendered: str, texts: Sequence[str]) -> list[Segment]:
     return [segment for segment in segments if segment.text]
 
 
-# What a template is given besides messages
+# Extensions, filters and functions for templates
 
 
 class _Generation(Extension):
-    """The tag `generation`, which marks the assistant's words for training. It renders what is in it."""
-
+    # The tag `generation` marks the assistant's words for training. It renders its content.
     tags = {"generation"}  # noqa: RUF012 (as Jinja declares it)
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """Return what the tag encloses, whose variables are its own."""
         line = next(parser.stream).lineno
         return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
 def _searched_for(template: nodes.Template, control: frozenset[str]) -> re.Pattern[str] | None:
-    """Return a pattern of the texts that a template may look for in contents, the longest first; None without any.
-
-    It leaves out what could be a piece of a control token, or have one in it.
-    """
+    # Texts that a template may search for in contents, the longest first, except those that are part of a control token
+    # or contain one.
     constants = (node.value.strip() for node in template.find_all(nodes.Const) if isinstance(node.value, str))
-    found = {text for text in constants if _TELLING.fullmatch(text)}
+    candidates = {text for text in constants if _TELLING.fullmatch(text)}
     inner = "\0".join(control)
     begins = {token[:size] for token in control for size in range(1, len(token) + 1)}
     ends = {token[-size:] for token in control for size in range(1, len(token) + 1)}
     texts = [
         text
-        for text in found
+        for text in candidates
         if text not in inner
         and not any(text[start:] in begins or text[: start + 1] in ends for start in range(len(text)))
         and not any(text[a:b] in control for a, b in itertools.combinations(range(len(text) + 1), 2))
@@ -656,7 +618,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Return JSON as `json.dumps` writes it, and note in placeholders that their texts have to be written so, too."""
+    # Placeholders record how their text has to be escaped.
     dumped = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
     marked = _PLACEHOLDER.sub(f"\ue0f0\\1\\2{'a' if ensure_ascii else 'j'}\ue0f1", dumped)
     return re.sub(r"[^\x00-\x7f\ue0f0\ue0f1]", _escaped, marked) if ensure_ascii else marked

@@ -15,8 +15,7 @@ from registry.options import LoadOptions
 from registry.strict_yaml import KeyPath, YamlDocument
 from registry.template_check import judge_template
 
-QUANTISED_BLOCK: Final = 32
-"""How many numbers a block of a quantised KV cache has."""
+QUANTISED_BLOCK: Final = 32  # numbers in a block of a quantised KV cache
 OTHER_TEMPLATE: Final = "a model with a chat template that renders every message (gguf-new-metadata can replace it)"
 BASE_MODEL: Final = "it has no chat template, so it is a base model, which continues a text instead of answering"
 NO_BASE_MODEL: Final = "its instruct or chat version, or a copy with a chat template (gguf-new-metadata adds one)"
@@ -29,11 +28,7 @@ def check_registry(
     headers: Mapping[str, GgufHeader | None],
     personas: Collection[str],
 ) -> Iterator[RegistryProblem]:
-    """Yield everything that is wrong.
-
-    For each model, `options` has how it would be loaded, with the defaults, and `headers` the header of its file, or
-    None where there is none.
-    """
+    """Yield everything that is wrong. `options` are complete with defaults; `headers` has None for missing files."""
     for name, model in form.models.items():
         header, place = headers[name], ("models", name)
         yield from check_backend(place, model, document)
@@ -42,13 +37,13 @@ def check_registry(
         if model.speculation is not None:
             yield from _draft(place, model.speculation.draft, header, form, headers, document)
         if model.backend == "llama.cpp":
-            for option, what, accepted in options[name].conflicts():
-                yield document.problem((*place, option), what, accepted)
+            for option, message, accepted in options[name].conflicts():
+                yield document.problem((*place, option), message, accepted)
         if (clash := model.sampling.conflict()) is not None:
             yield document.problem((*place, "sampling", clash.option), clash.what, clash.accepted)
         if model.backend == "llama.cpp" and model.numa is not None and model.instances > 1:
-            what = f"binds the model to node {model.numa}, but {model.instances} instances have a node each"
-            yield document.problem((*place, "numa"), what, "numa, or instances")
+            message = f"binds the model to node {model.numa}, but {model.instances} instances have a node each"
+            yield document.problem((*place, "numa"), message, "numa, or instances")
     for name, role in form.roles.items():
         yield from _role(("roles", name), role, form, headers, personas, document)
     yield from _aliases(form, personas, document)
@@ -60,8 +55,8 @@ def _against_header(
     place: KeyPath, model: ModelForm, header: GgufHeader, document: YamlDocument
 ) -> Iterator[RegistryProblem]:
     if model.context is not None and model.context > header.context_length:
-        what = f"{model.context:,} tokens, but the model was made for {header.context_length:,}"
-        yield document.problem((*place, "context"), what, f"at most {header.context_length}")
+        message = f"{model.context:,} tokens, but the model was made for {header.context_length:,}"
+        yield document.problem((*place, "context"), message, f"at most {header.context_length}")
     if model.experts is not None and not 0 < model.experts <= header.experts:
         has = f"{header.experts} experts" if header.experts else "no experts"
         yield document.problem((*place, "experts"), f"is {model.experts}, but the model has {has}")
@@ -72,8 +67,8 @@ def _against_header(
     for option, length in (("kv_type_k", header.key_length), ("kv_type_v", header.value_length)):
         kind = getattr(model, option)
         if kind.startswith("q") and length % QUANTISED_BLOCK:
-            what = f"{kind} needs heads of a multiple of {QUANTISED_BLOCK} numbers, and they have {length}"
-            yield document.problem((*place, option), what, "f16, bf16 or f32")
+            message = f"{kind} needs heads of a multiple of {QUANTISED_BLOCK} numbers, and they have {length}"
+            yield document.problem((*place, option), message, "f16, bf16 or f32")
 
 
 def _draft(
@@ -110,7 +105,6 @@ def why_no_draft(target: GgufHeader, draft: GgufHeader) -> str | None:
 
 
 def why_no_text(header: GgufHeader) -> str | None:
-    """Return why a model cannot generate text, or None if it can."""
     if header.pooling is not None:
         return f"it was made for embeddings (the vectors of its tokens are joined by {header.pooling!r})"
     return architectures.why_no_generation(header.architecture)
@@ -122,10 +116,7 @@ def is_base(header: GgufHeader) -> bool:
 
 
 def why_no_prompt(header: GgufHeader) -> str | None:
-    """Return why a model that generates text cannot be asked for everything, or None if it can.
-
-    The reason is its chat template, which is broken or would lose words of the system or the user.
-    """
+    """Return why a model's chat template fails for some conversations, or None."""
     if header.chat_template is None or why_no_text(header) is not None:
         return None
     return judge_template(header.chat_template).lost
@@ -140,8 +131,8 @@ def _role(
     document: YamlDocument,
 ) -> Iterator[RegistryProblem]:
     if role.model not in form.models:
-        what = f"there is no model {role.model!r}"
-        yield document.problem((*place, "model"), what, nearest(role.model, form.models))
+        message = f"there is no model {role.model!r}"
+        yield document.problem((*place, "model"), message, nearest(role.model, form.models))
     header = headers.get(role.model)
     reason = why_no_text(header) if header is not None else None
     if (role.tier or usual_tier(str(place[-1]))) != "D" and reason is not None:
@@ -150,8 +141,8 @@ def _role(
     if role.lora:
         yield from _role_adapters(place, role, form, document)
     if role.persona is not None and role.persona not in personas:
-        what = f"there is no persona {role.persona!r}"
-        yield document.problem((*place, "persona"), what, nearest(role.persona, personas))
+        message = f"there is no persona {role.persona!r}"
+        yield document.problem((*place, "persona"), message, nearest(role.persona, personas))
     if role.escalates_to is not None:
         yield from _escalation((*place, "escalates_to"), role, role.escalates_to, form.roles, document)
 
@@ -165,12 +156,12 @@ def _role_sampling(
     if sampling is None and role.model in form.models:
         sampling = form.models[role.model].sampling
     if sampling is not None and sampling.mirostat and (role.top_p or form.defaults.top_p) < 1:
-        what = "is below 1, and Mirostat chooses by itself from how many tokens to sample"
-        yield document.problem((*place, "top_p"), what, "top_p: 1, or no mirostat in `sampling:`")
+        message = "is below 1, and Mirostat chooses by itself from how many tokens to sample"
+        yield document.problem((*place, "top_p"), message, "top_p: 1, or no mirostat in `sampling:`")
 
 
 def _aliases(form: RegistryForm, personas: Collection[str], document: YamlDocument) -> Iterator[RegistryProblem]:
-    """Report aliases that stand for something else already: requests name models, roles and personas the same way."""
+    # Requests name models, roles and personas in the same way, so an alias must not be taken.
     kinds = (("role", form.roles), ("model", form.models), ("persona", personas))
     taken = {name: f"a {kind}" for kind, names in reversed(kinds) for name in names}
     for name, model in form.models.items():
@@ -184,24 +175,26 @@ def _aliases(form: RegistryForm, personas: Collection[str], document: YamlDocume
 def _role_adapters(
     place: KeyPath, role: RoleForm, form: RegistryForm, document: YamlDocument
 ) -> Iterator[RegistryProblem]:
-    """Report adapters of a role whose model cannot use them for this role alone."""
+    # Adapters that the role's model cannot use for this role alone.
     at = (*place, "lora")
     if role.model in form.models and form.models[role.model].backend != "llama.cpp":
         yield document.problem(
             at, f"{role.model} takes no adapters: another server runs it", "a model here, or no lora"
         )
     elif place[-1] in (EMBEDDER, RERANKER):
-        what = "is for roles that write text: an engine that embeds or ranks does nothing else"
-        yield document.problem(at, what, f"lora of the model {role.model}")
+        message = "is for roles that write text: an engine that embeds or ranks does nothing else"
+        yield document.problem(at, message, f"lora of the model {role.model}")
 
 
 def _embedder(form: RegistryForm, document: YamlDocument) -> Iterator[RegistryProblem]:
-    """Report other roles of a model that embeds or ranks: its engine does nothing else, and generates no text."""
+    # An engine that embeds or ranks does nothing else, so its model can have no other role.
     for own, model, does in ((EMBEDDER, form.embedder, "embeds"), (RERANKER, form.reranker, "ranks texts")):
-        others = [name for name, role in form.roles.items() if role.model == model and name != own]
-        if others:
-            what = f"{model} {does}, so it generates no text and cannot be the model of {', '.join(others)} too"
-            yield document.problem(("roles", own, "model"), what, "another model, or a second entry for the same file")
+        other_roles = [name for name, role in form.roles.items() if role.model == model and name != own]
+        if other_roles:
+            message = f"{model} {does}, so it generates no text and cannot be the model of {', '.join(other_roles)} too"
+            yield document.problem(
+                ("roles", own, "model"), message, "another model, or a second entry for the same file"
+            )
 
 
 def _escalation(
@@ -218,13 +211,13 @@ def _escalation(
 
 
 def _escalation_cycles(roles: Mapping[str, RoleForm], document: YamlDocument) -> Iterator[RegistryProblem]:
-    """Report each cycle once, at the first of its roles in the file."""
-    seen: set[str] = set()
+    # Each cycle once, at the first of its roles in the file.
+    visited: set[str] = set()
     for start in roles:
         path: list[str] = []
         role: str | None = start
-        while role is not None and role in roles and role not in seen:
-            seen.add(role)
+        while role is not None and role in roles and role not in visited:
+            visited.add(role)
             path.append(role)
             role = roles[role].escalates_to
         if role in path:

@@ -1,4 +1,4 @@
-"""Compare two versions of a registry, and find the running engines that the change affects. Pure."""
+"""Compare two versions of a registry, and find the running engines that a change affects. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
@@ -16,7 +16,7 @@ NOT_FOR_THE_ENGINE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ChangedNames:
-    """The names of the entries of one kind that differ, in the order of the version that has them."""
+    """Differing entries of one kind, in the order of the version that has them."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -24,7 +24,6 @@ class ChangedNames:
 
     @classmethod
     def between(cls, old: Mapping[str, V], new: Mapping[str, V]) -> Self:
-        """Compare two versions."""
         return cls(
             added=tuple(name for name in new if name not in old),
             changed=tuple(name for name in new if name in old and new[name] != old[name]),
@@ -36,24 +35,23 @@ class ChangedNames:
 
     def __str__(self) -> str:
         parts = (("added", self.added), ("changed", self.changed), ("removed", self.removed))
-        return "; ".join(f"{what} {', '.join(names)}" for what, names in parts if names) or "none"
+        return "; ".join(f"{change} {', '.join(names)}" for change, names in parts if names) or "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """How two versions of a registry differ.
 
-    Changes other than `retired` need no engine to end: the next request uses the new role, persona or description.
+    Only `retired` ends engines: the next request uses the new role, persona or description.
     """
 
     models: ChangedNames = ChangedNames()
     roles: ChangedNames = ChangedNames()
     personas: ChangedNames = ChangedNames()
-    settings: bool = False
-    """Whether the defaults or the order of the roles has changed."""
+    settings: bool = False  # the defaults or the order of the roles
+    # Models that were removed, may no longer be loaded, or would be loaded in another way. Their engines end when they
+    # are idle.
     retired: frozenset[str] = frozenset()
-    """The models of the old version that were removed, may no longer be loaded, or would be loaded in another way.
-    Their engines end when no request uses them."""
 
     def __bool__(self) -> bool:
         return bool(self.models or self.roles or self.personas or self.settings or self.retired)
@@ -70,8 +68,8 @@ def difference(old: Registry, new: Registry, rewritten: Collection[Path] = ()) -
     )
 
 
-def _common(names: Mapping[str, V], others: Mapping[str, V]) -> list[str]:
-    return [name for name in names if name in others]
+def _common(names: Mapping[str, V], reference: Mapping[str, V]) -> list[str]:
+    return [name for name in names if name in reference]
 
 
 def _is_retired(name: str, old: Registry, new: Registry, rewritten: Collection[Path]) -> bool:
@@ -88,7 +86,7 @@ def _as_loaded(model: ModelEntry) -> tuple[object, ...]:
 
 
 def files_of(model: ModelEntry) -> frozenset[Path]:
-    """Return the files that an engine reads when it loads a model: its own, its draft model's, and its adapters."""
+    """Return the files that an engine reads for a model: its own, its draft model's, and its adapters."""
     speculation = model.options.speculation
     weights = [model.file, None if speculation is None else Path(speculation.draft)]
     adapters = (*(adapter.file for adapter in model.options.lora), *model.adapters)

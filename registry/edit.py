@@ -1,7 +1,7 @@
-"""Change a registry's file as a person would: an entry is added or changed, and comments stay where they are.
+"""Change a registry's file as a person would: comments stay where they are.
 
-The file goes through ruamel.yaml's round trip, which may change spaces within braces and how long texts are wrapped. A
-change is only written if the file then says what it said before and what was to be added, and loads.
+The file goes through ruamel.yaml's round trip, which may change spaces in braces and the wrapping of text. A change is
+only written if the file then differs in the intended entry alone, and loads.
 """
 
 import io
@@ -32,8 +32,7 @@ Data = dict[str, Any]
 Entry = Mapping[str, object]
 _EMPTY_SECTION: Final = re.compile(r"(models|roles):\s*(\{\s*\}|null|~)?\s*(#.*)?")
 _BYTE_ORDER_MARK: Final = "\ufeff"
-_REMOVED: Final = object()
-"""Stands for the value of an entry that a change removes."""
+_REMOVED: Final = object()  # stands for the value of a removed entry
 
 
 def add_model(raw: bytes, path: Path, name: str, entry: Mapping[str, object]) -> bytes:
@@ -44,14 +43,14 @@ def add_model(raw: bytes, path: Path, name: str, entry: Mapping[str, object]) ->
 def give_role(raw: bytes, path: Path, role: str, model: str, tier: str) -> bytes:
     """Return the registry `raw` of the file `path` with `model` as the model of `role`.
 
-    If there is no such role, it is added with this tier. A role that is there keeps what its entry says, without what
-    `made_for_model` names. Raises RegistryError.
+    A missing role is added with this tier. An existing one loses only the keys that `made_for_model` names. Raises
+    RegistryError.
     """
     present = _data(raw, path)["roles"].get(role)
     if present is None:
         return _with_entry(raw, path, ("roles", role), {"model": model, "tier": tier})
-    other = present.get("model") != model
-    lost = made_for_model(str(present.get("system") or ""), adapters="lora" in present) if other else ()
+    replaced = present.get("model") != model
+    lost = made_for_model(str(present.get("system") or ""), adapters="lora" in present) if replaced else ()
 
     def change(roles: Any) -> None:
         roles[role]["model"] = _scalar(model)
@@ -63,17 +62,17 @@ def give_role(raw: bytes, path: Path, role: str, model: str, tier: str) -> bytes
 
 
 def made_for_model(system: str, *, adapters: bool) -> tuple[str, ...]:
-    """Return the keys of a role's entry that are of no use once it has another model.
+    """Return the keys of a role's entry that are useless with another model.
 
-    They are `lora`, if it has `adapters`, which fit only the model that they are made for; and its `system` prompt, if
-    that is one that the embedded models or our adapters are trained on, since it tells no other model enough.
+    `lora`, if it has `adapters`, since they fit one model; and `system`, if embedded models or our adapters are trained
+    on that prompt, since it tells other models too little.
     """
     trained_on = {text.strip() for text in prompt_set("tiny").roles.values()}
     return (*(("system",) if system.strip() in trained_on else ()), *(("lora",) if adapters else ()))
 
 
 def change_model(raw: bytes, path: Path, name: str, values: Mapping[str, object]) -> bytes:
-    """Return the registry `raw` of the file `path` with other values for keys of a model; None removes a key.
+    """Return the registry `raw` of the file `path` with new values for keys of a model; None removes a key.
 
     Raises RegistryError, also if there is no such model.
     """
@@ -97,7 +96,7 @@ def change_model(raw: bytes, path: Path, name: str, values: Mapping[str, object]
 def remove_model(raw: bytes, path: Path, name: str) -> bytes:
     """Return the registry `raw` of the file `path` without a model. Comments before the next model stay.
 
-    Raises RegistryError, also if there is no such model. A role that has the model is not looked at.
+    Raises RegistryError, also if there is no such model. Roles with the model are not checked.
     """
     _model(raw, path, name)
 
@@ -113,16 +112,15 @@ def remove_model(raw: bytes, path: Path, name: str) -> bytes:
 
 
 def _model(raw: bytes, path: Path, name: str) -> Data:
-    """Return what the file says of a model. Raises RegistryError."""
     models = _data(raw, path).get("models") or {}
     if name not in models:
         raise _refused(path, "there is no such model", nearest(name, models), ("models", name))
-    found = models[name]
-    return found if isinstance(found, dict) else {}
+    entry = models[name]
+    return entry if isinstance(entry, dict) else {}
 
 
 def _append_comment(node: Any, text: str) -> None:
-    """Put comment lines behind the last value in an entry."""
+    # After the last value in the entry.
     while isinstance(node, CommentedMap | CommentedSeq) and node:
         last = next(reversed(node)) if isinstance(node, CommentedMap) else len(node) - 1
         if isinstance(node[last], CommentedMap | CommentedSeq) and node[last] and not node[last].fa.flow_style():
@@ -138,17 +136,14 @@ def _append_comment(node: Any, text: str) -> None:
 
 
 def _pop(entry: Any, key: str) -> None:
-    """Remove a key. The comments behind it stay: what follows the next empty line belongs to what comes next."""
+    # Comments after the key stay: what follows the next empty line belongs to the next key.
     comments = entry.ca.items.pop(key, None)
     if entry.pop(key, None) is not None and comments is not None and entry:
         entry.ca.items.setdefault(next(reversed(entry)), comments)
 
 
 def first_entries(raw: bytes, path: Path, models: Mapping[str, Entry], roles: Mapping[str, Entry]) -> bytes:
-    """Return the registry `raw`, which has no models and no roles yet, with these, and with what else it says.
-
-    Raises RegistryError for a file that is no YAML.
-    """
+    """Return the registry `raw` without models and roles, with these added. Raises RegistryError if it is no YAML."""
     _data(raw, path)
     lines = raw.decode().removeprefix(_BYTE_ORDER_MARK).splitlines()
     text = "".join(f"{line}\n" for line in lines if not _EMPTY_SECTION.fullmatch(line))
@@ -159,9 +154,9 @@ def first_entries(raw: bytes, path: Path, models: Mapping[str, Entry], roles: Ma
 
 
 def replace_registry(path: Path, before: bytes, after: bytes) -> Registry:
-    """Put `after` into the file `path`, which holds `before`, at once and as a whole; return the registry it makes.
+    """Atomically replace the content `before` of the file `path`, and return the new registry.
 
-    Raises RegistryError if it would not load, if the file may not be written to, or is no longer what it was.
+    Raises RegistryError if it would not load, or if the file is read-only or no longer holds `before`.
     """
     registry = registry_from(parse_text(after, path.absolute()))
     real = Path(os.path.realpath(path))
@@ -187,10 +182,9 @@ def replace_registry(path: Path, before: bytes, after: bytes) -> Registry:
 
 
 def create_registry(path: Path, content: bytes, *, replace: bool = False) -> Registry:
-    """Put `content` into the new file `path`, at once and as a whole, and return the registry it makes.
+    """Atomically create the file `path` and missing folders, and return its registry.
 
-    Folders that are missing are made. Raises RegistryError if it would not load, if there is such a file already and
-    it is not to be replaced, and if it cannot be written.
+    Raises RegistryError if it would not load, cannot be written, or exists and is not to be replaced.
     """
     registry = registry_from(parse_text(content, path.absolute()))
     try:
@@ -216,7 +210,7 @@ def create_registry(path: Path, content: bytes, *, replace: bool = False) -> Reg
 
 
 def _write(fresh: Path, content: bytes, like: os.stat_result) -> None:
-    """Write a new file, durably, with the owner and the rights of another one."""
+    # Durably, with the owner and mode of the old file.
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(content)
@@ -236,7 +230,6 @@ def _sync(folder: Path) -> None:
 
 
 def _with_entry(raw: bytes, path: Path, place: tuple[str, str], entry: Mapping[str, object]) -> bytes:
-    """Return the registry with another entry at the end of a section."""
     section, name = place
     if name in _data(raw, path)[section]:
         raise _refused(path, "is taken", "another name", place)
@@ -255,10 +248,7 @@ def _with_entry(raw: bytes, path: Path, place: tuple[str, str], entry: Mapping[s
 
 
 def _changed(raw: bytes, path: Path, place: tuple[str, ...], change: Callable[[Any], None], value: object) -> bytes:
-    """Apply `change` to the section of `place`, after which the file must say `value` there, and else what it said.
-
-    Raises RegistryError if it does not.
-    """
+    # Raises RegistryError unless the result differs only at `place`, where it has `value`.
     expected = _data(raw, path)
     parent = expected
     for key in place[:-1]:
@@ -280,21 +270,18 @@ def _changed(raw: bytes, path: Path, place: tuple[str, ...], change: Callable[[A
     change(section)
     written = io.StringIO()
     round_trip.dump(data, written)
-    made = written.getvalue()
+    output = written.getvalue()
     if "\r\n" in text:
-        made = made.replace("\r\n", "\n").replace("\n", "\r\n")
+        output = output.replace("\r\n", "\n").replace("\n", "\r\n")
     if raw.decode().startswith(_BYTE_ORDER_MARK):
-        made = _BYTE_ORDER_MARK + made
-    if _data(made.encode(), path) != expected:
+        output = _BYTE_ORDER_MARK + output
+    if _data(output.encode(), path) != expected:
         raise _refused(path, "cannot be changed without changing more", "the entry, put there by hand", place)
-    return made.encode()
+    return output.encode()
 
 
 def _scalar(value: object) -> object:
-    """Return a value as it is to be written: mappings in braces, and texts in quotes where YAML 1.1 needs them.
-
-    ruamel.yaml writes YAML 1.2, in which `on` or `1_000` are plain texts, and the registry is read as YAML 1.1.
-    """
+    # ruamel.yaml writes YAML 1.2, in which `on` or `1_000` are plain texts, but the registry is read as YAML 1.1.
     if isinstance(value, Mapping):
         inner = CommentedMap({key: _scalar(item) for key, item in value.items()})
         inner.fa.set_flow_style()
@@ -309,27 +296,24 @@ def _scalar(value: object) -> object:
 
 
 def _cut_comment(node: Any, column: int) -> str:
-    """Cut off the comments after the last entry that do not belong to it, and return them.
-
-    ruamel.yaml attaches all comments up to the next key to what stands before them. Those that follow an entry and are
-    indented at least to `column` stay; the others belong to the next section.
-    """
+    # ruamel.yaml attaches all comments up to the next key to the value before them. Those indented at least to `column`
+    # stay, the others belong to the next section and are returned.
     while isinstance(node, CommentedMap | CommentedSeq) and node:
         last = next(reversed(node)) if isinstance(node, CommentedMap) else len(node) - 1
         token = next(filter(None, node.ca.items.get(last, ())), None)
         if isinstance(token, CommentToken):
             lines = token.value.splitlines(keepends=True)
-            kept = 1  # the rest of the line of the value itself
+            own = 1  # the rest of the value's line
             if isinstance(node[last], LiteralScalarString | FoldedScalarString):  # they end with their line
                 lines[0] = " " * token.start_mark.column + lines[0]
-                kept = 0
-            while kept < len(lines) and _belongs(lines[kept], column):
-                kept += 1
-            if kept:
-                token.value = "".join(lines[:kept]).removeprefix(" " * token.start_mark.column)
+                own = 0
+            while own < len(lines) and _belongs(lines[own], column):
+                own += 1
+            if own:
+                token.value = "".join(lines[:own]).removeprefix(" " * token.start_mark.column)
             else:
                 del node.ca.items[last]
-            return "\n" + "".join(lines[kept:]) if lines[kept:] else ""
+            return "\n" + "".join(lines[own:]) if lines[own:] else ""
         node = node[last]
     return ""
 
@@ -347,5 +331,7 @@ def _data(raw: bytes, path: Path) -> Data:
     return data
 
 
-def _refused(path: Path, what: str, accepted: str = "a file that can be written to", at: KeyPath = ()) -> RegistryError:
-    return RegistryError(RegistryProblem(path, None, ".".join(map(str, at)), what, accepted, at))
+def _refused(
+    path: Path, message: str, accepted: str = "a file that can be written to", at: KeyPath = ()
+) -> RegistryError:
+    return RegistryError(RegistryProblem(path, None, ".".join(map(str, at)), message, accepted, at))

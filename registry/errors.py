@@ -12,19 +12,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class RegistryProblem:
-    """One error in a file."""
-
     file: Path
-    line: int | None
-    """The line, from 1; None if it is unknown."""
-    key: str
-    """Where in the document the error is, such as `models.big.context`; empty for the whole file."""
+    line: int | None  # from 1; None if unknown
+    key: str  # such as `models.big.context`; empty for the whole file
     what: str
-    """What is wrong."""
     accepted: str = ""
-    """What would be accepted, if that can be said."""
-    place: tuple[str | int, ...] = ()
-    """The parts of `key`, whose names may contain dots."""
+    place: tuple[str | int, ...] = ()  # the parts of `key`, whose names may contain dots
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line is not None else str(self.file)
@@ -42,7 +35,7 @@ class RegistryError(Exception):
 
 
 def file_error(path: Path, what: str, accepted: str) -> RegistryError:
-    """Return the error for a file of which nothing can be used, with what is wrong and what would be accepted."""
+    """Return the error for a file that is unusable as a whole."""
     return RegistryError(RegistryProblem(path, None, "", what, accepted))
 
 

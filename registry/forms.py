@@ -1,7 +1,7 @@
 """Validate the form of `model_registry.yaml` and of the personas file, key by key.
 
-Only `registry.load` and the checks use these classes: they mirror the YAML, and `registry.load` makes the entries that
-the rest of the program uses from them.
+Only `registry.load` and the checks use these classes. They mirror the YAML; `registry.load` turns them into the entries
+that the rest of the program uses.
 """
 
 import difflib
@@ -35,17 +35,15 @@ from registry.thinking import THINKING_WORDS, Thinking
 
 log = logging.getLogger(__name__)
 
-EMBEDDER: Final = "embedder"
-"""The role whose model makes vectors of texts."""
-RERANKER: Final = "reranker"
-"""The role whose model says how relevant texts are to a query (a cross-encoder)."""
+EMBEDDER: Final = "embedder"  # its model makes vectors of texts
+RERANKER: Final = "reranker"  # its model rates the relevance of texts to a query (a cross-encoder)
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 NAME_RULE: Final = "letters, digits, '_', '.' and '-', up to 64 characters"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
 ALIAS: Final = r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$"
+# Unlike a model's own name it may have ':' and '/', as names elsewhere do: `qwen3:8b`.
 Alias = Annotated[str, StringConstraints(pattern=ALIAS)]
-"""Another name of a model. Unlike a model's own name it may have ':' and '/', as names elsewhere do: `qwen3:8b`."""
 ResidencyTier = Literal["hot", "warm", "cold"]
 Tier = Literal["A", "B", "C", "D"]
 Level = Literal["B1", "B2", "B3"]
@@ -53,6 +51,7 @@ Temperature = Annotated[float, Field(ge=0, le=5)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 MaxTokens = Annotated[int, Field(ge=1, le=MAX_CONTEXT)]
 MaxReplans = Annotated[int, Field(ge=0, le=8)]
+# For roles that state none; any other role then has tier C, like the worker.
 USUAL_TIERS: Final[dict[str, Tier]] = {
     "frontdoor": "A",
     "coder": "B",
@@ -62,18 +61,16 @@ USUAL_TIERS: Final[dict[str, Tier]] = {
     EMBEDDER: "D",
     RERANKER: "D",
 }
-"""The tiers of roles whose entries state none, by name. Any other role then has tier C, as the worker."""
 
 _NOT_REPEATED: Final = (("base_url",), ("api_key_env",))  # a secret may stand there by mistake
+# Keys of models and of `defaults` in earlier versions, which still work.
 _OLD_KEYS: Final = {"exact": "batch_invariant"}
-"""Keys of models and of `defaults` that had another name in earlier versions. Files that use it still open."""
-_SWITCHES: Final = ("flash_attention", "thinking")
-"""Keys whose values may be the words `on` and `off`."""
+_SWITCHES: Final = ("flash_attention", "thinking")  # keys with the words `on` and `off` as values
 _UNITS: Final = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 def _bytes(value: object) -> object:
-    """Read `12 GiB` as a number of bytes."""
+    # `12 GiB` as a number of bytes.
     if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?([KMGT]iB|B)", value.strip())):
         return int(float(match[1]) * _UNITS[match[2]])
     return value
@@ -83,7 +80,7 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1 << 20)]
 
 
 def _thinking(value: object) -> object:
-    """Refuse what is no `Thinking` with one message, and not with one for each of the two types."""
+    # One message instead of one for each type of the union.
     if value in THINKING_WORDS or (type(value) is int and 0 <= value <= MAX_CONTEXT):
         return value
     raise PydanticCustomError("thinking", f"{', '.join(THINKING_WORDS)} or a number of tokens, up to {MAX_CONTEXT}")
@@ -103,56 +100,38 @@ class Form(BaseModel):
 
 @pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
 class ModelForm(LoadOptions):
-    """One model: a `file` that llama.cpp loads here, or with `backend: openai` one that another server runs.
+    """One model: a `file` that llama.cpp loads here, or with `backend: openai` one that another server runs."""
 
-    This is a dataclass, and no BaseModel as the others are, to inherit the options that the model is loaded with.
-    """
-
+    # A dataclass, unlike the other forms, to inherit the load options. From `base_url` to `native_tools` the keys are
+    # for `backend: openai`.
     file: FileName | None = None
     backend: Literal["llama.cpp", "openai"] = "llama.cpp"
     base_url: Annotated[str, StringConstraints(max_length=2048)] | None = None
-    """With `backend: openai`: where the server's API is."""
-    model: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
-    """With `backend: openai`: the model's name on that server."""
-    api_key_env: str | None = None
-    """With `backend: openai`: the environment variable that holds the server's API key."""
-    timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 120.0
-    """With `backend: openai`: how long the server may send nothing."""
+    model: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None  # its name on that server
+    api_key_env: str | None = None  # environment variable with the API key
+    timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 120.0  # longest silence of the server
     native_tools: bool = True
-    """With `backend: openai`: whether the server is given the tools that a client offers, and returns the calls. A
-    server that refuses tools is noticed; for one that ignores them, false has the model told of them in words."""
+    """Whether the server gets a client's tools and returns the calls. One that refuses tools is noticed; set false for
+    one that ignores them, so that the prompt describes the tools."""
     description: Text = ""
+    # For clients of the API and for the hints of tasks.
     aliases: Annotated[tuple[Alias, ...], Field(max_length=100)] = ()
-    """Other names of the model, for clients of the API and for the hints of tasks."""
-    residency: ResidencyTier | None = None
-    """Whether the model is loaded at the start, on demand or never; None: as `defaults` say."""
-    numa: Annotated[int, Field(ge=0, le=1023)] | None = None
-    """The NUMA node that the model is bound to; None for no such binding."""
-    prompts: Literal["general", "tiny"] | None = None
-    """Which of the sets of prompts that ship the model gets; None: the set that its file is made for."""
-    thinking: ThinkingSetting | None = None
-    """How much the model thinks before it answers, where a role or a request says nothing else; None: "auto"."""
-    sampling: SamplingOptions = SamplingOptions()
-    """What keeps its answers from repeating themselves, where a role says nothing else."""
+    residency: ResidencyTier | None = None  # loaded at the start, on demand or never; None: as in `defaults`
+    numa: Annotated[int, Field(ge=0, le=1023)] | None = None  # node that the model is bound to
+    prompts: Literal["general", "tiny"] | None = None  # shipped set; None: chosen by the file
+    thinking: ThinkingSetting | None = None  # if neither role nor request says; None: "auto"
+    sampling: SamplingOptions = SamplingOptions()  # if the role says nothing
     step_context: StepContext = "own"
-    """Which files the steps of a planned request read that this model does: see `StepContext`."""
-    tuned: Text = ""
-    """What tuning has found of these settings, and where all that it has measured is. Nothing depends on it."""
-    instances: Annotated[int, Field(ge=1, le=64)] = 1
-    """How many engines of the model may run, each bound to a NUMA node of its own."""
+    tuned: Text = ""  # a note by tuning, without effect
+    instances: Annotated[int, Field(ge=1, le=64)] = 1  # engines of the model, each bound to its own NUMA node
 
 
 class RoleForm(Form):
-    """One kind of work, and the model that does it."""
-
     model: Name
-    tier: Tier | None = None
-    """The tier of the role; None for the tier that `usual_tier` gives to roles of this name."""
-    system: Text | None = None
-    """The system prompt; None for the one that ships for roles of this name or tier."""
+    tier: Tier | None = None  # None: `usual_tier`
+    system: Text | None = None  # prompt; None: the shipped one
     description: Text = ""
-    in_plans: bool = True
-    """Whether the frontdoor may give it to the steps that it plans. A TaskIR may name it anyway."""
+    in_plans: bool = True  # the frontdoor may plan steps with it; a TaskIR may name it anyway
     level: Level | None = None
     escalates_to: Name | None = None
     persona: Name | None = None
@@ -160,16 +139,13 @@ class RoleForm(Form):
     temperature: Temperature | None = None
     top_p: TopP | None = None
     max_tokens: MaxTokens | None = None
-    thinking: ThinkingSetting | None = None
-    """How much the model thinks before it answers in this role; None: as its entry says."""
-    sampling: SamplingOptions | None = None
-    """What keeps its answers from repeating themselves in this role, in place of what the model's entry says."""
-    plan_quality: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Of the role that plans: the share of its plans that are right, as measured; None if that was not measured."""
+    thinking: ThinkingSetting | None = None  # None: as the model's entry says
+    sampling: SamplingOptions | None = None  # instead of the model's
+    plan_quality: Annotated[float, Field(ge=0.0, le=1.0)] | None = None  # measured share of correct plans
 
 
 class DefaultsForm(Form):
-    """The defaults of models and roles, and settings of all models together: see `registry.models.Defaults`."""
+    """Defaults of models and roles, and settings for all models: see `registry.models.Defaults`."""
 
     residency: ResidencyTier = "warm"
     context: ContextTokens = 4096
@@ -207,7 +183,7 @@ class RegistryForm(Form):
 
 
 class PersonaForm(Form):
-    """One persona: the text that is added to a system prompt."""
+    """A text that is added to a system prompt."""
 
     text: Annotated[str, StringConstraints(min_length=1, max_length=4000)]
     description: Text = ""
@@ -232,12 +208,12 @@ def read_form(form: type[F], document: YamlDocument) -> F:
         details = error.errors(include_url=False)
         places = [detail["loc"] for detail in details]
         raise RegistryError(
-            *(_problem(form, document, one) for one in details if not _is_consequence(one, places))
+            *(_problem(form, document, detail) for detail in details if not _is_consequence(detail, places))
         ) from error
 
 
 def _is_consequence(detail: ErrorDetails, places: Sequence[tuple[int | str, ...]]) -> bool:
-    """Return whether a problem is only that a list counts as too short without its entries that have problems."""
+    # A list counts as too short without its entries that have problems.
     depth = len(detail["loc"])
     return detail["type"] == "too_short" and any(
         len(place) > depth and place[:depth] == detail["loc"] for place in places
@@ -245,11 +221,7 @@ def _is_consequence(detail: ErrorDetails, places: Sequence[tuple[int | str, ...]
 
 
 def with_new_keys(document: YamlDocument) -> YamlDocument:
-    """Return a registry file with its keys and values in the form that they have in this version.
-
-    A key by its name in earlier versions gets the new one, and a warning is logged once for each place. YAML 1.1 reads
-    a bare `on` or `off` as a truth value; for flash_attention and thinking they are words.
-    """
+    """Return a registry file with the current names of keys; for old names a warning is logged once per place."""
     if not isinstance(document.data, dict):
         return document
     lines = dict(document.lines)
@@ -265,6 +237,7 @@ def with_new_keys(document: YamlDocument) -> YamlDocument:
         return {names.get(key, key): value for key, value in options.items()}
 
     def words(options: dict[Any, Any]) -> dict[str, str]:
+        # YAML 1.1 reads a bare `on` or `off` as a truth value; for these keys they are words.
         return {key: "on" if options[key] else "off" for key in _SWITCHES if isinstance(options.get(key), bool)}
 
     data = dict(document.data)
@@ -285,13 +258,12 @@ def _warn_once(problem: RegistryProblem) -> None:
 
 
 def usual_tier(role: str) -> Tier:
-    """Return the tier of a role whose entry states none, by its name."""
     return USUAL_TIERS.get(role, "C")
 
 
-def nearest(name: str, known: typing.Iterable[str]) -> str:
-    """Format what is accepted instead of an unknown name: first the known name that is most like it, then all."""
-    names = sorted(known)
+def nearest(name: str, accepted: typing.Iterable[str]) -> str:
+    """Format what is accepted instead of an unknown name: first the most similar name, then all."""
+    names = sorted(accepted)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
     return f"{close[0]}? (one of {listed})" if close else listed or "none are defined"
@@ -321,7 +293,6 @@ def _described(form: type[Form], place: KeyPath) -> str:
 
 
 def _keys_at(form: object, place: KeyPath) -> list[str]:
-    """Return the keys that are accepted at a place, following forms, mappings and lists down to it."""
     arguments = [part for part in typing.get_args(form) if part not in (type(None), ...)]
     if typing.get_origin(form) in (dict, tuple):
         return _keys_at(arguments[-1], place[1:]) if place else []

@@ -1,7 +1,7 @@
 """Read the metadata of a GGUF file: sizes, context, vocabulary, chat template.
 
 A model split into several files (`name-00001-of-00003.gguf`, …) is read through its first one; the others must be
-there too.
+there.
 """
 
 import re
@@ -24,46 +24,27 @@ _PIECE: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\
 class GgufHeader:
     """The metadata of a model."""
 
-    architecture: str
-    """llama.cpp's name of the architecture."""
-    name: str
-    """The model's name, or that of its file."""
-    file_type: str
-    """The type of most weights, such as Q4_K_M, or `unknown`."""
-    parameters: int
-    """How many weights the model has."""
-    weight_bytes: int
-    """The size of all weights, with those of adapters."""
-    file_bytes: int
-    """The size of all files of the model."""
-    context_length: int
-    """The longest sequence that the model was trained with, in tokens."""
+    architecture: str  # llama.cpp's name
+    name: str  # the model's, or the file's
+    file_type: str  # of most weights, such as Q4_K_M, or `unknown`
+    parameters: int  # number of weights
+    weight_bytes: int  # with adapters
+    file_bytes: int  # of all its files
+    context_length: int  # longest training sequence in tokens
     layers: int
-    embedding: int
-    """The length of the vector of one token."""
-    heads: int
-    """How many attention heads the layer with the most of them has."""
-    kv_heads: tuple[int, ...]
-    """How many heads of keys and values each layer has; 0 for a layer without attention, as hybrid models have them."""
-    key_length: int
-    """The length of the key vector of one head."""
-    value_length: int
-    """The length of the value vector of one head."""
-    feed_forward: int
-    """The width of the widest feed-forward layer."""
+    embedding: int  # length of a token's vector
+    heads: int  # attention heads of the layer with most
+    kv_heads: tuple[int, ...]  # per layer; 0 for a layer without attention, as in hybrid models
+    key_length: int  # per head
+    value_length: int  # per head
+    feed_forward: int  # of the widest layer
     vocab_size: int
-    vocab_digest: str
-    """Equal for two models exactly if they have the same tokens in the same order and the same tokenizer."""
-    experts: int
-    """How many experts each layer has; 0 if the model is no mixture of experts."""
-    experts_used: int
-    """How many experts are used for each token."""
-    state_bytes: int
-    """An upper bound for the recurrent state of one sequence; 0 for a transformer."""
-    pooling: str | None
-    """How an embedding model combines the vectors of its tokens; None for a model that generates text."""
-    chat_template: str | None
-    """The Jinja template of the model's prompts."""
+    vocab_digest: str  # equal if and only if tokens, their order and the tokenizer are
+    experts: int  # per layer; 0 without a mixture of experts
+    experts_used: int  # per token
+    state_bytes: int  # upper bound of a sequence's recurrent state; 0 for a transformer
+    pooling: str | None  # of an embedding model; None for a generating one
+    chat_template: str | None  # Jinja
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -74,13 +55,13 @@ def read_header(path: Path) -> GgufHeader:
 
 
 def begins_as_gguf(path: Path) -> bool:
-    """Return whether a file begins as GGUF files do, whatever follows. Raises OSError."""
+    """Return whether a file starts like a GGUF file. Raises OSError."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def read_adapter(path: Path, model: GgufHeader) -> int:
-    """Return the size in bytes of the LoRA adapter in `path`. Raises GgufError if it is none for this architecture."""
+    """Return the bytes of the LoRA adapter in `path`. Raises GgufError if it is none for this architecture."""
     raw = read_raw(path)
     kind, way = raw.entries.get("general.type", "model"), raw.entries.get("adapter.type", "none")
     if kind != "adapter" or way != "lora":
@@ -109,11 +90,11 @@ def _other_pieces(path: Path, first: RawHeader) -> list[Path]:
         raise GgufError(path, f"is one of {count} pieces; accepted: a name that ends in -00001-of-{count:05d}.gguf")
     if int(match["number"]) != 1:
         raise GgufError(path, f"is piece {int(match['number'])} of {count}; accepted: the first one")
-    others = list(pieces(path)[1:])
-    if missing := [piece.name for piece in others if not piece.exists()]:
+    other_pieces = list(pieces(path)[1:])
+    if missing := [piece.name for piece in other_pieces if not piece.exists()]:
         named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         raise GgufError(path, f"is split into {count} files, and {named} {_is(missing)} not beside it")
-    return others
+    return other_pieces
 
 
 def _is(names: list[str]) -> str:
@@ -121,11 +102,9 @@ def _is(names: list[str]) -> str:
 
 
 class _Fields:
-    """Reads typed values from the entries of a header, which may have any type."""
-
     def __init__(self, path: Path, raw: RawHeader) -> None:
         self._path = path
-        self._entries = raw.entries
+        self._entries = raw.entries  # values of any type
         self._architecture = self._text("general.architecture")
 
     def header(self, pieces: list[RawHeader]) -> GgufHeader:
@@ -170,7 +149,7 @@ class _Fields:
         return heads
 
     def _state_bytes(self, layers: int, embedding: int) -> int:
-        """Return the bytes of a sequence's recurrent state in F32, as if every layer had one: an upper bound."""
+        # In F32, as if every layer had one: an upper bound.
         inner = self._size("ssm.inner_size", 0)
         state = self._size("ssm.state_size", 0)
         groups = self._size("ssm.group_count", 0)
@@ -197,7 +176,6 @@ class _Fields:
         raise GgufError(self._path, f"{key} is missing" if value is None else f"{key} is not a text")
 
     def _named(self, key: str, names: Mapping[int, str]) -> str | None:
-        """Return the name of the number under a key; None if there is no number, or it has no known name."""
         value = self._entries.get(key)
         return names.get(value) if isinstance(value, int) else None
 
@@ -209,10 +187,9 @@ class _Fields:
         return self._checked(full, value, most)
 
     def _per_layer(self, key: str, layers: int, default: int) -> tuple[int, ...]:
-        """Return a number for each layer. The header has one number for all layers, or an array."""
         full = f"{self._architecture}.{key}"
         value = self._entries.get(full, default)
-        if not isinstance(value, Array):
+        if not isinstance(value, Array):  # one number for all layers
             return (self._checked(full, value, MAX_SIZE),) * layers
         if len(value.numbers) != layers:
             raise GgufError(self._path, f"{full} has {value.length} items, but the model has {layers} layers")

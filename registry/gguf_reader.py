@@ -1,8 +1,7 @@
 """Read the bytes of a GGUF header: key-values and tensor descriptions, never the tensors themselves.
 
-The file may be corrupt, so every count and length is compared with the bytes that are left before it is used; a corrupt
-header therefore costs neither memory nor time. Arrays are skipped over: only their length, their first few numbers and
-a digest of their bytes are kept.
+Every count and length is compared with the remaining bytes before use, so a corrupt header costs neither memory nor
+time. Of arrays only the length, the first numbers and a digest are read.
 """
 
 import hashlib
@@ -34,7 +33,7 @@ Scalar = int | float | bool | str
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array: how many items it has, its first numbers if it is numeric, and the SHA-256 of its bytes."""
+    """An array: its length, its first numbers if it is numeric, and the SHA-256 of its bytes."""
 
     length: int
     numbers: tuple[int | float, ...]
@@ -43,7 +42,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor's shape, its type's name, and where its bytes lie, counted from the start of the data section."""
+    """A tensor. `offset` is in bytes from the start of the data section."""
 
     name: str
     shape: tuple[int, ...]
@@ -53,7 +52,6 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """The number of weights."""
         return _product(self.shape)
 
 
@@ -68,7 +66,7 @@ class RawHeader:
 
 
 def read_raw(path: Path) -> RawHeader:
-    """Read the header of one file, and check that its tensors fill the rest of it as they should. Raises GgufError."""
+    """Read the header of one file, and check that its tensors fill the rest of it. Raises GgufError."""
     try:
         with _Bytes(path) as source:
             return _read(source)
@@ -118,10 +116,10 @@ def _array(source: "_Bytes", key: str) -> Array:
         raise source.error(f"{key} is an array of type {kind}, which does not exist or cannot be nested")
     code, width = SCALARS[kind]
     length = source.count(f"items in {key}", source.size, width)
-    kept = min(length, KEPT_NUMBERS)
-    head = source.take(kept * width, key)
-    digest = source.skip((length - kept) * width, key, hashlib.sha256(head))
-    return Array(length, struct.unpack(f"<{kept}{code}", head), digest)
+    numbers = min(length, KEPT_NUMBERS)
+    head = source.take(numbers * width, key)
+    digest = source.skip((length - numbers) * width, key, hashlib.sha256(head))
+    return Array(length, struct.unpack(f"<{numbers}{code}", head), digest)
 
 
 def _tensor(source: "_Bytes") -> Tensor:
@@ -156,11 +154,10 @@ def _check_layout(source: "_Bytes", alignment: Scalar | Array, tensors: tuple[Te
 
 
 class _Bytes:
-    """Reads a file from front to back in large pieces. Raises GgufError where the file is too short."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         # O_NONBLOCK: opening a FIFO would otherwise wait for a writer
+        # Unbuffered: `_need` reads large pieces.
         self._file: BinaryIO = open(path, "rb", buffering=0, opener=_open_nonblocking)
         try:
             status = os.fstat(self._file.fileno())
@@ -184,67 +181,61 @@ class _Bytes:
 
     @property
     def position(self) -> int:
-        """How many bytes have been read from the start of the file."""
         return self._before + self._at
 
     def error(self, reason: str) -> GgufError:
-        """Return an error about this file, for the caller to raise."""
         return GgufError(self.path, reason)
 
-    def take(self, size: int, what: str) -> bytes:
-        """Return the next `size` bytes."""
-        self._need(size, what)
+    def take(self, size: int, subject: str) -> bytes:
+        self._need(size, subject)
         piece = self._buffer[self._at : self._at + size]
         self._at += size
         return piece
 
-    def integer(self, width: int, what: str) -> int:
-        """Return the next unsigned integer."""
-        return int.from_bytes(self.take(width, what), "little")
+    def integer(self, width: int, subject: str) -> int:
+        return int.from_bytes(self.take(width, subject), "little")
 
-    def count(self, what: str, most: int, least_bytes: int) -> int:
-        """Return the next 64-bit count, of at most `most` items that take at least `least_bytes` each."""
-        number = self.integer(8, f"the number of {what}")
-        left = self.size - self.position
-        if number > most or number * least_bytes > left:
-            raise self.error(f"says that it has {number:,} {what}, with {left:,} bytes left: corrupt or truncated")
+    def count(self, subject: str, most: int, least_bytes: int) -> int:
+        number = self.integer(8, f"the number of {subject}")
+        remaining = self.size - self.position  # a corrupt count must not cost memory
+        if number > most or number * least_bytes > remaining:
+            raise self.error(
+                f"says that it has {number:,} {subject}, with {remaining:,} bytes left: corrupt or truncated"
+            )
         return number
 
-    def string(self, what: str, most: int) -> str:
-        """Return the next string of at most `most` bytes."""
-        length = self.integer(8, f"the length of {what}")
+    def string(self, subject: str, most: int) -> str:
+        length = self.integer(8, f"the length of {subject}")
         if length > most:
-            raise self.error(f"{what} is {length:,} bytes long; accepted: up to {most:,}")
+            raise self.error(f"{subject} is {length:,} bytes long; accepted: up to {most:,}")
         try:
-            return self.take(length, what).decode("utf-8")
+            return self.take(length, subject).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise self.error(f"{what} is not UTF-8") from error
+            raise self.error(f"{subject} is not UTF-8") from error
 
-    def scalar(self, kind: int, what: str) -> Scalar:
-        """Return the next number or truth value of type `kind`."""
+    def scalar(self, kind: int, subject: str) -> Scalar:
         if kind not in SCALARS:
-            raise self.error(f"{what} has the unknown type {kind}")
+            raise self.error(f"{subject} has the unknown type {kind}")
         code, width = SCALARS[kind]
-        value: int | float | bool = struct.unpack(f"<{code}", self.take(width, what))[0]
+        value: int | float | bool = struct.unpack(f"<{code}", self.take(width, subject))[0]
         return value
 
-    def skip(self, size: int, what: str, digest: "hashlib._Hash") -> str:
-        """Skip `size` bytes and return their digest."""
+    def skip(self, size: int, subject: str, digest: "hashlib._Hash") -> str:
         while size:
-            piece = self.take(min(size, _CHUNK), what)
+            piece = self.take(min(size, _CHUNK), subject)
             digest.update(piece)
             size -= len(piece)
         return digest.hexdigest()
 
-    def skip_strings(self, count: int, what: str) -> str:
-        """Skip `count` strings and return the SHA-256 of their bytes, including their lengths."""
+    def skip_strings(self, count: int, subject: str) -> str:
+        # The digest includes the lengths.
         digest = hashlib.sha256()
         length_at = struct.Struct("<Q").unpack_from
         while count:
-            self._need(8, what)
+            self._need(8, subject)
             buffer, at, end = self._buffer, self._at, len(self._buffer) - 8
             start = at
-            while count and at <= end:  # the inner loop runs a few hundred thousand times: no calls but this one
+            while count and at <= end:  # hot loop, hundreds of thousands of rounds: no other calls
                 following = at + 8 + length_at(buffer, at)[0]
                 if following > end + 8:
                     break
@@ -253,30 +244,30 @@ class _Bytes:
             digest.update(buffer[start:at])
             self._at = at
             if count and at == start:
-                self._long_string(what, digest)
+                self._long_string(subject, digest)
                 count -= 1
         return digest.hexdigest()
 
-    def _long_string(self, what: str, digest: "hashlib._Hash") -> None:
-        head = self.take(8, what)
+    def _long_string(self, subject: str, digest: "hashlib._Hash") -> None:
+        head = self.take(8, subject)
         length = int.from_bytes(head, "little")
         if length > MAX_STRING:
-            raise self.error(f"{what} has a string of {length:,} bytes; accepted: up to {MAX_STRING:,}")
-        digest.update(head + self.take(length, what))
+            raise self.error(f"{subject} has a string of {length:,} bytes; accepted: up to {MAX_STRING:,}")
+        digest.update(head + self.take(length, subject))
 
-    def _need(self, size: int, what: str) -> None:
+    def _need(self, size: int, subject: str) -> None:
         missing = size - (len(self._buffer) - self._at)
         if missing <= 0:
             return
         if self.position + size > self.size:
-            raise self.error(f"is truncated: it ends at byte {self.size:,}, in {what}")
+            raise self.error(f"is truncated: it ends at byte {self.size:,}, in {subject}")
         self._before += self._at
         pieces = [self._buffer[self._at :]]
         self._at = 0
         while missing > 0:
             piece = self._file.read(max(missing, _CHUNK))
             if not piece:
-                raise self.error(f"was cut short while it was read, in {what}")
+                raise self.error(f"was cut short while it was read, in {subject}")
             pieces.append(piece)
             missing -= len(piece)
         self._buffer = b"".join(pieces)

@@ -1,6 +1,6 @@
-"""Take the options of llama-server in the terms of a registry, from command lines and from its preset files. Pure.
+"""Translate options of llama-server, from command lines and preset files, into registry terms. Pure.
 
-What an entry of a registry can say is taken; everything else is named with the reason why it is not.
+Options that a registry cannot express are listed with the reason.
 """
 
 import configparser
@@ -14,11 +14,9 @@ from registry.errors import file_error
 from registry.memory import CACHE_TYPES
 from registry.options import MAX_CONTEXT, MAX_SLOTS, MAX_THREADS
 
-AUTOMATIC_SLOTS: Final = 4
-"""How many slots llama-server has where none or a negative number is asked for; they then share one KV cache."""
+AUTOMATIC_SLOTS: Final = 4  # llama-server's default, also for negative numbers; these slots share one KV cache
 MOST_DRAFTED: Final = 64
-MACRO: Final = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
-"""A macro of llama-swap, which stands in a value if it is not defined."""
+MACRO: Final = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")  # of llama-swap; an undefined one stays in the value
 
 _CPU: Final = "models run on the CPU here"
 SERVER: Final = "is about the server and not about the model; `orchestrator config show` lists what the daemon has"
@@ -33,6 +31,7 @@ _THINKING: Final = (
 _PICTURES: Final = "pictures are no inputs here"
 _ENGINE: Final = "is chosen by the engine"
 _TRAINED: Final = "the context is at most what the model was trained with"
+# Short and older names, and the names used here.
 _NAMES: Final[Mapping[str, str]] = {
     "m": "model",
     "mu": "model-url",
@@ -98,14 +97,13 @@ _NAMES: Final[Mapping[str, str]] = {
     "v": "verbose",
     "n-parallel": "parallel",
 }
-"""The short and the older names of options, and what they are called here."""
+# Options without a value on a command line.
 _FLAGS: Final = frozenset(
     "mlock mmap no-mmap embedding kv-unified no-kv-unified jinja no-jinja cont-batching no-cont-batching reranking "
     "verbose metrics props slots no-slots no-webui webui no-warmup warmup check-tensors cpu-moe no-kv-offload "
     "kv-offload no-context-shift context-shift swa-full log-disable verbose-prompt no-mmproj no-perf perf "
     "offline load-on-startup".split()
 )
-"""Options that have no value on a command line."""
 _REASONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         "gpu-layers gpu-layers-draft tensor-split split-mode main-gpu device device-draft override-tensor n-cpu-moe "
@@ -154,7 +152,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "context-shift": "a text that outgrows its context ends; it is never shortened in silence",
     "no-jinja": "chat templates are always rendered as they are",
 }
-"""Why options are not taken."""
+# For options that are not in `_REASONS`; the first match counts.
 _REASONS_BY_START: Final[Mapping[str, str]] = {
     "spec-ngram-": _LOOKUP,
     "lookup-cache-": _LOOKUP,
@@ -175,12 +173,11 @@ _REASONS_BY_START: Final[Mapping[str, str]] = {
     "models-": SERVER,
     "mcp-": SERVER,
 }
-"""Why options that begin so are not taken, where they are not in `_REASONS`. The first that fits counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotTaken:
-    """Something that a file says, and the reason why a registry does not."""
+    """Something in the file that the registry does not take over, and the reason."""
 
     where: str
     what: str
@@ -195,38 +192,28 @@ class ServedModel:
     """A model as a server runs it, in the terms of a registry."""
 
     id: str
-    where: str
-    """Where the file says so."""
+    where: str  # place in the file
     file: Path | None = None
-    hub: str | None = None
-    """The model as `hf:OWNER/REPO...`, where it is named by that instead of a file."""
-    draft: Path | None = None
-    """The file of the model that drafts for it."""
+    hub: str | None = None  # `hf:OWNER/REPO...` instead of a file
+    draft: Path | None = None  # file of the draft model
     draft_hub: str | None = None
-    draft_tokens: int | None = None
-    """The most tokens to draft for a step."""
-    lookup: bool = False
-    """Whether tokens are drafted from what the sequence says already."""
-    options: dict[str, object] = field(default_factory=dict)
-    """What the entry says beside the file, in the registry's terms."""
+    draft_tokens: int | None = None  # at most, per step
+    lookup: bool = False  # drafts come from the sequence itself
+    options: dict[str, object] = field(default_factory=dict)  # the rest of the entry, in registry terms
     aliases: list[str] = field(default_factory=list)
     embeds: bool = False
-    hot: bool = False
-    """Whether it is loaded when the server starts."""
-    idle_seconds: float | None = None
-    """When it is unloaded if nobody uses it; None where the file does not say."""
+    hot: bool = False  # loaded at the server's start
+    idle_seconds: float | None = None  # until it is unloaded; None if not stated
 
 
 @dataclass(slots=True)
 class Servers:
-    """The models of a file, and what was not taken from it."""
-
     models: list[ServedModel] = field(default_factory=list)
     not_taken: list[NotTaken] = field(default_factory=list)
 
 
 def _option_name(written: str) -> str:
-    """Return the name of an option, which a preset file may write with or without dashes, short, or as a variable."""
+    # A preset file may write it with or without dashes, short, or as a variable.
     name = written.strip().lstrip("-")
     if name.startswith("LLAMA_ARG_"):
         name = name.removeprefix("LLAMA_ARG_").lower().replace("_", "-")
@@ -234,7 +221,7 @@ def _option_name(written: str) -> str:
 
 
 def _flag(key: str, value: str | None) -> str | None:
-    """Return the option that one of a preset file stands for: a flag that is off is its opposite, or no option."""
+    # In a preset file, a flag that is off means its opposite, or no option.
     if key not in _FLAGS or value is None or value.strip().lower() not in ("false", "off", "0", "no", "disabled"):
         return key
     opposite = key.removeprefix("no-") if key.startswith("no-") else f"no-{key}"
@@ -242,11 +229,10 @@ def _flag(key: str, value: str | None) -> str | None:
 
 
 Pair = tuple[str, str | None]
-"""An option of llama-server and its value, if it has one."""
 
 
 def options_of_command(words: Sequence[str]) -> list[Pair]:
-    """Return the options of a command line, without the program, with their values; None stands for no value."""
+    """Return the options of a command line without the program, with their values; None for no value."""
     pairs: list[Pair] = []
     index = 0
     while index < len(words):
@@ -274,31 +260,31 @@ def _is_option(word: str) -> bool:
     return re.match(r"--?[A-Za-z]", word) is not None
 
 
-def take_options(model: ServedModel, pairs: Sequence[Pair], path: Path, found: Servers) -> bool:
-    """Add the options of a server to `model`, and what cannot be taken to `found`. Return whether they name a model.
+def take_options(model: ServedModel, pairs: Sequence[Pair], path: Path, servers: Servers) -> bool:
+    """Add the options of a server to `model`, and rejected ones to `servers`. Return whether they name a model.
 
     Relative paths start from the folder of the file at `path`.
     """
-    given = dict(pairs)
+    values = dict(pairs)
     for key, value in pairs:
         try:
             if not _take(model, key, (value or "").strip(), path.absolute().parent):
                 shown = key if value is None else f"{key} {value}"
-                found.not_taken.append(NotTaken(model.where, shown, _why_not_taken(key)))
+                servers.not_taken.append(NotTaken(model.where, shown, _why_not_taken(key)))
         except ValueError as error:
-            found.not_taken.append(NotTaken(model.where, f"{key} {value}", str(error)))
-    if file := given.get("hf-file"):
+            servers.not_taken.append(NotTaken(model.where, f"{key} {value}", str(error)))
+    if file := values.get("hf-file"):
         if model.hub is None:
-            found.not_taken.append(NotTaken(model.where, f"hf-file {file}", _why_not_taken("hf-file")))
+            servers.not_taken.append(NotTaken(model.where, f"hf-file {file}", _why_not_taken("hf-file")))
         else:
             model.hub = f"hf:{model.hub.removeprefix('hf:').partition(':')[0]}/{file}"
     if model.file is None and model.hub is None:
-        found.not_taken.append(NotTaken(model.where, "is not taken", "it names no model"))
+        servers.not_taken.append(NotTaken(model.where, "is not taken", "it names no model"))
         return False
     if model.draft_tokens is not None and model.draft is None and model.draft_hub is None and not model.lookup:
         reason = "nothing drafts: there is no draft model (model-draft), and spec-type names no ngram"
-        found.not_taken.append(NotTaken(model.where, f"draft-max {model.draft_tokens}", reason))
-    _slots(model, given, found)
+        servers.not_taken.append(NotTaken(model.where, f"draft-max {model.draft_tokens}", reason))
+    _slots(model, values, servers)
     return True
 
 
@@ -308,7 +294,7 @@ def _why_not_taken(key: str) -> str:
 
 
 def _take(model: ServedModel, key: str, value: str, folder: Path) -> bool:
-    """Take one option. Return whether a registry can say it. Raises ValueError for a bad value, with the reason."""
+    # Returns whether a registry can say it. Raises ValueError for a bad value.
     if key == "override-kv":
         return _experts(model, value)
     if key in _LATER:
@@ -371,10 +357,10 @@ def _take_type(option: str) -> "Taker":
 
 def _take_flash_attention(model: ServedModel, value: str, _: Path) -> None:
     words = {"": "on", "1": "on", "true": "on", "enabled": "on", "0": "off", "false": "off", "disabled": "off"}
-    chosen = words.get(value.lower(), value.lower())
-    if chosen not in ("on", "off", "auto"):
+    mode = words.get(value.lower(), value.lower())
+    if mode not in ("on", "off", "auto"):
         raise ValueError("accepted: on, off or auto")
-    model.options["flash_attention"] = chosen
+    model.options["flash_attention"] = mode
 
 
 def _take_mlock(model: ServedModel, _: str, __: Path) -> None:
@@ -392,7 +378,7 @@ def _take_aliases(model: ServedModel, value: str, _: Path) -> None:
 def _take_adapters(model: ServedModel, value: str, folder: Path) -> None:
     adapters = model.options.setdefault("lora", [])
     assert isinstance(adapters, list), "only this function sets it"
-    adapters += [_adapter(one.strip(), folder) for one in value.split(",") if one.strip()]
+    adapters += [_adapter(item.strip(), folder) for item in value.split(",") if item.strip()]
 
 
 def _take_embedding(model: ServedModel, _: str, __: Path) -> None:
@@ -404,8 +390,8 @@ def _take_start(model: ServedModel, _: str, __: Path) -> None:
 
 
 Taker = Callable[[ServedModel, str, Path], None]
+# Read together with others, or true anyway.
 _LATER: Final = frozenset({"ctx-size", "parallel", "kv-unified", "no-kv-unified", "mmap", "hf-file"})
-"""Options that are read together with others, or that say what is so anyway."""
 _TAKERS: Final[Mapping[str, Taker]] = {
     "model": _take_model,
     "hf-repo": _take_hub,
@@ -428,21 +414,21 @@ _TAKERS: Final[Mapping[str, Taker]] = {
 }
 
 
-def _slots(model: ServedModel, given: Mapping[str, str | None], found: Servers) -> None:
-    """Take context and slots: llama-server's -c is for all slots together, the registry's context for one.
-
-    Where the slots share one cache, any of them may have all of it; that is what `cells` says here.
-    """
+def _slots(model: ServedModel, values: Mapping[str, str | None], servers: Servers) -> None:
+    # llama-server's -c is for all slots together, the registry's context for one. Slots that share a cache may each use
+    # all of it: that is `cells`.
     try:
-        size = int(given.get("ctx-size") or 0)
-        parallel = int(given.get("parallel") or -1)
+        size = int(values.get("ctx-size") or 0)
+        parallel = int(values.get("parallel") or -1)
     except ValueError:
-        found.not_taken.append(NotTaken(model.where, "ctx-size or parallel", "is no whole number"))
+        servers.not_taken.append(NotTaken(model.where, "ctx-size or parallel", "is no whole number"))
         return
     slots = parallel if parallel > 0 else AUTOMATIC_SLOTS
-    shared = parallel <= 0 or "kv-unified" in given
+    shared = parallel <= 0 or "kv-unified" in values
     if slots > MAX_SLOTS:
-        found.not_taken.append(NotTaken(model.where, f"parallel {slots}", f"{MAX_SLOTS} slots are the most, and taken"))
+        servers.not_taken.append(
+            NotTaken(model.where, f"parallel {slots}", f"{MAX_SLOTS} slots are the most, and taken")
+        )
         slots = MAX_SLOTS
     model.options["slots"] = slots
     if size <= 0:
@@ -450,10 +436,10 @@ def _slots(model: ServedModel, given: Mapping[str, str | None], found: Servers) 
     context = size if shared else size // slots
     if context > MAX_CONTEXT:
         reason = f"{MAX_CONTEXT:,} tokens a slot are the most, and taken"
-        found.not_taken.append(NotTaken(model.where, f"ctx-size {size}", reason))
+        servers.not_taken.append(NotTaken(model.where, f"ctx-size {size}", reason))
         context = MAX_CONTEXT
     if context < 64:
-        found.not_taken.append(NotTaken(model.where, f"ctx-size {size}", f"leaves {context} tokens a slot"))
+        servers.not_taken.append(NotTaken(model.where, f"ctx-size {size}", f"leaves {context} tokens a slot"))
         return
     model.options["context"] = context
     if shared and slots > 1:
@@ -501,7 +487,7 @@ def read_presets(text: str, path: Path) -> Servers:
         delimiters=("=",),
         allow_no_value=True,
     )
-    parser.optionxform = str  # type: ignore[assignment, method-assign]  # names are not made small
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # keep upper case
     lines = text.splitlines()
     first = next((index for index, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
     try:
@@ -510,7 +496,7 @@ def read_presets(text: str, path: Path) -> Servers:
         raise file_error(path, " ".join(str(error).split()), "a preset file of llama-server") from error
     if not parser.sections():
         raise file_error(path, "has no sections", "a preset file with a section for each model")
-    found = Servers()
+    servers = Servers()
     shared = _options_in(parser, "*") if parser.has_section("*") else {}
     for name in parser.sections():
         if name == "*":
@@ -519,9 +505,9 @@ def read_presets(text: str, path: Path) -> Servers:
         if not options.keys() & {"model", "hf-repo", "model-url"} and "/" in name:
             options = {"hf-repo": name, **options}
         pairs = [(flag, value) for key, value in options.items() if (flag := _flag(key, value)) is not None]
-        if take_options(model, pairs, path, found):
-            found.models.append(model)
-    return found
+        if take_options(model, pairs, path, servers):
+            servers.models.append(model)
+    return servers
 
 
 def _options_in(parser: configparser.ConfigParser, section: str) -> dict[str, str | None]:

@@ -19,10 +19,8 @@ from registry.llama_server import (
     take_options,
 )
 
-MOST_BYTES: Final = 1 << 20
-"""How long a text may become by its macros."""
-MOST_MACRO_STEPS: Final = 20
-"""How often macros may stand for texts that hold macros."""
+MOST_BYTES: Final = 1 << 20  # of a text with its macros replaced
+MOST_MACRO_STEPS: Final = 20  # depth of macros inside macros
 
 
 def read_llama_swap(text: str, path: Path) -> Servers:
@@ -34,22 +32,22 @@ def read_llama_swap(text: str, path: Path) -> Servers:
     models = document.get("models") if isinstance(document, dict) else None
     if not isinstance(models, dict) or not models:
         raise file_error(path, "has no models", "llama-swap's config.yaml, or llama-server's preset file")
-    found = Servers()
+    servers = Servers()
     shared, preload = _mapping(document.get("macros")), _preloaded(document)
     for key in document:
         if key not in ("models", "macros", "hooks"):
-            found.not_taken.append(NotTaken(str(key), "is not taken", _SWAP_REASONS.get(str(key), SERVER)))
+            servers.not_taken.append(NotTaken(str(key), "is not taken", _SWAP_REASONS.get(str(key), SERVER)))
     for name, entry in models.items():
         where = f"models.{name}"
         if not isinstance(entry, dict) or not isinstance(entry.get("cmd"), str):
-            found.not_taken.append(NotTaken(where, "is not taken", "it has no command (cmd)"))
+            servers.not_taken.append(NotTaken(where, "is not taken", "it has no command (cmd)"))
             continue
         macros = {**shared, **_mapping(entry.get("macros")), "MODEL_ID": str(name)}
         model = ServedModel(id=str(name), where=where, hot=str(name) in preload)
-        if _of_command(model, entry["cmd"], macros, path, found):
-            _of_entry(model, entry, found)
-            found.models.append(model)
-    return found
+        if _of_command(model, entry["cmd"], macros, path, servers):
+            _of_entry(model, entry, servers)
+            servers.models.append(model)
+    return servers
 
 
 _SWAP_REASONS: Final[Mapping[str, str]] = {
@@ -62,25 +60,23 @@ _SWAP_REASONS: Final[Mapping[str, str]] = {
 }
 
 
-def _of_command(model: ServedModel, command: str, macros: Mapping[str, str], path: Path, found: Servers) -> bool:
-    """Take the options of a command line. Return whether it runs llama-server, so that the model can be taken."""
+def _of_command(model: ServedModel, command: str, macros: Mapping[str, str], path: Path, servers: Servers) -> bool:
     lines = (line for line in _expanded(command, macros).splitlines() if not line.lstrip().startswith("#"))
     try:
         words = shlex.split(" ".join(line.rstrip().removesuffix("\\") for line in lines))
     except ValueError as error:
-        found.not_taken.append(NotTaken(model.where, "is not taken", f"its command cannot be split: {error}"))
+        servers.not_taken.append(NotTaken(model.where, "is not taken", f"its command cannot be split: {error}"))
         return False
     start = next((index for index, word in enumerate(words) if "llama-server" in Path(word).name), None)
-    if start is None:
+    if start is None:  # without llama-server the model cannot be taken
         program = Path(words[0]).name if words else "nothing"
         accepted = "it is another server: an entry with `backend: openai` and its address can use it"
-        found.not_taken.append(NotTaken(model.where, f"runs {program} and not llama-server", accepted))
+        servers.not_taken.append(NotTaken(model.where, f"runs {program} and not llama-server", accepted))
         return False
-    return take_options(model, options_of_command(words[start + 1 :]), path, found)
+    return take_options(model, options_of_command(words[start + 1 :]), path, servers)
 
 
-def _of_entry(model: ServedModel, entry: Mapping[str, Any], found: Servers) -> None:
-    """Take what llama-swap itself says of a model."""
+def _of_entry(model: ServedModel, entry: Mapping[str, Any], servers: Servers) -> None:
     for key, value in entry.items():
         if key == "aliases" and isinstance(value, list):
             model.aliases += [str(alias) for alias in value]
@@ -89,7 +85,7 @@ def _of_entry(model: ServedModel, entry: Mapping[str, Any], found: Servers) -> N
         elif key in ("name", "description") and isinstance(value, str):
             model.options.setdefault("description", value)
         elif key not in ("cmd", "macros", "aliases", "ttl", "name", "description"):
-            found.not_taken.append(NotTaken(model.where, str(key), _ENTRY_REASONS.get(key, "is llama-swap's own")))
+            servers.not_taken.append(NotTaken(model.where, str(key), _ENTRY_REASONS.get(key, "is llama-swap's own")))
 
 
 _ENTRY_REASONS: Final[Mapping[str, str]] = {
@@ -117,8 +113,8 @@ def _mapping(value: object) -> dict[str, str]:
 
 
 def _expanded(text: str, macros: Mapping[str, str]) -> str:
-    """Return a text with its macros replaced, those inside of macros too. Unknown ones, such as ${PORT}, stay."""
     for _ in range(MOST_MACRO_STEPS):
+        # Unknown macros, such as ${PORT}, stay.
         replaced = MACRO.sub(lambda match: macros.get(match[1], match[0]).strip(), text)
         if replaced == text or len(replaced) > MOST_BYTES:
             break

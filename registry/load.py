@@ -42,10 +42,8 @@ PACKAGED_PERSONAS: Final = Path(__file__).resolve().parent / "personas.yaml"
 
 
 def find_registry(flag: Path | None = None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the registry file to use: the flag, the environment, the user's configuration, else the packaged one.
-
-    A file that the flag or the environment names is returned even if it does not exist, so that loading it fails.
-    """
+    """Return the registry file to use: the flag, the environment, the user's configuration, else the packaged one."""
+    # Returned even if the file does not exist, so that loading it fails.
     if flag is not None:
         return flag
     if named := environment.get(ENVIRONMENT):
@@ -55,7 +53,7 @@ def find_registry(flag: Path | None = None, environment: Mapping[str, str] = os.
 
 
 def configured_registry(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return where the user's own registry is looked for where neither a flag nor the environment names one."""
+    """Return where the user's own registry is, if neither a flag nor the environment names one."""
     home = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "/")) / ".config"
     return Path(home) / "orchestrator" / "model_registry.yaml"
 
@@ -66,8 +64,8 @@ WRITTEN_BY_INIT: Final = "a registry, such as `orchestrator init --out FILE` wri
 def load_registry(path: Path) -> Registry:
     """Load the registry in `path`; file names in it are relative to it.
 
-    Raises RegistryError with every problem that was found. A model file that is missing or broken is not one of them:
-    the model is then in the registry with the reason, see `Registry.why_not`.
+    Raises RegistryError with every problem. A missing or broken model file is none: the model is then unusable for the
+    reason in `Registry.why_not`.
     """
     document = parse_file(path.absolute(), WRITTEN_BY_INIT)
     if document.data is None:
@@ -76,17 +74,17 @@ def load_registry(path: Path) -> Registry:
 
 
 def blank_registry(path: Path) -> Registry | None:
-    """Return the registry that the file `path` begins as if it does not exist yet, or has no models and no roles.
+    """Return the registry without models for a file `path` that is missing or has no models and roles; else None.
 
-    None for any other file. Raises RegistryError for a file that cannot be read or is no YAML.
+    Raises RegistryError for a file that cannot be read or is no YAML.
     """
     data = parse_file(path).data if path.exists() else None
-    said = data if isinstance(data, dict) else {}
-    if (data is not None and not isinstance(data, dict)) or said.get("models") or said.get("roles"):
+    content = data if isinstance(data, dict) else {}
+    if (data is not None and not isinstance(data, dict)) or content.get("models") or content.get("roles"):
         return None
     try:
-        defaults = DefaultsForm.model_validate(said.get("defaults") or {})
-    except ValidationError:  # whoever writes the file is told the reason, since it would not load
+        defaults = DefaultsForm.model_validate(content.get("defaults") or {})
+    except ValidationError:  # reported when the file is written, since it would not load
         defaults = DefaultsForm()
     return Registry(
         path=path.absolute(),
@@ -113,24 +111,18 @@ def load_personas(path: Path) -> dict[str, Persona]:
 
 @dataclass(frozen=True, slots=True)
 class UncheckedRegistry:
-    """What a registry file and the files that it names say, before its entries are checked against each other."""
+    """A registry file and the files that it names, before the entries are checked against each other."""
 
     document: YamlDocument
     form: RegistryForm
+    # By model, with defaults and absolute file names, but a draft model is still named by its role.
     options: Mapping[str, LoadOptions]
-    """How each model is to be loaded, by its name: with the defaults and absolute file names, except that a draft model
-    is still named by its role."""
-    headers: Mapping[str, GgufHeader | None]
-    """The header of each model's file, by the model's name; None where there is no file, or it could not be read."""
-    reasons: Mapping[str, str]
-    """Why a model cannot be used, by its name: its file could not be read, or its chat template would lose words."""
-    adapters: Mapping[str, tuple[str, ...]]
-    """The files of the adapters that the roles of each model use, by the model's name."""
-    role_reasons: Mapping[str, str]
-    """Why the adapters of a role could not be read, by the role's name."""
+    headers: Mapping[str, GgufHeader | None]  # by model; None without a readable file
+    reasons: Mapping[str, str]  # why a model is unusable: unreadable file, or a chat template that loses words
+    adapters: Mapping[str, tuple[str, ...]]  # files that the roles of each model use
+    role_reasons: Mapping[str, str]  # why a role's adapters could not be read
     personas: Mapping[str, Persona]
-    personas_problems: tuple[RegistryProblem, ...]
-    """What is wrong with the file of personas. If there is anything, `personas` is empty."""
+    personas_problems: tuple[RegistryProblem, ...]  # if there are any, `personas` is empty
 
     def problems(self) -> tuple[RegistryProblem, ...]:
         """Return everything that keeps this from being a valid registry."""
@@ -139,10 +131,10 @@ class UncheckedRegistry:
 
     @property
     def files(self) -> frozenset[Path]:
-        """The files that this was read from: the registry, its personas, and the files of its models."""
+        """All files that this was read from."""
         path = self.document.path
         models = (file for model in self.form.models.values() for file in _model_files(path, model))
-        adapters = (_resolve(path, one.file) for role in self.form.roles.values() for one in role.lora)
+        adapters = (_resolve(path, adapter.file) for role in self.form.roles.values() for adapter in role.lora)
         return frozenset({path, _personas_file(path, self.form), *models, *adapters})
 
     def registry(self) -> Registry:
@@ -221,8 +213,7 @@ class UncheckedRegistry:
 def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
     """Read the files that a parsed registry file names.
 
-    Raises RegistryError if the registry file itself does not have the right form. What is wrong with the other files is
-    in the answer.
+    Raises RegistryError if the registry file itself has the wrong form; problems of other files are in the result.
     """
     document = with_new_keys(document)
     form = read_form(RegistryForm, document)
@@ -251,7 +242,7 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
 
 
 def _is_prompted(model: str, form: RegistryForm) -> bool:
-    """Return whether a model is given messages: unless it only embeds, ranks or proposes tokens."""
+    # Unless it only embeds, ranks or drafts.
     tiers = {role.tier for role in form.roles.values() if role.model == model}
     return model not in (form.embedder, form.reranker) and tiers != {"D"}
 
@@ -261,7 +252,6 @@ def _personas_file(registry: Path, form: RegistryForm) -> Path:
 
 
 def _model_files(registry: Path, form: ModelForm) -> tuple[Path, ...]:
-    """Return the files that a model is read from: all pieces of a split one, and its adapters."""
     if form.file is None:
         return ()
     adapters = (_resolve(registry, adapter.file) for adapter in form.lora)
@@ -269,7 +259,7 @@ def _model_files(registry: Path, form: ModelForm) -> tuple[Path, ...]:
 
 
 def _header(registry: Path, form: ModelForm) -> GgufHeader | None:
-    """Return the header of a model's file, with the weights of its adapters; None if another server runs the model."""
+    # The weights include adapters; None if another server runs the model.
     if form.file is None:
         return None
     header = read_header(_resolve(registry, form.file))
@@ -280,11 +270,7 @@ def _header(registry: Path, form: ModelForm) -> GgufHeader | None:
 def _role_adapters(
     registry: Path, form: RegistryForm, headers: dict[str, GgufHeader | None]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the files of the adapters that the roles of each model use, and why those of a role cannot be used.
-
-    The weights of these adapters are added to those of the model in `headers`. Adapters of a model whose header could
-    not be read are not looked at.
-    """
+    # Adds the weights of the adapters to `headers`. Without a header there is nothing to check them against.
     sizes: dict[str, dict[str, int]] = {name: {} for name in form.models}
     reasons: dict[str, str] = {}
     for name, role in form.roles.items():
@@ -292,8 +278,10 @@ def _role_adapters(
         if header is None:
             continue
         try:
-            found = {one.file: read_adapter(Path(one.file), header) for one in _absolute(registry, role.lora)}
-            sizes[role.model] |= found
+            adapter_sizes = {
+                adapter.file: read_adapter(Path(adapter.file), header) for adapter in _absolute(registry, role.lora)
+            }
+            sizes[role.model] |= adapter_sizes
         except GgufError as error:
             reasons[name] = str(error)
     for name, header in headers.items():
@@ -317,11 +305,7 @@ def _defaults(form: DefaultsForm) -> Defaults:
 
 
 def _where_it_was_looked_for(registry: Path, form: ModelForm) -> str:
-    """Return what to add to the reason why a file cannot be read: which folder a relative name starts from.
-
-    Empty for an absolute name, and for a file that is there. Someone who copies the packaged registry learns where its
-    files are.
-    """
+    # Someone who copies the packaged registry learns where its files are.
     if form.file is None or Path(form.file).is_absolute() or form.file.startswith("~/"):
         return ""
     if _resolve(registry, form.file).exists():
@@ -332,15 +316,14 @@ def _where_it_was_looked_for(registry: Path, form: ModelForm) -> str:
 
 
 def _resolve(registry: Path, name: str) -> Path:
-    given = Path(name)
-    return Path(os.path.normpath(registry.parent / (given.expanduser() if name.startswith("~/") else given)))
+    file = Path(name)
+    return Path(os.path.normpath(registry.parent / (file.expanduser() if name.startswith("~/") else file)))
 
 
 def _options(
     name: str, form: ModelForm, document: YamlDocument, defaults: DefaultsForm, header: GgufHeader | None
 ) -> LoadOptions:
-    """Return the options of a model with the registry's defaults and with absolute names of adapters."""
-    given = LoadOptions(**{field.name: getattr(form, field.name) for field in fields(LoadOptions)})
+    stated = LoadOptions(**{field.name: getattr(form, field.name) for field in fields(LoadOptions)})
     longest = defaults.context if header is None else min(defaults.context, header.context_length)
     missing = {
         option: getattr(defaults, option)
@@ -348,7 +331,7 @@ def _options(
         if not document.has(("models", name, option))
     }
     lora = _absolute(document.path, form.lora)
-    return replace(given, context=form.context or longest, lora=lora, **missing)
+    return replace(stated, context=form.context or longest, lora=lora, **missing)
 
 
 def _endpoint(form: ModelForm) -> Endpoint | None:

@@ -17,10 +17,8 @@ class FolderLocked(Exception):
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder while the block lasts. Raises FolderLocked at once if it is taken, and OSError.
-
-    It is a lock on the open folder, so there is no file that a killed process could leave behind.
-    """
+    """Hold the lock of a folder in the block. Raises FolderLocked at once if it is taken, and OSError."""
+    # A lock on the open folder leaves no file behind when the process is killed.
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:

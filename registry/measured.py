@@ -1,8 +1,7 @@
-"""Keep what models of this machine did rightly, by which a new registry gives them their roles.
+"""Store measured results of models, by which a new registry assigns roles.
 
-What was measured here counts instead of what the catalogue states of the same file.
-
-`orchestrator bench model` measures that. The file is `measured.json` in the folder for models, and may be deleted.
+`orchestrator bench model` writes them to `measured.json` in the folder for models. They override the catalogue's
+figures for the same file, and may be deleted.
 """
 
 import json
@@ -17,31 +16,26 @@ from registry.options import StepContext
 
 FILE: Final = "measured.json"
 
-ModelFile = tuple[str, int]
-"""The path of a model's file without links, and its size in bytes."""
+ModelFile = tuple[str, int]  # path without links, and size in bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredShares:
-    """What a model did rightly, as shares from 0 to 1."""
+    """Shares of correct results, from 0 to 1."""
 
-    plans: float
-    """Of natural requests, the share whose plan has a right structure."""
-    answers: float
-    """Of small tasks in words, the share that was done rightly."""
-    code: float | None = None
-    """Of functions, the share that passed its tests; None where no code could be run."""
-    step_context: StepContext | None = None
-    """What its steps should read, by which parts of requests it did rightly; None if that was not measured."""
+    plans: float  # natural requests whose plan has a correct structure
+    answers: float  # small tasks in words
+    code: float | None = None  # functions that pass their tests; None if no code could be run
+    step_context: StepContext | None = None  # best for its steps; None if not measured
 
 
 def model_file(file: Path, size: int) -> ModelFile:
-    """Return by what the results of a model are kept, whose file has `size` bytes."""
+    """Return the key of a model's results."""
     return os.path.realpath(file), size
 
 
 def read_measured(folder: Path) -> dict[ModelFile, MeasuredShares]:
-    """Return what was measured of the models that the folder's file names. What is damaged counts as not measured."""
+    """Return the results in the folder's file. Damaged ones count as not measured."""
     try:
         rows = json.loads((folder / FILE).read_text(encoding="utf-8"))
         return {(str(row["file"]), int(row["bytes"])): _measured(row) for row in rows}
@@ -50,9 +44,9 @@ def read_measured(folder: Path) -> dict[ModelFile, MeasuredShares]:
 
 
 def write_measured(folder: Path, file: ModelFile, measured: MeasuredShares) -> None:
-    """Keep what was measured of a model, in place of what was measured of it before. Raises OSError."""
-    known = {**read_measured(folder), file: measured}
-    rows = [{"file": name, "bytes": size, **asdict(one)} for (name, size), one in known.items()]
+    """Replace the results of a model. Raises OSError."""
+    shares_by_file = {**read_measured(folder), file: measured}
+    rows = [{"file": name, "bytes": size, **asdict(shares)} for (name, size), shares in shares_by_file.items()]
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as beside:
         fresh = Path(beside) / FILE
@@ -61,7 +55,7 @@ def write_measured(folder: Path, file: ModelFile, measured: MeasuredShares) -> N
 
 
 def _measured(row: Mapping[str, Any]) -> MeasuredShares:
-    """Return the shares of a row. Raises ValueError for what is no share."""
+    # Raises ValueError for what is no share.
     code = row["code"]
     shares = [float(row["plans"]), float(row["answers"]), *([] if code is None else [float(code)])]
     if not all(0.0 <= share <= 1.0 for share in shares):

@@ -1,7 +1,7 @@
-"""Estimate the bytes of memory that a loaded model takes, from its file's header.
+"""Estimate the memory of a loaded model, in bytes, from its file's header.
 
-Estimates are rather too high than too low, because a model is loaded if its estimate fits. Sliding windows and
-compressed attention make the real KV cache smaller than estimated.
+A model is loaded if its estimate fits, so estimates err on the high side: sliding windows and compressed attention make
+the real KV cache smaller.
 """
 
 from dataclasses import dataclass
@@ -29,18 +29,15 @@ CACHE_TYPES: Final[dict[KvType, Fraction]] = {
     "q4_1": Fraction(20, 32),
     "q4_0": Fraction(18, 32),
 }
-BATCH: Final = 512
-"""How many tokens are computed together."""
-SCORED: Final = 128
-"""How many tokens are computed together by an engine that keeps the scores of attention."""
-CELLS: Final = 256
-"""llama.cpp allocates a multiple of so many KV cells for every stream."""
+BATCH: Final = 512  # tokens computed together
+SCORED: Final = 128  # tokens computed together by an engine that keeps attention scores
+CELLS: Final = 256  # llama.cpp allocates a multiple of this for every stream
 PROCESS: Final = 96 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes by purpose. `process` is what the interpreter and the libraries of an engine's process take."""
+    """Bytes by purpose. `process` is for the interpreter and libraries of an engine's process."""
 
     weights: int
     kv_cache: int
@@ -49,11 +46,10 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """The sum, in bytes."""
         return self.weights + self.kv_cache + self.compute + self.process
 
     def __add__(self, other: "MemoryEstimate") -> "MemoryEstimate":
-        """Return the memory of two models in one process."""
+        # Two models share one process.
         return MemoryEstimate(
             weights=self.weights + other.weights,
             kv_cache=self.kv_cache + other.kv_cache,
@@ -62,14 +58,14 @@ class MemoryEstimate:
 
     def __str__(self) -> str:
         parts = ((self.weights, "weights"), (self.kv_cache, "KV cache"), (self.compute, "compute buffers"))
-        return " + ".join(f"{size(number)} {what}" for number, what in (*parts, (self.process, "process")))
+        return " + ".join(f"{size(number)} {purpose}" for number, purpose in (*parts, (self.process, "process")))
 
 
 def estimate(header: GgufHeader, options: LoadOptions, *, embeds: bool = False) -> MemoryEstimate:
     """Estimate the bytes of a model that is loaded with these options.
 
-    A `batch_invariant` engine has room for the tokens that it pads its steps with. One that `embeds` computes up to
-    `context` tokens in one micro-batch, and llama.cpp keeps room for the logits of each of them, twice.
+    A `batch_invariant` engine needs room for padding tokens. One that `embeds` computes up to `context` tokens in one
+    micro-batch, and llama.cpp reserves the logits of each, twice.
     """
     context, slots = options.context or header.context_length, options.slots
     cells, key_type, value_type = options.cells, options.kv_type_k, options.kv_type_v
@@ -91,30 +87,27 @@ def estimate(header: GgufHeader, options: LoadOptions, *, embeds: bool = False) 
         keeps_none = options.batch_invariant or embeds or value_type.startswith("q")
         scores = 0 if keeps_none else min(scores, MAX_SCORES)
     mask = micro_batch * 2 * cells
-    kept = min(micro_batch, SCORED) * scores * 3 // 2  # the scores, and once more in 16 bits
+    stored_scores = min(micro_batch, SCORED) * scores * 3 // 2  # the scores, and once more in 16 bits
     return MemoryEstimate(
         weights=header.weight_bytes,
         kv_cache=kv_cache,
-        compute=4 * (micro_batch * activations + mask + kept + logits * header.vocab_size),
+        compute=4 * (micro_batch * activations + mask + stored_scores + logits * header.vocab_size),
     )
 
 
 def estimate_draft(header: GgufHeader, options: LoadOptions) -> MemoryEstimate:
-    """Estimate the bytes of a model that drafts, in the same process, for one that is loaded with these options.
-
-    It has a sequence for each of the other model's, of the same length, in a KV cache of 16 bits.
-    """
+    """Estimate the bytes of a draft model in the same process, for a target with these options."""
+    # It has as many and as long sequences as the target, in a KV cache of 16 bits.
     slots = invariant_streams(options.slots) if options.batch_invariant else options.slots
     return estimate(header, LoadOptions(context=options.context, slots=slots, flash_attention=options.flash_attention))
 
 
 def _rounded(cells: int) -> int:
-    """Return how many cells llama.cpp allocates for a stream of so many."""
     return -(-cells // CELLS) * CELLS
 
 
 def size(number: int) -> str:
-    """Format a number of bytes for people, such as `1.5 GiB`."""
+    """Format bytes for people, such as `1.5 GiB`."""
     value = float(number)
     for unit in ("B", "KiB", "MiB"):
         if abs(value) < 1024:

@@ -1,8 +1,7 @@
-"""What a loaded registry is made of: models, roles, personas and defaults, checked and complete.
+"""The parts of a loaded registry: models, roles, personas and defaults, checked and complete.
 
-A model whose file is missing or broken, or whose chat template would lose words, is in the registry too, with the
-reason in `unavailable`, so that it does not make the other models unusable. `Registry.why_not` says whether a role can
-be used.
+A model whose file is missing or broken, or whose chat template loses words, stays in the registry with the reason in
+`unavailable`, so that it does not break the others. `Registry.why_not` says whether a role can be used.
 """
 
 import ipaddress
@@ -23,31 +22,25 @@ from registry.thinking import Thinking
 
 T = TypeVar("T")
 Maker = Literal["file", "user", "plan", "memory"]
-"""Who made a persona: whoever wrote the registry's file, a user at run time, or the plan of a request."""
-STEP_TIERS = frozenset("BC")
-"""The tiers of the roles that do steps."""
+"""Who made a persona: the author of the registry's file, a user, a plan, or the memory."""
+STEP_TIERS = frozenset("BC")  # of roles that do steps
 
 
+# A frontdoor with fewer correct plans is not asked for any. A wrong plan costs the answer and time; a right one only
+# saves time or improves an answer. Measured with a worker of 1.5B: with 22 % right plans, 3 of 25 answers were right
+# instead of 11; with 72 %, 10 of 31 instead of 11.
 LEAST_PLAN_QUALITY: Final = 0.8
-"""A frontdoor of whose plans fewer are right is not asked for one. A wrong plan costs the answer and the time for it; a
-right one saves at most time, or improves an answer that may have been right anyway. Measured with a worker of 1.5B:
-with 22 % right plans, 3 of 25 answers were right instead of 11; with 72 %, 10 of 31 instead of 11."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A model that an OpenAI-compatible server runs."""
 
-    base_url: str
-    """The address of the API, without a slash at the end."""
-    model: str
-    """The model's name on that server."""
-    api_key_env: str | None
-    """The environment variable that holds the API key; None if the server needs none."""
-    timeout_seconds: float
-    """A server that sends nothing for so long counts as failed."""
-    native_tools: bool = True
-    """Whether the server is given the tools that a client offers."""
+    base_url: str  # of the API, without a slash at the end
+    model: str  # its name on that server
+    api_key_env: str | None  # environment variable with the API key; None without one
+    timeout_seconds: float  # a longer silence counts as a failure
+    native_tools: bool = True  # the server gets the tools of clients
 
     @property
     def is_local(self) -> bool:
@@ -71,67 +64,51 @@ class ModelEntry:
     id: str
     file: Path | None
     remote: Endpoint | None = None
-    embeds: bool = False
-    """Whether it is the model of the role `embedder` or `reranker`, which computes with whole texts and writes none."""
-    ranks: bool = False
-    """Whether it is the model of the role `reranker`, which says how relevant texts are to a query."""
-    aliases: tuple[str, ...] = ()
-    """Other names of the model, which no other model, role or persona has."""
+    embeds: bool = False  # has the role `embedder` or `reranker`, and writes no text
+    ranks: bool = False  # has the role `reranker`
+    aliases: tuple[str, ...] = ()  # unique among models, roles and personas
     description: str
     residency: ResidencyTier | Literal["remote"]
     options: LoadOptions
-    """How the model is loaded, with the defaults of the registry and absolute file names; `threads` is a ceiling. Of a
-    remote model, only `context` and `slots` have a meaning: the latter bounds the requests at a time."""
-    numa: int | None = None
-    """The NUMA node that the model is bound to."""
-    instances: int = 1
-    """On a machine with several NUMA nodes, how many engines of the model may run, each bound to a node of its own."""
+    """Complete, with absolute file names; `threads` is a ceiling. For a remote model only `context` and `slots` (its
+    concurrent requests) count."""
+    numa: int | None = None  # node that it is bound to
+    instances: int = 1  # engines on a machine with several NUMA nodes, each bound to its own node
     prompts: PromptSet = field(default_factory=lambda: prompt_set("general"))
-    """The prompts that ship for models of its kind."""
-    thinking: Thinking = "auto"
-    """How much it thinks before it answers, where neither role nor request says so."""
-    sampling: SamplingOptions = DEFAULT_SAMPLING
-    """What keeps its answers from repeating themselves, where neither role nor request says so."""
+    thinking: Thinking = "auto"  # unless role or request says otherwise
+    sampling: SamplingOptions = DEFAULT_SAMPLING  # unless role or request says otherwise
     step_context: StepContext = "own"
-    """Which files the steps of a planned request read that it does."""
-    header: GgufHeader | None = None
-    """What the file says of the model; None for a remote one and for a file that cannot be read."""
-    memory: MemoryEstimate | None = None
-    """What an engine takes, with the model that drafts for it; None where there is no header."""
-    unavailable: str | None = None
-    """Why it cannot be used: its file, its chat template or its API key; None if it can."""
-    adapters: tuple[str, ...] = ()
-    """The files of the adapters that its roles use. An engine loads them with the model."""
+    header: GgufHeader | None = None  # None for a remote model and for an unreadable file
+    memory: MemoryEstimate | None = None  # with its draft model; None without a header
+    unavailable: str | None = None  # because of its file, chat template or API key
+    adapters: tuple[str, ...] = ()  # files for its roles, loaded with the model
 
     @property
     def context(self) -> int:
-        """How many tokens one sequence may have, prompt and answer together."""
+        """Tokens per sequence, prompt and answer together."""
         assert self.options.context is not None, "a registry's entry always has a context"
         return self.options.context
 
     @property
     def slots(self) -> int:
-        """How many sequences are generated at a time."""
         return self.options.slots
 
     @property
     def countable_context(self) -> int | None:
-        """How many tokens prompt and answer may have; None for a remote model, whose tokens its server counts."""
+        """As `context`; None for a remote model, whose server counts the tokens."""
         return None if self.remote is not None else self.context
 
     @property
     def calls(self) -> CallSyntax | None:
-        """How it writes calls of tools; None where it is not known to be given tools by its chat template.
-
-        Another server reads the calls of its models by itself, and `remote` writes them as `REMOTE` says.
-        """
+        """How it writes tool calls; None if its chat template shows it no tools."""
+        # Another server parses the calls itself, and `remote` writes them as `REMOTE`.
         if self.remote is not None:
             return REMOTE if self.remote.native_tools else None
         return None if self.header is None else call_syntax(self.header.chat_template)
 
     @property
     def why_not(self) -> str | None:
-        """Why the model cannot be used, or None if it can."""
+        """Why the model cannot be used, or None."""
         if self.unavailable is not None:
             return f"model {self.id}: {self.unavailable}"
         if self.residency == "cold" and self.remote is not None:
@@ -147,43 +124,28 @@ class RoleEntry:
 
     name: str
     model: str
-    """The id of the model."""
     tier: Tier
-    system: str
-    """The system prompt: its own, or the one that ships for the role's model."""
+    system: str  # its own, or the shipped prompt
     description: str
-    level: Level | None
-    """The role's place in the order of escalation; None if no role escalates to it."""
-    escalates_to: str | None
-    """The role that takes over when this one keeps failing, or None."""
-    persona: str | None
-    """The persona of attempts for which no other one is chosen, or None."""
-    lora: Adapters = ()
-    """The adapters that its model uses for this role, with absolute file names, beside those of the model itself."""
-    unavailable: str | None = None
-    """Why its adapters cannot be used, or None."""
+    level: Level | None  # None if no role escalates to it
+    escalates_to: str | None  # takes over when this role keeps failing
+    persona: str | None  # default
+    lora: Adapters = ()  # in addition to the model's own, with absolute file names
+    unavailable: str | None = None  # because of its adapters
     temperature: float
     top_p: float
     max_tokens: int
-    in_plans: bool = True
-    """Whether the frontdoor may give it to the steps that it plans."""
-    has_own_system: bool = True
-    """Whether the registry's file gives the system prompt."""
-    thinking: Thinking | None = None
-    """How much the model thinks before it answers in this role; None: as the model's entry says."""
-    sampling: SamplingOptions | None = None
-    """What keeps answers from repeating themselves in this role; None: as the model's entry says."""
-    plan_quality: float | None = None
-    """Which share of the plans that the role writes is right, as measured; None if that was not measured."""
+    in_plans: bool = True  # the frontdoor may plan steps with it
+    has_own_system: bool = True  # `system` is from the registry's file
+    thinking: Thinking | None = None  # None: as the model's entry says
+    sampling: SamplingOptions | None = None  # None: as the model's entry says
+    plan_quality: float | None = None  # measured share of correct plans
 
     @classmethod
     def plain(
         cls, name: str, model: str, tier: Tier, level: Level | None, description: str, max_tokens: int
     ) -> "RoleEntry":
-        """Return a role without options of its own, which has no system prompt before `with_shipped_prompts` gives one.
-
-        Its answers are greedy, and no role takes over from it.
-        """
+        """Return a greedy role without options and escalation; `with_shipped_prompts` gives it a system prompt."""
         return cls(
             name=name,
             model=model,
@@ -208,24 +170,18 @@ class Persona:
     text: str
     description: str
     maker: Maker = "file"
-    retired: bool = False
-    """Whether it is kept only for runs that name it already."""
+    retired: bool = False  # only for runs that name it already
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The settings of the registry that concern all models or runs together."""
+    """The settings for all models or runs."""
 
-    memory: int | None
-    """How many bytes all models together may take; None for what is free."""
-    max_replans: int
-    """How often one plan may be extended with more steps after one of its steps is done."""
-    idle_unload_seconds: float
-    """A model that is not HOT is unloaded when it has not been used for so long."""
-    batch_invariant: bool
-    """The option of that name for models whose entries do not give it."""
-    max_tokens: int
-    """The most tokens of an answer where neither the request nor a role limits it."""
+    memory: int | None  # bytes for all models together; None: what is free
+    max_replans: int  # continuations of one plan
+    idle_unload_seconds: float  # until a model that is not HOT is unloaded
+    batch_invariant: bool  # for models that do not say
+    max_tokens: int  # of an answer without another limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +195,7 @@ class Registry:
     defaults: Defaults
 
     def beside(self, former: "Registry") -> "Registry":
-        """Return this registry with those entries of `former` that it lacks, for runs that may still refer to them."""
+        """Return this registry plus missing entries of `former`, for runs that may still refer to them."""
         return replace(
             self,
             models=MappingProxyType({**self.models, **_missing(former.models, self.models)}),
@@ -247,36 +203,35 @@ class Registry:
             personas=MappingProxyType({**self.personas, **_missing(former.personas, self.personas)}),
         )
 
-    def with_personas(self, made: Iterable[Persona]) -> "Registry":
-        """Return this registry with these personas for those that were made at run time. Those of its file win."""
-        own = {name: one for name, one in self.personas.items() if one.maker == "file"}
-        return replace(self, personas=MappingProxyType({**own, **{one.name: one for one in made}, **own}))
+    def with_personas(self, added: Iterable[Persona]) -> "Registry":
+        """Return this registry with `added` as the run-time personas. Those of its file win."""
+        own = {name: persona for name, persona in self.personas.items() if persona.maker == "file"}
+        return replace(self, personas=MappingProxyType({**own, **{persona.name: persona for persona in added}, **own}))
 
     @property
     def personas_in_use(self) -> dict[str, Persona]:
         """The personas that are not retired, by name."""
-        return {name: one for name, one in self.personas.items() if not one.retired}
+        return {name: persona for name, persona in self.personas.items() if not persona.retired}
 
     def model_named(self, name: str) -> str | None:
-        """Return the id of the model that has this id or this alias, or None if there is none."""
+        """Return the id of the model with this id or alias, or None."""
         if name in self.models:
             return name
         return next((model.id for model in self.models.values() if name in model.aliases), None)
 
     @property
     def usable_names(self) -> frozenset[str]:
-        """The ids and aliases of the models that can be used."""
+        """The ids and aliases of the usable models."""
         return frozenset(name for id in self.usable_models for name in (id, *self.models[id].aliases))
 
     def system(self, role: str, model: str) -> str:
-        """Return the system prompt of a role when this model plays it, which may be another one than the role's own."""
+        """Return the system prompt of a role played by this model, which may not be the role's own."""
         entry = self.roles[role]
         if entry.has_own_system or model == entry.model or model not in self.models:
             return entry.system
         return self.models[model].prompts.system(role, entry.tier, self._described_plan_roles)
 
     def with_shipped_prompts(self) -> "Registry":
-        """Return the registry in which roles without a system prompt of their own have the ones that ship."""
         described = self._described_plan_roles
         roles = {
             name: role
@@ -291,7 +246,7 @@ class Registry:
         return {name: self.roles[name].description for name in self.plan_roles}
 
     def why_not(self, role: str) -> str | None:
-        """Return why `role` cannot be used in this installation, or None if it can."""
+        """Return why `role` cannot be used in this installation, or None."""
         entry = self.roles[role]
         if entry.unavailable is not None:
             return f"role {role}: {entry.unavailable}"
@@ -299,24 +254,22 @@ class Registry:
 
     @property
     def usable_roles(self) -> frozenset[str]:
-        """The roles whose model can be used."""
         return frozenset(role for role in self.roles if self.why_not(role) is None)
 
     @property
     def step_roles(self) -> tuple[str, ...]:
-        """The roles that steps may have, in the registry's order: those of tier B or C whose model can be used."""
+        """The usable roles of tier B or C, in the registry's order."""
         return tuple(
             name for name, role in self.roles.items() if role.tier in STEP_TIERS and self.why_not(name) is None
         )
 
     @property
     def plan_roles(self) -> tuple[str, ...]:
-        """The roles of `step_roles` that the frontdoor may give to steps: those with `in_plans`, or all if none has."""
+        """The `step_roles` for the frontdoor's plans: those with `in_plans`, or all if none has it."""
         return tuple(name for name in self.step_roles if self.roles[name].in_plans) or self.step_roles
 
     @property
     def usable_models(self) -> frozenset[str]:
-        """The ids of the models that can be used."""
         return frozenset(model.id for model in self.models.values() if model.why_not is None)
 
 

@@ -19,8 +19,8 @@ from registry.options import PromptLookupOptions, SpeculationOptions
 ID_LENGTH: Final = 64
 NAME_LENGTH: Final = 120
 LARGEST_DRAFT: Final = 2 * 10**9
-SMALLER: Final = 4
-"""A draft model has to be so many times smaller than its target, so that drafting costs little beside verifying."""
+SMALLER: Final = 4  # a draft model must be this many times smaller than its target, to be cheap next to verification
+# Stated in a proposed entry even if they are the defaults.
 WRITTEN: Final = (
     "context",
     "slots",
@@ -30,10 +30,8 @@ WRITTEN: Final = (
     "speculation",
     "prompt_lookup",
 )
-"""The options that a proposed entry states, also where they are as they would be by default."""
 DRAFT: Final = "draft"
-LARGE: Final = 20 * 10**9
-"""A model with at least so many weights suits the role to which others escalate."""
+LARGE: Final = 20 * 10**9  # from this many weights on, a model suits the role to which others escalate
 _WORDS: Final = {
     EMBEDDER: frozenset({"embed", "embedding", "embeddings", "bge", "gte", "e5"}),
     DRAFT: frozenset({"draft", "drafter"}),
@@ -47,7 +45,7 @@ _PIECE: Final = re.compile(r"-\d{5}-of-\d{5}$")
 
 @dataclass(frozen=True, slots=True)
 class Suits:
-    """The role that a model suits, None if it suits none, and why."""
+    """The role that a model suits, or None, and why."""
 
     role: str | None
     why: str
@@ -58,19 +56,14 @@ class Proposal:
     """A proposed entry for `models:` in the registry's file, with the reasons."""
 
     id: str
-    entry: Mapping[str, object]
-    """The entry's keys and values, as in YAML."""
+    entry: Mapping[str, object]  # as in YAML
     suits: Suits
-    why_no_text: str | None
-    """Why the model cannot generate text, or None if it can."""
-    why_no_prompt: str | None
-    """Why the chat template of a model that generates text cannot be used, or None if it can."""
+    why_no_text: str | None  # None if it generates text
+    why_no_prompt: str | None  # why its chat template is unusable; None if it is not
     fit: Fit
     room: Room
     notes: tuple[str, ...]
-    """The reasons for what the entry says."""
     warnings: tuple[str, ...]
-    """What will not work well."""
 
 
 def propose(
@@ -82,11 +75,11 @@ def propose(
     name: str | None = None,
     roles: Sequence[str] = (),
 ) -> Proposal:
-    """Propose an entry for the model in `file`, which is to get the `roles`; its id is `name`, or made from `file`."""
+    """Propose an entry for the model in `file`, which gets the `roles`; its id is `name`, or made from `file`."""
     suited = suits(header, file.stem, drafts_for=_drafts_for(header, registry))
     embeds = not {EMBEDDER, RERANKER}.isdisjoint(roles or (suited.role,))
     draft = None if embeds else find_draft(header, registry, roles)
-    chosen = fit(
+    fitted = fit(
         header,
         room,
         None if draft is None else registry.models[registry.roles[draft].model].header,
@@ -95,12 +88,12 @@ def propose(
     )
     impossible = "it is to embed or to rank, so it generates no text" if embeds else why_not_drafted(header)
     options = replace(
-        chosen.options,
+        fitted.options,
         speculation=None if draft is None else SpeculationOptions(draft),
         prompt_lookup=PromptLookupOptions() if impossible is None else None,
     )
     written = asdict(options)
-    if chosen.context < SMALLEST:
+    if fitted.context < SMALLEST:
         del written["context"]
     entry: dict[str, object] = {"file": file_name(file, registry.path), "description": describe(header)}
     entry |= {name: written[name] for name in WRITTEN if written.get(name) is not None}
@@ -110,17 +103,17 @@ def propose(
         suits=suited,
         why_no_text=why_no_text(header),
         why_no_prompt=why_no_prompt(header),
-        fit=chosen,
+        fit=fitted,
         room=room,
-        notes=(_memory(header, chosen, room, draft), *_acceleration(header, draft, impossible)),
-        warnings=tuple(_warnings(header, file, chosen, room, registry)),
+        notes=(_memory(header, fitted, room, draft), *_acceleration(header, draft, impossible)),
+        warnings=tuple(_warnings(header, file, fitted, room, registry)),
     )
 
 
 def suits(header: GgufHeader, stem: str, *, drafts_for: str | None) -> Suits:
     """Guess the role of a model whose file is named `stem`; `drafts_for` is a larger one with the same vocabulary."""
     words = frozenset(re.findall(r"[a-z]+\d*", f"{stem} {header.name}".lower()))
-    named = next((role for role, known in _WORDS.items() if words & known), None)
+    named = next((role for role, keywords in _WORDS.items() if words & keywords), None)
     if header.pooling == "rank":
         return Suits(RERANKER, "it ranks texts")
     if (reason := why_no_text(header)) is not None:
@@ -140,13 +133,13 @@ def suits(header: GgufHeader, stem: str, *, drafts_for: str | None) -> Suits:
 
 
 def id_from(file: Path) -> str:
-    """Make a model's id from the name of its file; the number of a piece of a split model is left out."""
+    """Make a model's id from the name of its file, without the number of a piece."""
     words = re.sub(r"[^a-z0-9_.-]+", "-", _PIECE.sub("", file.stem).lower())
     return words.strip("-._")[:ID_LENGTH].rstrip("-._") or "model"
 
 
 def file_name(file: Path, registry: Path) -> str:
-    """Return a file's name for a registry: relative to it if the file is in or below its folder, else absolute."""
+    """Return a file's name for a registry: relative if the file is in or below its folder, else absolute."""
     full, folder = full_path(file), full_path(registry).parent
     if full.is_relative_to(folder):
         name = full.relative_to(folder).as_posix()
@@ -160,9 +153,9 @@ def full_path(file: Path) -> Path:
 
 
 def find_draft(header: GgufHeader, registry: Registry, own: Sequence[str] = ()) -> str | None:
-    """Return the role whose model drafts best for a model: roles of tier D are preferred, then smaller models.
+    """Return the role whose model drafts best for a model, or None: tier D first, then smaller models.
 
-    None if no role can, or nothing can be drafted for the model. `own` are the roles that the model itself is to get.
+    `own` are the roles for the model itself.
     """
     if why_not_drafted(header) is not None:
         return None
@@ -183,7 +176,7 @@ def why_not_drafted(header: GgufHeader) -> str | None:
 
 
 def _drafts_for(header: GgufHeader, registry: Registry) -> str | None:
-    """Return the id of the largest model in the registry that this one could draft for, or None."""
+    # The largest model that this one could draft for.
     if header.parameters > LARGEST_DRAFT:
         return None
     able = [
@@ -197,7 +190,7 @@ def _drafts_for(header: GgufHeader, registry: Registry) -> str | None:
 
 
 def describe(header: GgufHeader) -> str:
-    """Return what a model is, in a few words: its own name, the kind of its weights and how many there are."""
+    """Return what a model is, in a few words."""
     name = " ".join(header.name.split())[:NAME_LENGTH]
     return f"{name} ({header.architecture} {header.file_type}, {count(header.parameters)} weights)"
 
@@ -210,12 +203,12 @@ def count(number: int) -> str:
     return f"{number / 1000:.0f} K"
 
 
-def _memory(header: GgufHeader, chosen: Fit, room: Room, draft: str | None) -> str:
+def _memory(header: GgufHeader, fitted: Fit, room: Room, draft: str | None) -> str:
     made_for = f"the model was made for {header.context_length:,}"
     with_draft = "" if draft is None else f", the model of role {draft} with them,"
     return (
-        f"memory: {chosen.options.slots} x {chosen.context:,} tokens ({made_for}){with_draft} take {chosen.memory} = "
-        f"{size(chosen.memory.total)}, of {room}"
+        f"memory: {fitted.options.slots} x {fitted.context:,} tokens ({made_for}){with_draft} take {fitted.memory} = "
+        f"{size(fitted.memory.total)}, of {room}"
     )
 
 
@@ -230,16 +223,16 @@ def _acceleration(header: GgufHeader, draft: str | None, impossible: str | None)
         yield f"experts: {used} are used a token; fewer are quicker and worse"
 
 
-def _warnings(header: GgufHeader, file: Path, chosen: Fit, room: Room, registry: Registry) -> Iterator[str]:
-    if chosen.short:
+def _warnings(header: GgufHeader, file: Path, fitted: Fit, room: Room, registry: Registry) -> Iterator[str]:
+    if fitted.short:
         yield (
-            f"it does not fit: {size(chosen.memory.total)} with one slot of {chosen.context:,} tokens, "
-            f"{size(chosen.short)} more than the {room} there are"
+            f"it does not fit: {size(fitted.memory.total)} with one slot of {fitted.context:,} tokens, "
+            f"{size(fitted.short)} more than the {room} there are"
         )
     if is_base(header):
         yield f"{BASE_MODEL}: roles and turns are written in plain words; better is {NO_BASE_MODEL}"
-    if chosen.context < min(header.context_length, WORTH_HAVING) and not chosen.short:
-        yield f"memory allows only {chosen.context:,} tokens of context"
+    if fitted.context < min(header.context_length, WORTH_HAVING) and not fitted.short:
+        yield f"memory allows only {fitted.context:,} tokens of context"
     same = [model.id for model in registry.models.values() if model.file == full_path(file)]
     if same:
         yield f"the registry has this file already, as {', '.join(same)}"

@@ -1,6 +1,6 @@
-"""Read how other programs run llama.cpp's server: llama-swap's `config.yaml`, and llama-server's own preset files.
+"""Read how other programs run llama.cpp's server: llama-swap's `config.yaml` and llama-server's preset files.
 
-Pure but for `read_servers` and `header_of`, which read files.
+Pure except for `read_servers` and `header_of`, which read files.
 """
 
 import re
@@ -14,7 +14,6 @@ from registry.llama_server import NotTaken, ServedModel, Servers, read_presets
 from registry.llama_swap import read_llama_swap
 
 MOST_BYTES: Final = 1 << 20
-"""How large a file may be."""
 
 
 def read_servers(path: Path) -> Servers:
@@ -43,7 +42,7 @@ def _is_ini(text: str, path: Path) -> bool:
 
 
 def usable_id(written: str) -> str:
-    """Return a name for the registry that is as much like a written one as its rules allow."""
+    """Return the registry name closest to a written one."""
     if re.fullmatch(NAME, written):
         return written
     last = re.sub(r"[^A-Za-z0-9_.-]+", "-", written.rpartition("/")[2])
@@ -51,7 +50,7 @@ def usable_id(written: str) -> str:
 
 
 def usable_aliases(model: ServedModel, id: str) -> tuple[list[str], list[NotTaken]]:
-    """Return the other names of a model, the one in the file among them, and those that no registry accepts."""
+    """Return the other names of a model, including the one in the file, and those that a registry rejects."""
     names = [name for name in dict.fromkeys((model.id, *model.aliases)) if name != id]
     bad = [name for name in names if not re.fullmatch(ALIAS, name)]
     rule = "letters, digits, '_', '.', ':', '/' and '-', up to 128 characters"
@@ -59,7 +58,7 @@ def usable_aliases(model: ServedModel, id: str) -> tuple[list[str], list[NotTake
 
 
 def header_of(file: Path) -> GgufHeader | None:
-    """Return the header of a model's file, or None where it cannot be read."""
+    """Return the header of a model's file, or None if it cannot be read."""
     try:
         return read_header(file)
     except GgufError:

@@ -1,7 +1,7 @@
-"""Parse a YAML file strictly: duplicate keys, anchors, aliases and tags are refused, and every key's line is kept.
+"""Parse YAML strictly: duplicate keys, anchors, aliases and tags are refused, and every key's line is recorded.
 
-YAML itself takes the last of several equal keys, which in a hand-written file is always a mistake; and aliases can make
-a small file expand to gigabytes.
+YAML itself takes the last of equal keys, always a mistake in a hand-written file; and aliases can make a small file
+expand to gigabytes.
 """
 
 import math
@@ -22,7 +22,7 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """A parsed file. `data` holds plain dicts, lists and scalars; `lines` the line (from 1) of each place in it."""
+    """A parsed file: plain dicts, lists and scalars. `lines` has the line (from 1) of each place in it."""
 
     path: Path
     data: object
@@ -32,24 +32,24 @@ class YamlDocument:
         """Return whether the file has a key or a list item at `place`."""
         return place in self.lines
 
-    def problem(self, place: KeyPath, what: str, accepted: str = "") -> RegistryProblem:
-        """Return a problem at `place`, with the line of the nearest place that the file really has."""
-        known = place
-        while known and known not in self.lines:
-            known = known[:-1]
-        return RegistryProblem(self.path, self.lines.get(known), ".".join(map(str, place)), what, accepted, place)
+    def problem(self, place: KeyPath, message: str, accepted: str = "") -> RegistryProblem:
+        """Return a problem at `place`, with the line of the nearest place that exists in the file."""
+        existing = place
+        while existing and existing not in self.lines:
+            existing = existing[:-1]
+        return RegistryProblem(self.path, self.lines.get(existing), ".".join(map(str, place)), message, accepted, place)
 
 
 def parse_file(path: Path, accepted: str = "") -> YamlDocument:
     """Read and parse `path`. Raises RegistryError if it is missing, too large, or not strict YAML.
 
-    `accepted` says what would be accepted in place of a file that cannot be read.
+    `accepted` is for the error about an unreadable file.
     """
     return parse_text(read_file(path, accepted), path)
 
 
 def read_file(path: Path, accepted: str = "") -> bytes:
-    """Return the bytes of a file of YAML. Raises RegistryError if it is missing or too large, as `parse_file` does."""
+    """Return the bytes of a YAML file. Raises RegistryError if it is missing or too large."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -73,8 +73,8 @@ def parse_text(raw: bytes, path: Path) -> YamlDocument:
         raise _error(path, None, "nested too deeply") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        what = " ".join(part for part in (error.context, error.problem) if part)
-        raise _error(path, mark.line + 1 if mark else None, what) from error
+        message = " ".join(part for part in (error.context, error.problem) if part)
+        raise _error(path, mark.line + 1 if mark else None, message) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # the latter two: a date such as 2020-99-99
         raise _error(path, None, str(error)) from error
     return YamlDocument(path, data, lines)
@@ -90,7 +90,7 @@ def write_yaml(data: Mapping[str, object], indent: int = 2) -> str:
 
 
 def needs_quotes(text: str) -> bool:
-    """Return whether YAML would take `text` without quotes for something else, such as `on` for a truth value."""
+    """Return whether YAML would read `text` without quotes as something else, such as `on` as a truth value."""
     try:
         return bool(yaml.safe_load(text) != text)
     except (yaml.YAMLError, ValueError, OverflowError):
@@ -98,16 +98,14 @@ def needs_quotes(text: str) -> bool:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader without aliases and tags."""
-
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             mark = self.get_mark()
             raise yaml.MarkedYAMLError(problem="anchors and aliases are not accepted", problem_mark=mark)
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None) is not None:
-            what = f"the tag {event.tag} is not accepted"
-            raise yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark)
+            message = f"the tag {event.tag} is not accepted"
+            raise yaml.MarkedYAMLError(problem=message, problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
 
@@ -141,5 +139,5 @@ def _mapping(
     return result
 
 
-def _error(path: Path, line: int | None, what: str, accepted: str = "", at: KeyPath = ()) -> RegistryError:
-    return RegistryError(RegistryProblem(path, line, ".".join(map(str, at)), what, accepted, at))
+def _error(path: Path, line: int | None, message: str, accepted: str = "", at: KeyPath = ()) -> RegistryError:
+    return RegistryError(RegistryProblem(path, line, ".".join(map(str, at)), message, accepted, at))

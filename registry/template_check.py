@@ -1,10 +1,8 @@
-"""Find out in a process of its own what a chat template does, before a model that comes with it is used.
+"""Test a chat template in a separate process before its model is used.
 
-A template is foreign code. `bounded_template` keeps what it may compute within limits; here the kernel does, too: the
-process may take `MOST_BYTES` of memory and `MOST_SECONDS` of time, and has nothing of ours but the template. Starting
-it takes a tenth of a second, so what was found out is kept in `XDG_CACHE_HOME/orchestrator/templates`, in a file named
-by the digest of the template and of the code that judges it. The template of the embedded models is known, and needs no
-process.
+A template is untrusted code. `bounded_template` limits it inside the process; here the kernel limits the process to
+`MOST_BYTES` and `MOST_SECONDS`, and it has nothing of ours but the template. Starting it takes a tenth of a second, so
+verdicts are cached in `XDG_CACHE_HOME/orchestrator/templates`, keyed by the template and the judging code.
 """
 
 import contextlib
@@ -21,15 +19,12 @@ from typing import Final
 
 from registry.chat_template import takes_tools, why_words_are_lost
 
-MOST_BYTES: Final = 1 << 30
-"""How much memory the process may take, with Python itself."""
-MOST_SECONDS: Final = 60
-"""How long the process may compute. A template that loops is stopped long before by `bounded_template`."""
-_WAIT_SECONDS: Final = 300.0
-"""How long the process is waited for, since others may use the cores."""
+MOST_BYTES: Final = 1 << 30  # with Python itself
+MOST_SECONDS: Final = 60  # CPU time; `bounded_template` stops a looping template long before
+_WAIT_SECONDS: Final = 300.0  # wall time, since others may use the cores
 _KEPT: Final = 256
+# SHA-256 of the embedded models' template, which needs no process.
 EMBEDDED: Final = "778101da483624f5243decf7c2f9868cbfde8d163afadebf886a246f84364119"
-"""The SHA-256 of the chat template of the embedded models."""
 _CHILD: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from registry.template_check import main; main()"
 )
@@ -39,58 +34,55 @@ _CHILD: Final = (
 class TemplateVerdict:
     """What a chat template does."""
 
-    lost: str | None
-    """Why it cannot be used for every conversation; None if it can, see `why_words_are_lost`."""
-    takes_tools: bool
-    """Whether it shows the model the tools that it is given."""
+    lost: str | None  # see `why_words_are_lost`; None if it works for every conversation
+    takes_tools: bool  # it shows tools to the model
 
 
 @lru_cache(_KEPT)
 def judge_template(source: str) -> TemplateVerdict:
-    """Return what a chat template does. One that breaks the process's limits cannot be used at all."""
+    """Return what a chat template does. One that breaks the process's limits is unusable."""
     data = source.encode("utf-8", "surrogatepass")
     if hashlib.sha256(data).hexdigest() == EMBEDDED:
         return _judged(source)
-    kept = _folder() / hashlib.sha256(_code() + data).hexdigest()
+    cached = _folder() / hashlib.sha256(_code() + data).hexdigest()
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return TemplateVerdict(**json.loads(kept.read_bytes()))
+        return TemplateVerdict(**json.loads(cached.read_bytes()))
     try:
         verdict = _judged_by_process(data)
     except OSError as error:
         return TemplateVerdict(f"the model's chat template cannot be checked: {error}", takes_tools=False)
     if verdict is None:
-        what = f"takes more than {MOST_BYTES >> 20} MiB of memory or {MOST_SECONDS} s of time"
-        return TemplateVerdict(f"the model's chat template {what}", takes_tools=False)
+        excess = f"takes more than {MOST_BYTES >> 20} MiB of memory or {MOST_SECONDS} s of time"
+        return TemplateVerdict(f"the model's chat template {excess}", takes_tools=False)
     with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        new = kept.with_name(f"{kept.name}.{os.getpid()}")
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        new = cached.with_name(f"{cached.name}.{os.getpid()}")
         new.write_text(json.dumps(asdict(verdict)))
-        new.replace(kept)
+        new.replace(cached)
     return verdict
 
 
 def _judged_by_process(source: bytes) -> TemplateVerdict | None:
-    """Return the verdict of a process; None if it did not come to one. Raises OSError."""
+    # None without a verdict; raises OSError.
     command = [sys.executable, "-SE", "-c", _CHILD, json.dumps(sys.path)]
     try:
-        done = subprocess.run(  # noqa: S603 (our own interpreter and text)
+        process = subprocess.run(  # noqa: S603 (our own interpreter and text)
             command, input=source, capture_output=True, timeout=_WAIT_SECONDS, check=False
         )
-        return TemplateVerdict(**json.loads(done.stdout))
+        return TemplateVerdict(**json.loads(process.stdout))
     except (subprocess.TimeoutExpired, ValueError, TypeError):
         return None
 
 
 def _folder() -> Path:
-    """Return where verdicts are kept. A relative XDG_CACHE_HOME counts as unset, as the XDG specification asks."""
     stated = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    # The XDG specification: a relative XDG_CACHE_HOME counts as unset.
     base = stated if stated.is_absolute() else Path(os.environ.get("HOME") or "/") / ".cache"
     return base / "orchestrator" / "templates"
 
 
 @lru_cache(1)
 def _code() -> bytes:
-    """Return the digest of the code that judges."""
     files = [Path(__file__).with_name(name) for name in ("chat_template.py", "bounded_template.py")]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()
 

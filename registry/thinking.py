@@ -1,4 +1,4 @@
-"""Say how much a model shall think before it answers, and how models mark their thoughts in what they write. Pure."""
+"""How much a model shall think before it answers, and how models mark their thoughts. Pure."""
 
 import re
 from collections.abc import Callable
@@ -12,13 +12,12 @@ from registry.options import MAX_CONTEXT
 Effort: TypeAlias = Literal["low", "medium", "high"]
 Thinking: TypeAlias = Literal["auto", "on", "off", "low", "medium", "high"] | Annotated[int, Ge(0), Le(MAX_CONTEXT)]
 """How much a model shall think: "auto" leaves it to the chat template, "on" and "off" switch it, an effort is for
-templates that know `reasoning_effort`, and a number is the most tokens of thoughts (0 is "off")."""
+templates with `reasoning_effort`, and a number is the most tokens of thoughts (0 is "off")."""
 
 THINKING_WORDS: Final = ("auto", "on", "off", "low", "medium", "high")
+# Tokens of thoughts, if the chat template knows no efforts; no limit for "high".
 EFFORT_BUDGETS: Final[dict[str, int]] = {"low": 1024, "medium": 4096}
-"""The most tokens of thoughts for an effort, where the chat template knows no efforts. There is no limit for "high"."""
-_SWITCHES: Final = ("enable_thinking", "thinking")
-"""The variables that chat templates read to find out whether the model shall think."""
+_SWITCHES: Final = ("enable_thinking", "thinking")  # variables of chat templates
 _EFFORT: Final = "reasoning_effort"
 
 
@@ -27,19 +26,13 @@ class ThoughtMarkers:
     """How a family of models marks its thoughts."""
 
     opens: str
-    """The text that begins a thought."""
     closes: str
-    """The text that ends a thought."""
-    closing: str
-    """What a thought is ended with from outside: `closes`, and all that has to follow up to the answer."""
-    skips: str = ""
-    """What is written instead of a thought, where an answer without one has to be marked too."""
-    header: str = ""
-    """What ends the header of a message, where thoughts and answers are messages with headers; else empty."""
+    closing: str  # ends a thought from outside: `closes`, and everything up to the answer
+    skips: str = ""  # written instead of a thought, if an answer without one has to be marked too
+    header: str = ""  # ends a message header, if thoughts and answers are messages
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All marks together."""
         return tuple(filter(None, (self.opens, self.closes, self.closing, self.skips)))
 
 
@@ -47,6 +40,7 @@ def _tags(opens: str, closes: str) -> ThoughtMarkers:
     return ThoughtMarkers(opens, closes, f"\n{closes}\n\n")
 
 
+# gpt-oss writes thoughts and answers as messages in different channels.
 HARMONY: Final = ThoughtMarkers(
     opens="<|channel|>analysis<|message|>",
     closes="<|end|>",
@@ -54,7 +48,6 @@ HARMONY: Final = ThoughtMarkers(
     skips="<|channel|>final<|message|>",
     header="<|message|>",
 )
-"""gpt-oss writes thoughts and answers as messages in different channels."""
 TAGS: Final = (
     _tags("<think>", "</think>"),  # Qwen, DeepSeek, SmolLM, GLM, Phi and many others
     ThoughtMarkers("[THINK]", "[/THINK]", "[/THINK]"),  # Mistral
@@ -66,9 +59,9 @@ TAGS: Final = (
 
 
 def thought_markers(template: str | None, is_token: Callable[[str], bool]) -> ThoughtMarkers | None:
-    """Return how a model marks its thoughts, or None for a model that is not known to think.
+    """Return how a model marks its thoughts, or None if it is not known to think.
 
-    That shows in its chat template, or in its vocabulary: `is_token` says whether a text is one token of it.
+    `is_token` says whether a text is one token of the vocabulary.
     """
     source = template or ""
     if ("<|channel|>" in source and "analysis" in source) or (is_token("<|channel|>") and is_token("<|message|>")):
@@ -84,13 +77,13 @@ def thought_markers(template: str | None, is_token: Callable[[str], bool]) -> Th
 
 
 def template_arguments(thinking: Thinking, template: str | None) -> dict[str, bool | str]:
-    """Return the variables that make a chat template ask for so much thinking, of those that it reads."""
-    known = set(re.findall(r"\w+", template or ""))
+    """Return the variables that ask a chat template for this much thinking, of those that it reads."""
+    variables = set(re.findall(r"\w+", template or ""))
     if thinking == "auto":
         return {}
     on = thinking not in ("off", 0)
-    arguments: dict[str, bool | str] = {name: on for name in _SWITCHES if name in known}
-    if _EFFORT in known and (not on or thinking in ("low", "medium", "high")):
+    arguments: dict[str, bool | str] = {name: on for name in _SWITCHES if name in variables}
+    if _EFFORT in variables and (not on or thinking in ("low", "medium", "high")):
         arguments[_EFFORT] = str(thinking) if on else "low"
     return arguments
 

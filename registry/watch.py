@@ -1,11 +1,8 @@
-"""Follow the files of a registry while it is in use, and adopt a new version of it when it is valid.
+"""Follow the files of a registry while it is in use, and adopt a new version when it is valid.
 
-The registry's own file, the personas and the models' files are compared with what they were: by size, times and inode.
-A change counts when two looks in a row have found the same, since a file that still changes is being written.
-
-A new version is adopted as a whole or not at all. While its files have a problem, the registry stays as it was. One
-problem counts here that does not count at the start: a model cannot be used, for instance because its file is still
-being copied, and it could be used before or is new. So no edit takes away a model that works.
+Files are compared by size, times and inode. A change counts when two polls in a row find the same, since a file that
+still changes is being written. A new version is adopted as a whole or not at all. Here, unlike at the start, it is also
+a problem if a model is unusable that is new or was usable before, so no edit takes away a working model.
 """
 
 import os
@@ -20,52 +17,43 @@ from registry.load import read_unchecked
 from registry.models import Registry
 from registry.strict_yaml import YamlDocument, parse_file
 
-Signatures = Mapping[Path, "Signature | None"]
-"""Files and what they were when they were looked at; None for one that could not be looked at."""
+Signatures = Mapping[Path, "Signature | None"]  # None for a file that could not be read
 _NEVER: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What tells two contents of a file apart without reading it. Times are in nanoseconds.
-
-    `changed` is that of the inode: a file that may be read from now on has no other `modified` than before.
-    """
+    """Tells two contents of a file apart without reading it. Times are in nanoseconds."""
 
     device: int
     inode: int
     size: int
     modified: int
-    changed: int
+    changed: int  # of the inode; a file that becomes readable has the same `modified` as before
 
     @property
     def content(self) -> tuple[int, ...]:
-        """Return what stays the same as long as nobody writes."""
+        """The part that stays the same as long as nobody writes."""
         return self.device, self.inode, self.size, self.modified
 
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """What a change of the files led to: another registry to use, or problems that keep it from being adopted."""
+    """The result of a change: another registry to use, or problems that keep it from being adopted."""
 
-    registry: Registry
-    """The registry to use from now on. If there are problems it is the same as before."""
-    difference: Difference
-    """How `registry` differs from the one before; empty if there are problems, or if the last ones are solved."""
-    rewritten: frozenset[Path]
-    """Model files whose content has changed since they were loaded."""
+    registry: Registry  # to use from now on; unchanged if there are problems
+    difference: Difference  # from the one before; empty if there are problems, or if the last ones are solved
+    rewritten: frozenset[Path]  # model files with another content than when they were loaded
     problems: tuple[RegistryProblem, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WatchStatus:
-    """How the files compare with the registry that is in use."""
+    """How the files compare with the registry in use."""
 
     path: Path
-    adopted: int
-    """How many new versions have been adopted so far."""
-    problems: tuple[RegistryProblem, ...]
-    """Why the files, as they are now, are not adopted; empty if they are."""
+    adopted: int  # number of versions
+    problems: tuple[RegistryProblem, ...]  # why the present files are not adopted
 
 
 class Reloader:
@@ -81,20 +69,20 @@ class Reloader:
         self.status = WatchStatus(registry.path, 0, ())
 
     def poll(self) -> Reload | None:
-        """Look at the files. Return what a change of them led to, or None if nothing has changed in effect.
+        """Check the files. Return the result of a change, or None if nothing has changed in effect.
 
-        Raises nothing, whatever the files hold. The first two calls compare the files with the registry that this
-        object was made with.
+        Raises nothing, whatever the files hold. The first two calls compare the files with the registry of the
+        constructor.
         """
-        seen = {file: signature(file) for file in self._files}
-        settled = settled_changes(self._acted, self._before, seen)
-        self._before = seen
+        current = {file: signature(file) for file in self._files}
+        settled = settled_changes(self._acted, self._before, current)
+        self._before = current
         if not settled:
             return None
         self._acted = {**self._acted, **settled}
-        for file, found in settled.items():
-            if found is not None and self._content.setdefault(file, found.content) != found.content:
-                self._content[file] = found.content
+        for file, state in settled.items():
+            if state is not None and self._content.setdefault(file, state.content) != state.content:
+                self._content[file] = state.content
                 self._rewritten.add(file)
         return self._reload()
 
@@ -110,7 +98,6 @@ class Reloader:
         return Reload(registry, changed, rewritten, problems)
 
     def _read(self) -> tuple[Registry, tuple[RegistryProblem, ...]]:
-        """Read the files anew. Return the registry that they make, or the present one and why they make none."""
         try:
             unchecked = read_unchecked(parse_file(self._registry.path))
         except RegistryError as error:
@@ -124,7 +111,7 @@ class Reloader:
 
 
 def _unusable(before: Registry, fresh: Registry, document: YamlDocument) -> Iterator[RegistryProblem]:
-    """Yield a problem for each model that cannot be used, except for those that could not be used before either."""
+    # Models that were unusable before are no problem.
     for name, model in fresh.models.items():
         former = before.models.get(name)
         if model.unavailable is not None and (former is None or former.unavailable is None):
@@ -133,7 +120,7 @@ def _unusable(before: Registry, fresh: Registry, document: YamlDocument) -> Iter
 
 
 def signature(path: Path) -> Signature | None:
-    """Return the signature of a file, or None where there is none that could be looked at."""
+    """Return the signature of a file, or None if it cannot be read."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):  # the latter: a name with a zero byte
@@ -142,11 +129,11 @@ def signature(path: Path) -> Signature | None:
 
 
 def settled_changes(acted: Signatures, before: Signatures, now: Signatures) -> dict[Path, Signature | None]:
-    """Return the files to act on: those that are as in the look before, and not as they were when last acted on."""
+    """Return the files to act on: unchanged since the poll before, and not as they were when last acted on."""
     return {
-        file: found
-        for file, found in now.items()
-        if before.get(file, _NEVER) == found and acted.get(file, _NEVER) != found
+        file: state
+        for file, state in now.items()
+        if before.get(file, _NEVER) == state and acted.get(file, _NEVER) != state
     }
 
 

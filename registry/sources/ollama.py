@@ -1,4 +1,4 @@
-"""Find a model that Ollama has on this machine. Ollama stores models as GGUF files, which are used where they are."""
+"""Find a model that Ollama has on this machine. Ollama stores GGUF files, which are used in place."""
 
 import json
 import os
@@ -10,10 +10,8 @@ from registry.sources.contract import SourceError
 
 FORM: Final = "ollama:NAME or ollama:NAME:TAG, as `ollama list` prints it"
 MODEL: Final = "application/vnd.ollama.image.model"
-USUAL_PLACE: Final = ("registry.ollama.ai", "library")
-"""The host and the owner of models that are named without them."""
-SERVICE_FOLDER: Final = Path("/usr/share/ollama/.ollama/models")
-"""Where Ollama keeps models when it runs as a service of its own user."""
+USUAL_PLACE: Final = ("registry.ollama.ai", "library")  # default host and owner
+SERVICE_FOLDER: Final = Path("/usr/share/ollama/.ollama/models")  # of Ollama as a system service
 _NAME: Final = re.compile(r"ollama:(?P<name>[\w.-]+(?:/[\w.-]+){0,2})(?::(?P<tag>[\w.-]+))?")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -29,20 +27,18 @@ def find_in_ollama(written: str) -> Path:
         manifest = folder / "manifests" / Path(*_place(match["name"])) / tag
         if _readable(manifest):
             return _blob(written, folder, manifest)
-    known = sorted({name for folder in folders for name in _names(folder)})
+    names = sorted({name for folder in folders for name in _names(folder)})
     where = " and ".join(map(str, folders))
-    raise SourceError(written, f"Ollama has no such model in {where}", ", ".join(known) or "`ollama pull` first")
+    raise SourceError(written, f"Ollama has no such model in {where}", ", ".join(names) or "`ollama pull` first")
 
 
 def _folders() -> list[Path]:
-    """Return the folders in which Ollama may store models, in the order in which they are searched."""
     if stated := os.environ.get("OLLAMA_MODELS"):
         return [Path(stated).expanduser()]
     return [Path.home() / ".ollama" / "models", SERVICE_FOLDER]
 
 
 def _place(name: str) -> tuple[str, ...]:
-    """Return the folders of a model's manifests: its host, its owner and its name, as far as they are stated."""
     parts = tuple(name.split("/"))
     return USUAL_PLACE[: 3 - len(parts)] + parts
 
@@ -57,17 +53,14 @@ def _readable(path: Path) -> bool:
 def _names(folder: Path) -> list[str]:
     manifests = folder / "manifests"
     try:
-        found = [path.relative_to(manifests).parts for path in manifests.glob("*/*/*/*") if path.is_file()]
+        places = [path.relative_to(manifests).parts for path in manifests.glob("*/*/*/*") if path.is_file()]
     except OSError:
         return []
-    return [_short_name(parts) for parts in found]
+    return [_short_name(parts) for parts in places]
 
 
 def _short_name(parts: tuple[str, ...]) -> str:
-    """Return the name by which a user refers to the model of a manifest HOST/OWNER/NAME/TAG.
-
-    It leaves out the default host and owner.
-    """
+    # A manifest HOST/OWNER/NAME/TAG without the default host and owner.
     *place, tag = parts
     for usual in USUAL_PLACE:
         if place[0] != usual:
@@ -77,7 +70,6 @@ def _short_name(parts: tuple[str, ...]) -> str:
 
 
 def _blob(written: str, folder: Path, manifest: Path) -> Path:
-    """Return the file that a manifest names as the model. Raises SourceError."""
     try:
         document: Any = json.loads(manifest.read_bytes())
     except (OSError, ValueError) as error:
