@@ -1,7 +1,6 @@
-"""Share the end of a run among the steps that led to it, along the graph of which step used what. Pure.
+"""Share the reward of a run among its steps, along the graph of which step used which output. Pure.
 
-Plain credit gives each step its own reward where a gate or checker has given one, and otherwise the run's. TD(lambda)
-(Sutton & Barto, 12.1) takes what followed a step into account as well: what the steps that used its output came to.
+TD(lambda): Sutton & Barto, 12.1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,18 +10,13 @@ from graphlib import CycleError, TopologicalSorter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCredit:
-    """What is known of a step when its run has ended."""
-
-    reward: float | None
-    """Its own reward; None where nothing has checked it."""
-    value: float
-    """What it was expected to bring when it was chosen: the Q of the choice."""
-    used_by: tuple[str, ...] = ()
-    """The steps that read its output."""
+    reward: float | None  # its own reward; None if nothing has checked it
+    value: float  # the Q of the choice
+    used_by: tuple[str, ...] = ()  # the steps that read its output
 
 
 def plain(steps: Mapping[str, StepCredit], end: float) -> dict[str, float]:
-    """Return each step's own reward, or the run's (`end`) where it has none."""
+    """Return each step's own reward, or else the run's (`end`)."""
     return {name: end if step.reward is None else step.reward for name, step in steps.items()}
 
 
@@ -31,10 +25,10 @@ def td_lambda(
 ) -> dict[str, float]:
     """Return the lambda-return of each step.
 
-    The return from what follows a step is the mean over the steps that used it of (1 - trace) * their value + trace *
-    their return, discounted; for a step that nobody used it is the run's reward, `end`. A step with a reward of its
-    own gets `own` of that and the rest from what follows. With trace 0 only the next steps count (TD(0)), with trace 1
-    the whole rest of the run (Monte Carlo). Raises ValueError for a cycle or an unknown step.
+    What follows a step returns the mean, over the steps that used it, of (1 - trace) * value + trace * return,
+    discounted; `end` if no step used it. A step with a reward of its own gets `own` of it and the rest from what
+    follows. Trace 0 looks one step ahead (TD(0)), trace 1 to the end of the run (Monte Carlo). Raises ValueError for a
+    cycle or an unknown step.
     """
     returns: dict[str, float] = {}
     for name in _last_first(steps):

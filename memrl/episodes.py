@@ -1,4 +1,4 @@
-"""Define what the memory holds: a situation, the action chosen in it, how that turned out, and its reward."""
+"""The data of the memory: situations, actions, outcomes, rewards and episodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,86 +7,64 @@ from typing import Literal, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+# what is done: a kind of step, the plan of a request, or the answer to a chat
 Kind = Literal["generate", "repl", "tool", "plan", "chat"]
-"""What was to be done: a kind of step, the plan of a request, or the answer to a chat."""
 
+# who judged the outcome; `run`: nothing did, the attempt just ended
 Source = Literal["gate", "checker", "judge", "person", "run"]
-"""Who said how it turned out. `run` stands for the end of an attempt that nothing has checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a choice depends on. Two situations are similar if the vectors of their texts are.
+    """What a choice depends on.
 
-    They count as the same one if they also agree in task type, kind, role and earlier failures.
+    Situations are the same if their vectors are similar and task type, kind, role and failures are equal.
     """
 
-    task_type: str | None
-    """The type of the task; None for a request in words, and for a chat."""
+    task_type: str | None  # None for requests in words and for chats
     kind: Kind
     role: str
-    """The role that was asked for."""
-    text: str
-    """What is wanted, in words: objective and action. Nothing else is embedded, above all no default of a field."""
+    text: str  # objective and action in words. Nothing else is embedded, not even defaults.
     input_bytes: int = 0
-    """How much the step reads."""
-    failures: tuple[str, ...] = ()
-    """The kinds of the step's earlier failures, oldest first."""
-    interactive: bool = False
-    """Whether somebody waits for it."""
+    failures: tuple[str, ...] = ()  # the kinds of the step's earlier failures, oldest first
+    interactive: bool = False  # whether somebody waits for it
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Action:
-    """What a router chooses for an attempt: role, persona and model, how much is thought, and the mode of a plan."""
-
     role: str
     persona: str = ""
-    """The persona's name; empty for none."""
     model: str = ""
-    thinking: str = ""
-    """How much the model may think: auto, on, off or a number of tokens; empty for the model's own setting."""
-    mode: str = ""
-    """How a plan is run: planned, discover or serial; empty for what is no plan."""
+    thinking: str = ""  # auto, on, off or a number of tokens; empty for the model's own setting
+    mode: str = ""  # of a plan: planned, discover or serial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How an attempt turned out. What happened to the machine (INFRASTRUCTURE, RESOURCE) has no success."""
+    """How an attempt turned out. Failures of the machine (INFRASTRUCTURE, RESOURCE) have no success."""
 
-    success: float | None
-    """1 for success, 0 for failure, between them by a person's or a judge's word; None where it teaches nothing."""
-    quality: float = 1.0
-    """How good the result of the whole task is, from 0 to 1, by who has judged that; 1 where nobody has."""
+    success: float | None  # from 0 to 1; None if it teaches nothing
+    quality: float = 1.0  # the quality of the whole task's result, from 0 to 1; 1 if nobody judged it
     source: Source
-    by: str = ""
-    """Which gate, checker, judge or person said so."""
-    weight: float = 1.0
-    """How much that word counts, from 0 to 1. A person's outweighs a judge's."""
-    failure: str = ""
-    """The kind of the failure; empty for success."""
-    critical_seconds: float = 0.0
-    """Seconds by which the attempt lengthened the measured critical path of its run."""
-    tokens: int = 0
-    """Tokens read and written."""
+    by: str = ""  # which gate, checker, judge or person judged it
+    weight: float = 1.0  # how much that judgement counts, from 0 to 1
+    failure: str = ""  # the kind of the failure; empty for success
+    critical_seconds: float = 0.0  # seconds that the attempt added to the measured critical path of its run
+    tokens: int = 0  # tokens read and written
     load_seconds: float = 0.0
-    """Seconds spent on loading a model for it."""
-    lost_prefix_tokens: int = 0
-    """Tokens that had to be read again because another model was chosen than the one which held them."""
-    saved_seconds: float = 0.0
-    """Seconds by which running beside others shortened the measured critical path."""
-    used: bool = True
-    """Whether a later step, or the user, got what it made."""
+    lost_prefix_tokens: int = 0  # tokens read again because another model had them in its KV cache
+    saved_seconds: float = 0.0  # seconds that running in parallel took off the measured critical path
+    used: bool = True  # whether a later step or the user got its output
 
     @property
     def worth(self) -> float | None:
-        """What the outcome is worth to the user, before costs: success times quality; None where it teaches nothing."""
+        """Success times quality, before costs; None if it teaches nothing."""
         return None if self.success is None else self.success * self.quality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
-    """A reward and its parts by name; `total` is what Q learns from."""
+    """A reward and its parts; Q learns from `total`."""
 
     total: float
     parts: dict[str, float] = field(default_factory=dict)
@@ -94,93 +72,71 @@ class Reward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """What an attempt had taught before another outcome of it came, as when a rating comes after the end of a run."""
+    """What an attempt taught before a later outcome of it arrived, such as a rating."""
 
     reward: float
-    """The reward of the earlier outcome."""
-    weight: float
-    """How much the earlier outcome counted, from 0 to 1."""
+    weight: float  # from 0 to 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled:
-    """What is known of an episode without reading the database."""
+    """What memory keeps of an episode without reading the database."""
 
     id: int
     action: Action
-    q: float
-    """The expected reward: Q <- Q + alpha * (R - Q) at each time."""
+    q: float  # the expected reward: Q <- Q + alpha * (R - Q)
     count: int
-    """How often its situation and action were seen."""
-    last_seen: float
-    """When they were last seen, in seconds since the epoch."""
-    weight: float = 1.0
-    """The sum of the weights of its outcomes: how many outcomes it is worth as evidence."""
+    last_seen: float  # seconds since the epoch
+    weight: float = 1.0  # the sum of the weights of its outcomes: how many outcomes it is worth as evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode(Recalled):
-    """A situation and an action that were seen `count` times, and what they are worth."""
-
     situation: Situation
-    created: float
-    """When it was first seen, in seconds since the epoch."""
-    propensity: float
-    """How probable the choice was, at the last time."""
+    created: float  # seconds since the epoch
+    propensity: float  # of the latest choice; so are outcome and reward
     outcome: Outcome
-    """How it turned out, at the last time."""
     reward: Reward
-    """The reward of the last time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """An episode whose situation is similar to the one at hand. `Memory.episodes` returns the whole of an episode."""
+    """A similar episode. `Memory.episodes` returns the whole of it."""
 
     episode: Recalled
-    similarity: float
-    """The cosine of their vectors, from -1 to 1."""
+    similarity: float  # the cosine of their vectors, from -1 to 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Neighbourhood(Sequence[Neighbour]):
-    """Neighbours as columns, which thousands of decisions can be computed from without an object for each of them.
-
-    Each array has the shape (neighbours,). It is a sequence of `Neighbour`, which are made when they are asked for.
-    """
+    """Neighbours as columns of shape (neighbours,), most similar first, so that thousands need no objects."""
 
     ids: NDArray[np.int64]
     similarities: NDArray[np.float64]
-    """The most similar one comes first."""
     q: NDArray[np.float64]
     counts: NDArray[np.float64]
     weights: NDArray[np.float64]
-    """How many outcomes each one is worth as evidence."""
     last_seen: NDArray[np.float64]
-    actions: NDArray[np.int64]
-    """The number of each one's action."""
-    named: Mapping[int, Action]
-    """The actions by number, which may be more than those that occur."""
+    actions: NDArray[np.int64]  # numbers of actions, see `named`
+    named: Mapping[int, Action]  # actions by number; others than those that occur too
 
     @classmethod
     def of(cls, neighbours: Sequence[Neighbour]) -> Self:
-        """Return neighbours as columns."""
         numbers: dict[Action, int] = {}
-        episodes = [one.episode for one in neighbours]
-        codes = [numbers.setdefault(one.action, len(numbers)) for one in episodes]
+        episodes = [neighbour.episode for neighbour in neighbours]
+        codes = [numbers.setdefault(recalled.action, len(numbers)) for recalled in episodes]
         return cls(
-            ids=np.array([one.id for one in episodes], dtype=np.int64),
-            similarities=np.array([one.similarity for one in neighbours], dtype=np.float64),
-            q=np.array([one.q for one in episodes], dtype=np.float64),
-            counts=np.array([one.count for one in episodes], dtype=np.float64),
-            weights=np.array([one.weight for one in episodes], dtype=np.float64),
-            last_seen=np.array([one.last_seen for one in episodes], dtype=np.float64),
+            ids=np.array([recalled.id for recalled in episodes], dtype=np.int64),
+            similarities=np.array([neighbour.similarity for neighbour in neighbours], dtype=np.float64),
+            q=np.array([recalled.q for recalled in episodes], dtype=np.float64),
+            counts=np.array([recalled.count for recalled in episodes], dtype=np.float64),
+            weights=np.array([recalled.weight for recalled in episodes], dtype=np.float64),
+            last_seen=np.array([recalled.last_seen for recalled in episodes], dtype=np.float64),
             actions=np.array(codes, dtype=np.int64),
             named={number: action for action, number in numbers.items()},
         )
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.ids)
 
     @overload
@@ -190,10 +146,9 @@ class Neighbourhood(Sequence[Neighbour]):
     def __getitem__(self, place: slice) -> list[Neighbour]: ...
 
     def __getitem__(self, place: int | slice) -> Neighbour | list[Neighbour]:
-        """Return one of them, or some. Raises IndexError."""
         if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
-        known = Recalled(
+            return [self[index] for index in range(*place.indices(len(self)))]
+        recalled = Recalled(
             id=int(self.ids[place]),
             action=self.named[int(self.actions[place])],
             q=float(self.q[place]),
@@ -201,23 +156,20 @@ class Neighbourhood(Sequence[Neighbour]):
             weight=float(self.weights[place]),
             last_seen=float(self.last_seen[place]),
         )
-        return Neighbour(known, float(self.similarities[place]))
+        return Neighbour(recalled, float(self.similarities[place]))
 
     def __iter__(self) -> Iterator[Neighbour]:
-        """Return an iterator over all, the most similar one first."""
         return (self[place] for place in range(len(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a role with a persona is worth in tasks of a type, over all episodes."""
+    """The worth of a role with a persona in tasks of a type, over all episodes."""
 
     task_type: str | None
     role: str
     persona: str
-    q: float
-    """The mean of the episodes' Q, weighed by how often each was seen."""
-    count: int
-    """How many outcomes it stands for."""
+    q: float  # the mean of the episodes' Q, weighted by count
+    count: int  # outcomes
     episodes: int
     last_seen: float

@@ -2,17 +2,17 @@
 
     MemrlError
     ├── StoreError              the database cannot be used now: closed, locked, the disk is full, a read failed
-    │   ├── StoreCorrupt        a page or a row is not what was written; `Memory.salvage` keeps what can be read
+    │   ├── StoreCorrupt        a page or a row is damaged; `Memory.salvage` keeps what can be read
     │   └── StoreTooNew         a later version of the program wrote it
-    ├── VectorError             a vector of the wrong width, or with a value that is no number
+    ├── VectorError             a vector of the wrong width, or with values that are not finite
     ├── IndexNotReady           the index is being built from the database; ask again later
-    ├── LearnedStateError       what was stored of a policy cannot be read or does not fit (policy.py)
-    └── GraphError              the graph cannot be asked: its process ended, or its library is not installed
+    ├── LearnedStateError       the stored policy cannot be read or does not fit (policy.py)
+    └── GraphError              the graph's process ended, or its library is not installed
         ├── CypherRefused       the question would change something, or read a file
-        ├── CypherFailed        the question is no valid Cypher, or the graph has no such table or property
+        ├── CypherFailed        invalid Cypher, or no such table or property
         └── CypherTimeout       the answer took longer than the limit
 
-None of them means that something was lost. Whoever chooses can go on by rules, and say why.
+None of them loses data. The caller can choose by rules instead, and say why.
 """
 
 from pathlib import Path
@@ -23,28 +23,22 @@ class MemrlError(Exception):
 
 
 class StoreError(MemrlError):
-    """The database at `path` cannot be used, for the reason `what`."""
-
-    def __init__(self, path: Path, what: str) -> None:
-        super().__init__(f"{path}: {what}")
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
         self.path = path
-        self.what = what
+        self.reason = reason
 
 
 class StoreCorrupt(StoreError):
-    """The database at `path` is damaged. What can be read of it can be kept by `Memory.salvage`."""
-
-    def __init__(self, path: Path, what: str) -> None:
-        super().__init__(path, f"the memory's database is damaged: {what}; `salvage` keeps what can still be read")
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(path, f"the memory's database is damaged: {reason}; `salvage` keeps what can still be read")
 
 
 class StoreTooNew(StoreError):
-    """A later version of the program wrote the database at `path`."""
-
-    def __init__(self, path: Path, version: int, known: int) -> None:
-        super().__init__(path, f"the schema has version {version}; this program knows versions up to {known}")
+    def __init__(self, path: Path, version: int, supported: int) -> None:
+        super().__init__(path, f"the schema has version {version}; this program knows versions up to {supported}")
         self.version = version
-        self.known = known
+        self.supported = supported
 
 
 class VectorError(MemrlError, ValueError):
@@ -52,8 +46,6 @@ class VectorError(MemrlError, ValueError):
 
 
 class IndexNotReady(MemrlError):
-    """`indexed` of `total` vectors are in the index so far."""
-
     def __init__(self, indexed: int, total: int) -> None:
         super().__init__(f"the index of the memory is being built: {indexed} of {total} episodes are in it")
         self.indexed = indexed

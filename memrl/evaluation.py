@@ -1,10 +1,8 @@
-"""Estimate from logged choices what another router would have earned, each time with a 95 % interval.
+"""Estimate off-policy what another router would have earned, with 95 % intervals.
 
-The router that made the choices drew them with known propensities. Weighing each reward with how much more probable
-the other router makes the same action gives an unbiased estimate (inverse propensity scoring: Horvitz & Thompson,
-1952); dividing by the sum of weights instead of their expectation has less variance (self-normalised: Swaminathan &
-Joachims, NeurIPS 2015); a model of the reward, corrected by weighing its errors, has less still and stays unbiased
-whatever the model is (doubly robust: Dudik, Langford & Li, ICML 2011). Intervals are percentiles of the bootstrap
+Logged choices have known propensities. IPS weights each reward by how much more probable the other router makes the
+action (Horvitz & Thompson, 1952); self-normalised IPS has less variance (Swaminathan & Joachims, NeurIPS 2015); the
+doubly robust estimate also uses a reward model (Dudik, Langford & Li, ICML 2011). Intervals: bootstrap percentiles
 (Efron, 1979).
 """
 
@@ -20,20 +18,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """Logged choices, and what another router would have done: arrays of one number for each choice."""
+    """One number for each logged choice, shape (choices,)."""
 
     rewards: Floats
-    propensities: Floats
-    """How probable the logged action was when it was drawn."""
-    targets: Floats
-    """How probable the other router makes the logged action."""
-    predicted: Floats
-    """The reward that a model predicts for the logged action."""
-    expected: Floats
-    """The mean of the rewards that it predicts for all actions, weighed by the other router's probabilities."""
+    propensities: Floats  # of the logged action when it was drawn
+    targets: Floats  # the probability that the other router gives the logged action
+    predicted: Floats  # the reward that a model predicts for the logged action
+    expected: Floats  # its mean prediction over all actions, weighted by the other router's probabilities
 
     def __post_init__(self) -> None:
-        """Refuse arrays of different lengths, none at all, and probabilities that are none, with a ValueError."""
+        """Raise ValueError for empty arrays, different lengths, or numbers that are not probabilities."""
         sizes = {len(array) for array in self._arrays()}
         if len(sizes) != 1 or sizes == {0}:
             raise ValueError(f"the arrays of a log have the lengths {sorted(sizes)}; accepted: the same one, not 0")
@@ -49,49 +43,47 @@ class Log:
 
     @property
     def weights(self) -> Floats:
-        """Return how much more probable the other router makes each action."""
         return self.targets / self.propensities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimated:
-    """The mean reward of a router, or a difference of two, with its 95 % interval."""
+    """A mean reward, or the difference of two, with its 95 % interval."""
 
     value: float
     low: float
     high: float
-    effective: float
-    """The choices that the estimate is worth: (sum of weights)^2 / sum of squared weights (Kish, 1965)."""
+    effective: float  # the effective number of choices: (sum of weights)^2 / sum of squared weights (Kish, 1965)
 
 
 def ips(log: Log, rng: np.random.Generator, resamples: int = 1000) -> Estimated:
-    """Return the estimate by inverse propensity scoring."""
     return _bootstrap(_ips_terms(log), None, log.weights, rng, resamples)
 
 
 def self_normalised(log: Log, rng: np.random.Generator, resamples: int = 1000) -> Estimated:
-    """Return the self-normalised estimate; that of IPS if the other router never does what was logged."""
+    """Return the self-normalised estimate, or that of IPS if the other router never does what was logged."""
     if not log.weights.any():
         return ips(log, rng, resamples)
     return _bootstrap(_ips_terms(log), log.weights, log.weights, rng, resamples)
 
 
 def doubly_robust(log: Log, rng: np.random.Generator, resamples: int = 1000) -> Estimated:
-    """Return the doubly robust estimate."""
     return _bootstrap(_robust_terms(log), None, log.weights, rng, resamples)
 
 
-def difference(one: Log, other: Log, rng: np.random.Generator, resamples: int = 1000) -> Estimated:
-    """Return by how much `one` router earns more than the `other`, doubly robust, on the same logged choices.
+def difference(router: Log, baseline: Log, rng: np.random.Generator, resamples: int = 1000) -> Estimated:
+    """Return by how much `router` earns more than `baseline`, doubly robust, on the same logged choices.
 
-    Raises ValueError if the logs have different lengths. `effective` is the smaller of the two.
+    `effective` is the smaller of the two. Raises ValueError if the logs have different lengths.
     """
-    if len(one.rewards) != len(other.rewards):
-        raise ValueError(f"the logs have {len(one.rewards)} and {len(other.rewards)} choices; accepted: the same ones")
-    terms = _robust_terms(one) - _robust_terms(other)
-    found = _bootstrap(terms, None, one.weights, rng, resamples)
-    effective = min(found.effective, _effective(other.weights))
-    return Estimated(value=found.value, low=found.low, high=found.high, effective=effective)
+    if len(router.rewards) != len(baseline.rewards):
+        raise ValueError(
+            f"the logs have {len(router.rewards)} and {len(baseline.rewards)} choices; accepted: the same ones"
+        )
+    terms = _robust_terms(router) - _robust_terms(baseline)
+    estimated = _bootstrap(terms, None, router.weights, rng, resamples)
+    effective = min(estimated.effective, _effective(baseline.weights))
+    return Estimated(value=estimated.value, low=estimated.low, high=estimated.high, effective=effective)
 
 
 ESTIMATORS: dict[str, Callable[[Log, np.random.Generator], Estimated]] = {
@@ -99,7 +91,6 @@ ESTIMATORS: dict[str, Callable[[Log, np.random.Generator], Estimated]] = {
     "self-normalised": self_normalised,
     "doubly robust": doubly_robust,
 }
-"""The estimators by name."""
 
 
 def _ips_terms(log: Log) -> Floats:
@@ -113,7 +104,7 @@ def _robust_terms(log: Log) -> Floats:
 def _bootstrap(
     terms: Floats, divisors: Floats | None, weights: Floats, rng: np.random.Generator, resamples: int
 ) -> Estimated:
-    """Return the mean of terms, or the sum of terms over that of divisors, with percentiles over resampled choices."""
+    # percentiles of the mean, or of sum(terms) / sum(divisors), over resampled choices
     count = len(terms)
     means = np.empty(resamples)
     for place in range(resamples):

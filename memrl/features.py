@@ -1,6 +1,6 @@
-"""Turn a situation into the numbers that the head learns from: surface counts, categories and the text's embedding.
+"""Turn a situation into features for the head: surface counts, categories and the text's embedding.
 
-The counts are z-scored with running moments and then go through an RBF map, so that a linear model on them can bend.
+Counts are z-scored with running moments and pass an RBF map, so that a linear model on them can bend.
 """
 
 import math
@@ -18,6 +18,7 @@ from memrl.episodes import Situation
 Floats = NDArray[np.float64]
 Vector = NDArray[np.float32]
 
+# what `surface` counts, in its order
 SURFACE: Final = (
     "characters",
     "words",
@@ -36,16 +37,12 @@ SURFACE: Final = (
     "quotes",
     "longest number",
 )
-"""What `surface` counts, in its order."""
 
-DESCRIBED: Final = len(SURFACE) + 2
-"""How many numbers `describe` returns."""
+DESCRIBED: Final = len(SURFACE) + 2  # numbers that `describe` returns
 
-CATEGORIES: Final = 64
-"""How many places the categories of a situation are hashed into."""
+CATEGORIES: Final = 64  # places that the categories of a situation are hashed into
 
-READ_AT_MOST: Final = 20_000
-"""Characters of a text that are counted, which limits the time that a long text takes."""
+READ_AT_MOST: Final = 20_000  # characters; limits the time that a long text takes
 
 _WORD = re.compile(r"[^\W\d_]+")
 _NUMBER = re.compile(r"\d+")
@@ -59,7 +56,7 @@ _QUOTES: Final = b"\"'`"
 
 @lru_cache(maxsize=256)
 def surface(text: str) -> Floats:
-    """Return 16 counts of how a text is written, in the order of SURFACE: logarithms of counts, or shares."""
+    """Return 16 logarithms of counts, or shares, in the order of SURFACE."""
     text = text[:READ_AT_MOST]
     size = max(1, len(text))
     data = text.encode("ascii", "ignore")  # its bytes are counted by classes, which is much faster than letters are
@@ -93,13 +90,12 @@ def surface(text: str) -> Floats:
     return counts
 
 
-def _count(data: bytes, some: bytes) -> int:
-    """Return how many bytes of `data` are in `some`."""
-    return len(data) - len(data.translate(None, some))
+def _count(data: bytes, members: bytes) -> int:
+    return len(data) - len(data.translate(None, members))
 
 
 def describe(situation: Situation) -> Floats:
-    """Return the surface counts of a situation's text, how much it reads, and how often it has failed: shape (18,)."""
+    """Return the surface counts, then the logarithms of input bytes and failures: shape (18,)."""
     counts = np.empty(DESCRIBED)
     counts[: len(SURFACE)] = surface(situation.text)
     counts[len(SURFACE) :] = math.log1p(situation.input_bytes), math.log1p(len(situation.failures))
@@ -107,10 +103,9 @@ def describe(situation: Situation) -> Floats:
 
 
 def categories(situation: Situation) -> Floats:
-    """Return what a situation is by kind, as hashed indicators: shape (CATEGORIES,), of length 1.
+    """Return task type, kind, role and last failure as hashed indicators: shape (CATEGORIES,), length 1, read-only.
 
-    Hashing (Weinberger et al., Feature hashing for large scale multitask learning, ICML 2009) has place for task types
-    and roles that nobody has thought of yet. The array cannot be written to.
+    Hashing (Weinberger et al., ICML 2009) has room for task types and roles that are not known in advance.
     """
     last = situation.failures[-1] if situation.failures else None
     return _indicators(situation.task_type, situation.kind, situation.role, last)
@@ -134,18 +129,15 @@ def _indicators(task_type: str | None, kind: str, role: str, failure: str | None
 
 
 class Moments:
-    """The running mean and variance of numbers, by Welford's method (Technometrics 4, 1962)."""
+    """Running mean and variance by Welford's method (Technometrics 4, 1962)."""
 
     def __init__(self, size: int) -> None:
         self.count = 0.0
         self.mean = np.zeros(size)
-        self.squares = np.zeros(size)
-        """The sum of squared distances from the mean."""
-        self._scales: Floats | None = None
-        """1 divided by each deviation, 0 for what never varied; None if it has to be computed."""
+        self.squares = np.zeros(size)  # sums of squared distances from the mean
+        self._scales: Floats | None = None  # 1 / standard deviation, 0 for what never varied; None: to be computed
 
     def update(self, numbers: Floats) -> None:
-        """Take in one more row of numbers."""
         self.count += 1.0
         away = numbers - self.mean
         self.mean += away / self.count
@@ -158,11 +150,9 @@ class Moments:
         self.mean[...], self.squares[...] = mean, squares
 
     def z(self, numbers: Floats, limit: float = 4.0) -> Floats:
-        """Return by how many standard deviations numbers are off their means, at most `limit`; 0 for what never varied.
-
-        One imagined row at a distance of 1 keeps the first few rows from being stretched.
-        """
+        """Return z-scores, clipped to +-`limit`; 0 for what never varied."""
         if self._scales is None:
+            # an imagined row at distance 1 tempers the first rows
             deviation = np.sqrt((self.squares + (self.squares > 0)) / (self.count + 1.0))
             self._scales = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
         scaled = (numbers - self.mean) * self._scales
@@ -180,23 +170,21 @@ class RBFMap:
         self._scale = np.sqrt(2.0 / outputs)
 
     def __call__(self, numbers: Floats) -> Floats:
-        """Return the features of a row of numbers: shape (outputs,), of length 1 on average."""
+        """Return features: shape (outputs,), of length 1 on average."""
         mapped: Floats = self._scale * np.cos(self._directions @ numbers + self._phases)
         return mapped
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSettings:
-    """How features are made. A head that has learned on one of these cannot go on with another one."""
+    """How features are made. A head cannot be used with other settings than it learned with."""
 
-    rbf: int = 128
-    """Outputs of the RBF map."""
-    width: float = 3.0
-    """The width of its kernel, in standard deviations of the counts."""
+    rbf: int = 128  # outputs of the RBF map
+    width: float = 3.0  # kernel width, in standard deviations of the counts
 
 
 class Features:
-    """Makes a situation and the embedding of its text one vector: a constant, categories, RBF map, embedding."""
+    """Joins a constant, categories, RBF map and embedding into one vector."""
 
     def __init__(self, dimensions: int, settings: FeatureSettings) -> None:
         self.dimensions = dimensions
@@ -212,5 +200,4 @@ class Features:
         return np.concatenate(((1.0,), categories(situation), counts, embedding))
 
     def learn(self, situation: Situation) -> None:
-        """Let the moments of the counts take in one more situation."""
         self.moments.update(describe(situation))

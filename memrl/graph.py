@@ -1,8 +1,8 @@
 """Show what led to what as a graph that answers Cypher.
 
-The graph is a projection of the database. A process of its own writes it to a new file, and only when that is whole
-does a small file next to it name it, so that the process may be killed at any moment. Another process answers each
-question (`graph_reader`). It is run by whoever asks, in a sandbox, where it sees the graph's file and nothing else.
+The graph is a projection of the database. A process writes it to a new file, and a small file names it once it is
+whole, so the process may be killed at any time. Another process answers each question (`graph_reader`), in a sandbox
+where it sees only the graph's file.
 
     (:Run)-[:OF_TYPE]->(:TaskType)           (:Attempt)-[:IN_ROLE]->(:Role)
     (:Run)-[:HAS]->(:Step)                   (:Attempt)-[:AS_PERSONA]->(:Persona)
@@ -43,13 +43,10 @@ from memrl.store import EpisodeStore, LearnedAttempt
 Library = Literal["kuzu", "ladybug"]
 
 POINTER: Final = "graph.json"
-FRESH_UP_TO: Final = 50_000
-"""Up to how many outcomes a graph that is out of date is written anew before it is asked: a few seconds' work."""
+FRESH_UP_TO: Final = 50_000  # outcomes up to which a stale graph is rewritten before it answers: a few seconds
 WRITING_SECONDS: Final = 1800.0
-START_SECONDS: Final = 20.0
-"""How long the process that answers may take in addition to the question, to start on a busy machine."""
-NO_TYPE: Final = "(request)"
-"""The task type of requests in words and of chats, which have none."""
+START_SECONDS: Final = 20.0  # added to the question's time limit, for a process to start on a busy machine
+NO_TYPE: Final = "(request)"  # the task type of requests in words and of chats
 
 _READING: Final = frozenset({"MATCH", "OPTIONAL", "WITH", "UNWIND", "RETURN", "CALL"})
 _WRITING: Final = frozenset(
@@ -68,10 +65,10 @@ _TOKEN: Final = re.compile(
     """,
     re.DOTALL | re.VERBOSE,
 )
+# halves of surrogate pairs, and control characters but tab and line feed; a lone carriage return might end a line
 _UNREADABLE: Final = re.compile("[\0-\x08\x0b-\x1f\ud800-\udfff]")
-"""Halves of surrogate pairs, and control characters but tab and line feed. A carriage return alone might end a line."""
+# signs that remain if a string, name or comment does not end, or an escape is unknown
 _UNCLOSED: Final = frozenset("""'"`\\""") | {"/*"}
-"""Signs that are left over only if a string, a name or a comment does not end, or has an unknown escape."""
 _ACCEPTED: Final = "one question that begins with MATCH, OPTIONAL MATCH, WITH, UNWIND, RETURN or CALL, and only reads"
 
 _NODES: Final = {
@@ -102,27 +99,21 @@ _RELATIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class GraphAnswer:
-    """What the graph answered."""
-
     columns: tuple[str, ...]
-    rows: list[list[Any]]
-    """Values that JSON can hold. Nodes and relations are objects with their properties."""
-    more: bool
-    """Whether there are further rows."""
-    behind: int
-    """How many outcomes came since the graph was written."""
+    rows: list[list[Any]]  # JSON; nodes and relations are objects with their properties
+    more: bool  # there are further rows
+    behind: int  # outcomes since the graph was written
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What is written beside a graph that is whole."""
+    """What the pointer file says about a whole graph."""
 
     file: str
     bytes: int
     checksum: int
     library: str
-    version: str
-    """The library's: a graph of another version is written anew."""
+    version: str  # of the library: a graph of another version is rewritten
     outcomes: int
 
 
@@ -130,46 +121,34 @@ class _Written:
 class ReaderJob:
     """A Python program that answers one question, and all that it needs."""
 
-    source: bytes
-    """The program, which imports only the standard library and the graph's library."""
+    source: bytes  # imports only the standard library and the graph's library
     arguments: tuple[str, ...]
-    question: bytes
-    """What it reads from stdin."""
-    graph: Path
-    """The only file of the state folder that it sees, under this path and read-only."""
-    seconds: float
-    """Wall-clock time and CPU time."""
-    memory: int
-    """Bytes, in addresses."""
-    output: int
-    """How many bytes of its stdout are kept."""
+    question: bytes  # for stdin
+    graph: Path  # the only file of the state folder that it sees, read-only, at this path
+    seconds: float  # wall-clock time, and CPU time
+    memory: int  # bytes of address space
+    output: int  # bytes of stdout that are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEnd:
-    """How a process of the graph ended."""
-
-    exit_code: int | None
-    """None if a signal or a limit ended it."""
+    exit_code: int | None  # None if a signal or a limit ended it
     signal: int | None = None
-    limit: str | None = None
-    """Which limit ended it: wall, cpu, memory or another resource."""
+    limit: str | None = None  # wall, cpu, memory or another resource
     stdout: bytes
     stderr: bytes
 
 
+# Runs a job where it cannot read other files, write files, start programs or use the network. Blocks. Raises
+# `GraphError` with the reason if there is no such place.
 RunConfined = Callable[[ReaderJob], ProcessEnd]
-"""Runs a program where it cannot read other files, write files, start programs or use the network. Blocks.
-
-Raises `GraphError` with the reason if no such place is available.
-"""
 
 
 class Graph:
-    """The graph of a memory. Any thread may ask; one question at a time is answered."""
+    """The graph of a memory. Thread-safe; answers one question at a time."""
 
     def __init__(self, folder: Path, library: Library, database: Path, outcomes: Callable[[], int]) -> None:
-        """Use the graph in `folder`. `outcomes` returns how many outcomes the database has by now."""
+        """`outcomes` returns how many outcomes the database has by now."""
         self._folder = folder
         self._library = library
         self._database = database
@@ -177,15 +156,15 @@ class Graph:
         self._lock = threading.Lock()
 
     def write(self) -> None:
-        """Write the graph anew from the database. Raises `GraphError`, and leaves the earlier one then."""
+        """Rewrite the graph from the database. Raises `GraphError`, and then leaves the earlier graph."""
         with self._lock:
             self._write()
 
     def ask(self, cypher: str, confined: RunConfined, seconds: float, rows: int) -> GraphAnswer:
-        """Ask a question, which may take `seconds`, and return at most `rows` rows. `confined` runs what answers it.
+        """Ask a question with a limit of `seconds` and `rows`. `confined` runs the process that answers.
 
-        A graph that is missing, damaged or of another library is written first, and so is one that is out of date,
-        unless there are very many outcomes. Raises `CypherRefused`, `CypherFailed`, `CypherTimeout` and `GraphError`.
+        The graph is rewritten first if it is missing, damaged or of another library, or stale with at most FRESH_UP_TO
+        outcomes. Raises `CypherRefused`, `CypherFailed`, `CypherTimeout` and `GraphError`.
         """
         check_reads_only(cypher)
         with self._lock:
@@ -198,11 +177,11 @@ class Graph:
             raise CypherTimeout(seconds)
         if end.limit is not None:
             raise CypherFailed(f"the question needs more {end.limit} than it may have")
-        said = _said_by(end)
-        match said.get("error"):
+        answer = _answer_of(end)
+        match answer.get("error"):
             case None:
                 behind = max(0, outcomes - written.outcomes)
-                return GraphAnswer(tuple(said["columns"]), said["rows"], said["more"], behind)
+                return GraphAnswer(tuple(answer["columns"]), answer["rows"], answer["more"], behind)
             case "timeout":
                 raise CypherTimeout(seconds)
             case error:
@@ -225,7 +204,7 @@ class Graph:
         outcomes = self._outcomes()
         numbers = [int(path.name.split(".")[0].split("-")[1]) for path in self._folder.glob("graph-*.*")]
         path = self._folder / f"graph-{1 + max(numbers, default=0)}.{self._library}"
-        if error := _said_by(self._run_writer(path)).get("error"):
+        if error := _answer_of(self._run_writer(path)).get("error"):
             raise GraphError(f"the graph cannot be written: {error}")
         written = _Written(
             path.name, path.stat().st_size, _checksum(path), self._library, _version(self._library), outcomes
@@ -240,11 +219,10 @@ class Graph:
         return written
 
     def _run_writer(self, path: Path) -> ProcessEnd:
-        """Have a process write the graph. Raises `GraphError` if it cannot be started or takes too long."""
         root = str(Path(__file__).parents[1])
         imported = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
-            done = subprocess.run(  # noqa: S603 -- this interpreter, a module of ours
+            process = subprocess.run(  # noqa: S603 -- this interpreter, a module of ours
                 [sys.executable, "-m", "memrl.graph", self._library, str(self._database), str(path)],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -256,16 +234,16 @@ class Graph:
             raise GraphError(f"the graph was not written within {WRITING_SECONDS:g} s") from None
         except OSError as error:
             raise GraphError(f"the process of the graph cannot be started: {error}") from error
-        code = done.returncode
+        code = process.returncode
         return ProcessEnd(
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
-            stdout=done.stdout,
-            stderr=done.stderr,
+            stdout=process.stdout,
+            stderr=process.stderr,
         )
 
     def _whole(self) -> _Written | None:
-        """Return what is known of the graph, or None if it has to be written anew."""
+        # None: it has to be rewritten
         written = self._named()
         if written is None or (written.library, written.version) != (self._library, _version(self._library)):
             return None
@@ -283,7 +261,7 @@ class Graph:
             return None
 
     def _remove_unnamed(self) -> None:
-        """Remove what processes left that were killed while they wrote, and graphs that were replaced."""
+        # left by killed writers, or replaced
         written = self._named()
         for path in self._folder.glob("graph-*.*"):
             if written is None or not path.name.startswith(written.file):
@@ -293,60 +271,60 @@ class Graph:
                     path.unlink(missing_ok=True)
 
 
-def _said_by(end: ProcessEnd) -> dict[str, Any]:
-    """Return what a process has printed. Raises `GraphError` if that is no JSON, or the process failed."""
+def _answer_of(end: ProcessEnd) -> dict[str, Any]:
+    # raises `GraphError` if the process failed or printed no JSON
     with contextlib.suppress(ValueError):
         if end.exit_code == 0:
-            said: dict[str, Any] = json.loads(end.stdout)
-            return said
+            answer: dict[str, Any] = json.loads(end.stdout)
+            return answer
     last = end.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
     how = f"with exit code {end.exit_code}" if end.signal is None else f"by signal {end.signal}"
     raise GraphError(f"the process of the graph ended {how}: {last[0]}")
 
 
 def check_reads_only(cypher: str) -> None:
-    """Raise `CypherRefused` if a question is none, or does more than read the graph.
+    """Raise `CypherRefused` unless a question only reads the graph.
 
-    It is the second line of defence: the process that evaluates a question could not carry it out.
+    A second line of defence: the process that evaluates it could not change anything.
     """
     cypher = cypher.replace("\r\n", "\n")
     if _UNREADABLE.search(cypher):
         raise CypherRefused(f"the question has control characters or half surrogates; accepted: {_ACCEPTED}")
     tokens = [(str(token.lastgroup), token[0]) for token in _TOKEN.finditer(cypher)]
     _check_written_plainly(tokens)
-    told = [(kind, text.upper()) for kind, text in tokens if kind != "space"]
-    if told[-1:] == [("sign", ";")]:
-        told.pop()
-    if not told or told[0][0] != "word" or told[0][1] not in _READING:
-        begins = f"begins with {told[0][1]}" if told else "is empty"
+    words = [(kind, text.upper()) for kind, text in tokens if kind != "space"]
+    if words[-1:] == [("sign", ";")]:
+        words.pop()
+    if not words or words[0][0] != "word" or words[0][1] not in _READING:
+        begins = f"begins with {words[0][1]}" if words else "is empty"
         raise CypherRefused(f"the question {begins}; accepted: {_ACCEPTED}")
-    if ("sign", ";") in told:
+    if ("sign", ";") in words:
         raise CypherRefused(f"there is more than one question; accepted: {_ACCEPTED}")
-    clauses = [place for place, (kind, _) in enumerate(told) if kind == "word" and not _is_name(told, place)]
-    if changing := sorted(_WRITING.intersection(told[place][1] for place in clauses)):
+    clauses = [place for place, (kind, _) in enumerate(words) if kind == "word" and not _is_name(words, place)]
+    if changing := sorted(_WRITING.intersection(words[place][1] for place in clauses)):
         raise CypherRefused(f"{', '.join(changing)} does more than read the graph; accepted: {_ACCEPTED}")
     for place in clauses:
-        if told[place][1] == "CALL":
-            _check_call([text for _, text in told[place + 1 : place + 3]])
+        if words[place][1] == "CALL":
+            _check_call([text for _, text in words[place + 1 : place + 3]])
 
 
 def _check_written_plainly(tokens: Sequence[tuple[str, str]]) -> None:
-    """Refuse what this module might split into words differently from the graph's library."""
+    # refuses what the graph's library might split into words differently
     for (before, number), (kind, text) in pairwise([("space", ""), *tokens]):
         if before == "number" and kind == "word":
             raise CypherRefused(f"{number + text} is a number and a word; accepted: a space between them")
         if kind == "word" and not text.isidentifier():
             raise CypherRefused(f"{text} is no name; accepted: letters, digits and _, or a name in backquotes")
         if kind == "sign" and text in _UNCLOSED:
-            what = f"{text} begins a string, a name or a comment that does not end, or has an unknown escape"
-            raise CypherRefused(f"{what}; accepted: {_ACCEPTED}")
+            problem = f"{text} begins a string, a name or a comment that does not end, or has an unknown escape"
+            raise CypherRefused(f"{problem}; accepted: {_ACCEPTED}")
 
 
-def _is_name(told: Sequence[tuple[str, str]], place: int) -> bool:
-    """Return whether the word at a place is the name of a property (`a.set`) or of a label (`:Set`)."""
+def _is_name(words: Sequence[tuple[str, str]], place: int) -> bool:
+    # a property (`a.set`) or a label (`:Set`)
     if place < 2:
         return False
-    (kind, text), last = told[place - 2 : place]
+    (kind, text), last = words[place - 2 : place]
     if last == ("sign", "."):
         return kind in ("word", "name") or text in (")", "]")
     return last == ("sign", ":") and kind != "number"
@@ -360,7 +338,6 @@ def _check_call(following: Sequence[str]) -> None:
 
 
 def mitigation(earlier: LearnedAttempt, later: LearnedAttempt) -> str:
-    """Return what a later attempt at a step did differently."""
     names = ("role", "persona", "model", "thinking", "mode")
     changed = [f"other {name}" for name in names if getattr(earlier.action, name) != getattr(later.action, name)]
     return " and ".join(changed) or "again"
@@ -385,7 +362,7 @@ def _checksum(path: Path) -> int:
 
 
 class _Tables:
-    """Collects the graph's tables as files of comma-separated values. Nodes are written once."""
+    """Collects the graph's tables as CSV files. Nodes are written once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -430,7 +407,7 @@ def _project(store: EpisodeStore, folder: Path) -> None:
         for value in store.values():
             kind = tables.node("TaskType", NO_TYPE if value.task_type is None else value.task_type)
             role = tables.node("Role", value.role)
-            tables.relation("WORTH", role, kind, *_said(value.persona), value.q, value.count)
+            tables.relation("WORTH", role, kind, *_or_none(value.persona), value.q, value.count)
 
 
 def _by_step(notes: Iterable[LearnedAttempt]) -> Iterator[list[LearnedAttempt]]:
@@ -453,7 +430,7 @@ def _project_step(tables: _Tables, notes: list[LearnedAttempt]) -> None:
     if whole not in tables._seen["Step"]:
         tables.node("Step", whole, step)
     tables.relation("HAS", run, whole)
-    for earlier_step in dict.fromkeys(one for note in notes for one in note.after):
+    for earlier_step in dict.fromkeys(before for note in notes for before in note.after):
         tables.relation("LED_TO", tables.node("Step", f"{run}/{earlier_step}", earlier_step), whole)
     ids = []
     for note in notes:
@@ -462,7 +439,7 @@ def _project_step(tables: _Tables, notes: list[LearnedAttempt]) -> None:
         attempt = f"{whole}/{note.key[2]}"
         ids.append(attempt)
         tables.node(
-            "Attempt", attempt, note.key[2], success, note.reward, note.at, *_said(action.thinking, action.mode)
+            "Attempt", attempt, note.key[2], success, note.reward, note.at, *_or_none(action.thinking, action.mode)
         )
         tables.relation("TRIED", whole, attempt)
         tables.relation("IN_ROLE", attempt, tables.node("Role", action.role))
@@ -476,8 +453,8 @@ def _project_step(tables: _Tables, notes: list[LearnedAttempt]) -> None:
         tables.relation("FOLLOWED_BY", first, second, mitigation(earlier, later))
 
 
-def _said(*texts: str) -> tuple[str, ...]:
-    """Return texts with a word in place of each empty one, which one of the libraries reads as no value at all."""
+def _or_none(*texts: str) -> tuple[str, ...]:
+    # one of the libraries reads an empty text as no value
     return tuple(text or "none" for text in texts)
 
 
@@ -509,14 +486,13 @@ def _literal(text: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Write a graph, as `Graph` tells it to, and print what it is to hear as JSON."""
     library, database, target = arguments
     os.nice(5)
     try:
-        said = _write_graph(library, Path(database), Path(target))
+        answer = _write_graph(library, Path(database), Path(target))
     except (RuntimeError, OSError, ImportError, StoreError) as error:
-        said = {"error": str(error)}
-    print(json.dumps(said, default=str))
+        answer = {"error": str(error)}
+    print(json.dumps(answer, default=str))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Open graphs, and answer one question in a confined process. Only this file uses kuzu, or its fork ladybug.
+"""Answer one question about the graph in a confined process. Only this file uses kuzu, or its fork ladybug.
 
-The sandbox runs this file alone, so it imports nothing of ours. It opens the graph to read, gives up what a question
-could misuse (`give_up_rights`), and only then reads the question from stdin.
+The sandbox runs this file alone, so it imports nothing of ours. It opens the graph read-only, drops its rights
+(`give_up_rights`), and only then reads the question from stdin.
 """
 
 import contextlib
@@ -17,32 +17,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-GRACE_SECONDS: Final = 0.5
-"""How long after its time limit a question may go on before the process is ended."""
-ANSWER_BYTES: Final = 512 << 20
-"""How much memory the process may take beyond what it has when the graph is open."""
-OUTPUT_BYTES: Final = 16 << 20
-"""How large an answer may be as JSON."""
-POOL_BYTES: Final = 256 << 20
-"""How much memory the library may use as its buffer."""
-PROGRAM_BYTES: Final = 160 << 20
-"""How many addresses Python and the library take up, without buffer and graph."""
-WRITTEN_BYTES: Final = 1 << 36
-"""How large a graph may become that is written. The library reserves as many addresses, not memory."""
+GRACE_SECONDS: Final = 0.5  # added to the time limit before the process is ended
+ANSWER_BYTES: Final = 512 << 20  # memory beyond what the open graph takes
+OUTPUT_BYTES: Final = 16 << 20  # of an answer as JSON
+POOL_BYTES: Final = 256 << 20  # the library's buffer
+PROGRAM_BYTES: Final = 160 << 20  # address space of Python and the library, without buffer and graph
+WRITTEN_BYTES: Final = 1 << 36  # size limit of a graph that is written: the library reserves as much address space
 _SPARE_BYTES: Final = 1 << 25
 _TOO_MUCH_MEMORY: Final = f"the answer takes more than {ANSWER_BYTES >> 20} MiB of memory"
+# the library imports these for its values, which fails once no file can be opened
 _IMPORTED_LATE: Final = (datetime, decimal, uuid)
-"""The library imports these for values of their types, which it cannot do once no file can be opened."""
 
 
 def addresses_of(size: int) -> int:
-    """Return how many bytes of addresses the library is given to read a graph of `size` bytes: a power of two."""
+    """Return the bytes of address space for reading a graph of `size` bytes, a power of two."""
     return 1 << (size + _SPARE_BYTES).bit_length()
 
 
 @contextlib.contextmanager
 def opened_graph(library: str, path: Path, *, read_only: bool) -> Iterator[Any]:
-    """Yield a connection to the graph in a file, by the module named `library`.
+    """Yield a connection to the graph file, by the module named `library`.
 
     Raises ImportError if there is no such module, and RuntimeError if the library fails.
     """
@@ -65,10 +59,9 @@ def opened_graph(library: str, path: Path, *, read_only: bool) -> Iterator[Any]:
 
 
 def give_up_rights() -> None:
-    """Make this process unable to open files or sockets, to write files and to start processes, for good.
+    """Prevent this process for good from opening files or sockets, writing files and starting processes.
 
-    Without a free descriptor nothing can be opened, whatever a query asks for (setrlimit(2)). The limits are hard ones,
-    and the sandbox's user may not raise them. What is open already stays open.
+    The limits are hard (setrlimit(2)), and the sandbox's user may not raise them. What is open stays open.
     """
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
         resource.setrlimit(limit, (0, 0))
@@ -94,7 +87,7 @@ def _answer(library: str, path: Path, seconds: float, rows: int) -> dict[str, An
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as both libraries show it: of nodes and relations the label and the properties that they have."""
+    # both libraries' nodes and relations alike: the label and the properties that are set
     if isinstance(value, dict):
         return {
             key.lower() if key.startswith("_") else key: _plain(item)
@@ -105,17 +98,16 @@ def _plain(value: Any) -> Any:
 
 
 def main(arguments: list[str]) -> None:
-    """Answer the question on stdin as `Graph` wants it, and print the answer as JSON."""
     library, path, seconds, rows = arguments
     try:
-        said = json.dumps(_answer(library, Path(path), float(seconds), int(rows)), default=str)
+        answer = json.dumps(_answer(library, Path(path), float(seconds), int(rows)), default=str)
     except MemoryError:
-        said = json.dumps({"error": _TOO_MUCH_MEMORY})
+        answer = json.dumps({"error": _TOO_MUCH_MEMORY})
     except (RuntimeError, OSError, ImportError) as error:
-        said = json.dumps({"error": str(error)})
-    if len(said) > OUTPUT_BYTES:
-        said = json.dumps({"error": f"the answer has more than {OUTPUT_BYTES >> 20} MiB"})
-    print(said)
+        answer = json.dumps({"error": str(error)})
+    if len(answer) > OUTPUT_BYTES:
+        answer = json.dumps({"error": f"the answer has more than {OUTPUT_BYTES >> 20} MiB"})
+    print(answer)
 
 
 if __name__ == "__main__":

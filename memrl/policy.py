@@ -1,7 +1,7 @@
-"""Choose an action: join what similar episodes and the head expect of each, less its costs, and explore on purpose.
+"""Choose actions by what similar episodes and the head expect of them, less costs, with deliberate exploration.
 
-A Policy does no I/O, keeps no clock, and draws only from the generator that it is given, so the same outcomes and the
-same generator lead to the same choices. It is not safe for several threads at once.
+A Policy does no I/O, reads no clock and draws only from the generator that it is given, so choices are reproducible.
+Not thread-safe.
 """
 
 import io
@@ -29,38 +29,30 @@ from memrl.reward import Cost, Prices, Stage, cost_of, staged, teaches
 Floats = NDArray[np.float64]
 
 _VERSION: Final = 2
-CALIBRATION_RATE: Final = 0.05
-"""How fast the calibration learns, by measurement on the outcomes of two real models (`make bench-routing`)."""
-_Means = tuple[float, float, float]
-"""Mean reward, seconds and tokens."""
-_NOTHING_KNOWN: Final[_Means] = (0.5, 0.0, 0.0)
-"""The reward, seconds and tokens that are expected of an action before the first outcome of any."""
+CALIBRATION_RATE: Final = 0.05  # measured on the outcomes of two real models (`make bench-routing`)
+_Means = tuple[float, float, float]  # mean reward, seconds and tokens
+_NOTHING_KNOWN: Final[_Means] = (0.5, 0.0, 0.0)  # expected before the first outcome of any action
 
 
 class LearnedStateError(MemrlError, ValueError):
-    """What was stored of a policy cannot be read, or does not fit; the policy can learn again from the episodes."""
+    """The stored policy cannot be read or does not fit. The policy can learn again from the episodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplorationSettings:
-    """How often something else than the best action is chosen, in order to learn about it."""
+    """How often another action than the best one is chosen, to learn about it."""
 
-    method: Literal["epsilon", "thompson", "off"] = "epsilon"
-    """How it is explored in task types that `by_type` does not name."""
-    first: float = 0.1
-    """The epsilon of a task type without outcomes: how probable it is that any action is drawn, all alike."""
-    least: float = 0.02
-    """Where epsilon stops to fall; one that is lower at first stays as it is."""
-    halved_after: float = 200.0
-    """Epsilon is first * halved_after / (halved_after + outcomes of the task type)."""
+    method: Literal["epsilon", "thompson", "off"] = "epsilon"  # for task types that `by_type` does not name
+    first: float = 0.1  # initial epsilon of a task type: the probability that any action is drawn, all alike
+    least: float = 0.02  # epsilon falls no further; a lower `first` stays as it is
+    halved_after: float = 200.0  # epsilon = first * halved_after / (halved_after + outcomes of the task type)
+    # by task type ("" if none): Thompson sampling, or an initial epsilon that falls in the same way; 0 for never
     by_type: Mapping[str, float | Literal["thompson"]] = field(default_factory=dict)
-    """How it is explored in some task types: by Thompson sampling, or with an epsilon that is this at first and falls
-    in the same way; 0 for never. "" is the type of what has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySettings:
-    """How a policy learns and chooses. The defaults are those of `make bench-routing`."""
+    """Defaults by `make bench-routing`."""
 
     features: FeatureSettings = field(default_factory=FeatureSettings)
     head: HeadSettings = field(default_factory=HeadSettings)
@@ -68,14 +60,11 @@ class PolicySettings:
     exploration: ExplorationSettings = field(default_factory=ExplorationSettings)
     stage: Stage = field(default_factory=Stage)
     prices: Prices = field(default_factory=Prices)
-    retrieval_part: float = 0.3
-    """The part of similar episodes in the expected reward where they speak clearly; the rest is the head's."""
-    retrieval_patience: float = 5.0
-    """The support (episodes of similarity 1) at which they have half of that part."""
-    tolerance: float = 0.02
-    """By how much less value an action is still as good as the best one, for the confidence."""
+    retrieval_part: float = 0.3  # largest share of similar episodes in the expected reward; the head has the rest
+    retrieval_patience: float = 5.0  # support (episodes of similarity 1) at which they have half of that
+    tolerance: float = 0.02  # for the confidence: an action within this of the best value is as good
+    # share of choices that may take another action than the cheapest; None for all. A restart forgets the use.
     budget: float | None = None
-    """The share of choices that may take another action than the cheapest; None for all. A restart forgets the use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,20 +72,13 @@ class Estimate:
     """What is expected of an action in a situation."""
 
     action: Action
-    value: float
-    """Its worth less its price: the best action is the one with the highest value."""
-    worth: float
-    """The expected reward, calibrated."""
-    error: float
-    """The standard error of the worth."""
-    price: float
-    """What it costs, in units of reward."""
-    head: float
-    """The expected reward by the head alone."""
-    head_part: float
-    """The head's part in the worth, from 0 to 1; the rest is that of similar episodes."""
-    retrieved: Retrieved
-    """The expected reward by similar episodes alone, and which of them spoke."""
+    value: float  # worth less price; the best action has the highest value
+    worth: float  # expected reward, calibrated
+    error: float  # standard error of the worth
+    price: float  # in units of reward
+    head: float  # expected reward by the head alone
+    head_part: float  # share of the head in the worth, from 0 to 1
+    retrieved: Retrieved  # expected reward by similar episodes alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,40 +86,29 @@ class PolicyChoice:
     """An action, and how it was chosen."""
 
     action: Action
-    propensity: float
-    """How probable this action was, given the situation: exactly the probability that it was drawn with."""
-    confidence: float
-    """How probable it is that no action has a value that is higher than the best one's by more than the tolerance."""
-    explored: bool
-    """Whether it was drawn although another action has a higher value."""
-    best: Action
-    """The action with the highest value, within the budget."""
-    estimates: tuple[Estimate, ...]
-    """One for each action, in the order in which they were given."""
-    probabilities: tuple[float, ...]
-    """How probable each action was, in the order in which they were given."""
+    propensity: float  # the exact probability that it was drawn with
+    confidence: float  # probability that no value exceeds that of `best` by more than the tolerance
+    explored: bool  # drawn although another action has a higher value
+    best: Action  # highest value, within the budget
+    estimates: tuple[Estimate, ...]  # in the order of the actions
+    probabilities: tuple[float, ...]  # in the order of the actions
 
 
 class Policy:
-    """What was learned from outcomes, and how it chooses."""
-
     def __init__(self, dimensions: int, settings: PolicySettings | None = None) -> None:
-        """Begin without experience. `dimensions` is the width of the embeddings."""
+        """Start without experience. `dimensions` is the width of the embeddings."""
         self.settings = settings or PolicySettings()
-        self.observed = 0
-        """How many outcomes have taught something."""
+        self.observed = 0  # outcomes that have taught something
         self._features = Features(dimensions, self.settings.features)
         self._head = Head(self._features.size, dimensions, self.settings.head)
+        # One for all actions: one each would put the predictions that are compared on scales that drift apart.
         self._calibrator = Calibrator(rate=CALIBRATION_RATE)
-        """One for all actions: what actions differ by is for the head to know, and one of each would put predictions
-        of different actions, which are compared, on scales that move apart."""
         self._tallies: dict[tuple[str, ...], tuple[float, ...]] = {}
         budget = self.settings.budget
         self._budget = None if budget is None else exploration.Budget(budget)
 
     @property
     def dimensions(self) -> int:
-        """Return the width of the embeddings."""
         return self._features.dimensions
 
     def choose(
@@ -151,36 +122,36 @@ class Policy:
         rng: np.random.Generator,
         explore: bool | None = None,
     ) -> PolicyChoice:
-        """Return the choice of one of the actions.
+        """Choose one of the actions.
 
-        `explore` is whether something else than the best action may be drawn; None is yes, but not while somebody
-        waits. An action without costs is taken to cost what it has cost before. Raises ValueError without actions, if
-        one is there twice, or for an embedding of the wrong width.
+        `explore` allows another action than the best one; None: unless somebody waits. An action without costs is
+        expected to cost what it did before. Raises ValueError for no actions, duplicates, or an embedding of the wrong
+        width.
         """
         if not actions or len(set(actions)) < len(actions):
             raise ValueError(f"{len(actions)} actions were given, {len(set(actions))} of them different ones")
         estimates = self.estimate(situation, embedding, neighbours, actions, costs)
-        values = np.array([one.value for one in estimates])
-        errors = np.array([one.error for one in estimates])
+        values = np.array([option.value for option in estimates])
+        errors = np.array([option.error for option in estimates])
         spent, cheapest, gain = False, 0, 0.0
         if self._budget is not None:
             spent = self._budget.spent
             cheapest = min(range(len(actions)), key=lambda place: (estimates[place].price, place))
-            others = np.arange(len(values)) != cheapest
-            gain = float(values[others].max() - values[cheapest]) if others.any() else 0.0
-            values -= np.where(others, self._budget.price, 0.0)
+            dearer = np.arange(len(values)) != cheapest
+            gain = float(values[dearer].max() - values[cheapest]) if dearer.any() else 0.0
+            values -= np.where(dearer, self._budget.price, 0.0)
         best = cheapest if spent else int(values.argmax())
         may = not spent and (not situation.interactive if explore is None else explore)
         probabilities = self._probabilities(situation, values, errors, best) if may else None
-        taken = best if probabilities is None else exploration.draw(probabilities, rng)
+        choice = best if probabilities is None else exploration.draw(probabilities, rng)
         near = exploration.near_best(values, errors, best, self.settings.tolerance)
         if self._budget is not None:
-            self._budget.note(gain, taken != cheapest)
+            self._budget.note(gain, choice != cheapest)
         return PolicyChoice(
-            action=actions[taken],
-            propensity=1.0 if probabilities is None else float(probabilities[taken]),
+            action=actions[choice],
+            propensity=1.0 if probabilities is None else float(probabilities[choice]),
             confidence=near,
-            explored=taken != best,
+            explored=choice != best,
             best=actions[best],
             estimates=estimates,
             probabilities=tuple((np.eye(len(actions))[best] if probabilities is None else probabilities).tolist()),
@@ -194,15 +165,15 @@ class Policy:
         actions: Sequence[Action],
         costs: Mapping[Action, Cost] | None = None,
     ) -> tuple[Estimate, ...]:
-        """Return what is expected of each action. Nothing changes, and nothing is drawn."""
+        """Return what is expected of each action. Changes and draws nothing."""
         features = self._features.of(situation, embedding)
         heads, known_by = self._head.predict(features, actions)
         means = self._means(situation, actions)
-        spoken = retrieval.estimate(neighbours, actions, [one[0] for one in means], self.settings.retrieval)
+        spoken = retrieval.estimate(neighbours, actions, [row[0] for row in means], self.settings.retrieval)
         expected = [_UNKNOWN] * len(actions) if costs is None else [costs.get(action, _UNKNOWN) for action in actions]
         return tuple(
-            self._estimate(action, head, outcomes, one, _filled(cost, mean))
-            for action, head, outcomes, one, cost, mean in zip(
+            self._estimate(action, head, outcomes, retrieved, _filled(cost, mean))
+            for action, head, outcomes, retrieved, cost, mean in zip(
                 actions, heads.tolist(), known_by.tolist(), spoken, expected, means, strict=True
             )
         )
@@ -219,10 +190,9 @@ class Policy:
     ) -> Reward | None:
         """Learn how an action turned out, and return its reward; None for an outcome that teaches nothing.
 
-        The neighbours are those that memory returns before it learns of the outcome; the calibration learns how
-        right they and the head were. `replaced` is what another outcome of the same attempt has taught before, as when
-        a rating comes later: this outcome takes its place, and `observed` stays. Raises ValueError for an embedding of
-        the wrong width or a success that is not from 0 to 1.
+        Pass the neighbours from before memory learns of the outcome: calibration learns how right they and the head
+        were. An outcome takes the place of what was `replaced`, and `observed` stays. Raises ValueError for an
+        embedding of the wrong width or a success that is not from 0 to 1.
         """
         return self._learn(situation, embedding, {action: outcome}, neighbours, replaced)[action]
 
@@ -234,11 +204,10 @@ class Policy:
         *,
         neighbours: Sequence[Neighbour] = (),
     ) -> dict[Action, Reward | None]:
-        """Learn how several actions turned out in one situation, and return their rewards, as `observe` does.
+        """Like `observe` for several actions in one situation.
 
-        The calibration of each compares with what was expected before any of them was known. Told one after the other,
-        an outcome would be expected by what the ones before it have taught about the very same situation, and the
-        calibration would trust the head more than it deserves where it has to predict.
+        All are predicted before any is learned. One by one, each would be predicted with what the others taught about
+        the same situation, and calibration would trust the head too much.
         """
         return self._learn(situation, embedding, outcomes, neighbours, None)
 
@@ -251,21 +220,21 @@ class Policy:
         replaced: Replaced | None,
     ) -> dict[Action, Reward | None]:
         rewards: dict[Action, Reward | None] = dict.fromkeys(outcomes)
-        told = [(action, outcome) for action, outcome in outcomes.items() if teaches(outcome)]
-        if not told:
+        lessons = [(action, outcome) for action, outcome in outcomes.items() if teaches(outcome)]
+        if not lessons:
             return rewards
-        actions = [action for action, _ in told]
+        actions = [action for action, _ in lessons]
         settings = self.settings
         earned = [
             staged(outcome, self.observed + place, settings.stage, settings.prices)
-            for place, (_, outcome) in enumerate(told)
+            for place, (_, outcome) in enumerate(lessons)
         ]
         features = self._features.of(situation, embedding)
         heads = self._head.predict(features, actions)[0].tolist()
-        means = [one[0] for one in self._means(situation, actions)]
+        means = [mean[0] for mean in self._means(situation, actions)]
         spoken = retrieval.estimate(neighbours, actions, means, settings.retrieval)
         before = None if replaced is None else replace(replaced, reward=min(1.0, max(0.0, replaced.reward)))
-        for (action, outcome), head, reward, retrieved in zip(told, heads, earned, spoken, strict=True):
+        for (action, outcome), head, reward, retrieved in zip(lessons, heads, earned, spoken, strict=True):
             raw, _ = self._joined(head, retrieved)
             target = min(1.0, max(0.0, reward.total))
             self._calibrator.update(raw, target, outcome.weight, before)
@@ -274,20 +243,20 @@ class Policy:
             rewards[action] = reward
         if replaced is None:
             self._features.learn(situation)
-            self.observed += len(told)
+            self.observed += len(lessons)
         return rewards
 
     def _estimate(self, action: Action, head: float, outcomes: float, retrieved: Retrieved, cost: Cost) -> Estimate:
-        """Return the estimate of an action, of which the head expects `head`, by as much as `outcomes` have told it."""
+        # `outcomes` is how many the head's prediction is worth
         raw, part = self._joined(head, retrieved)
         worth = self._calibrator(raw)
-        seen = outcomes + retrieved.support
+        evidence = outcomes + retrieved.support
         price = self.settings.prices.of(cost)
         return Estimate(
             action=action,
             value=worth - price,
             worth=worth,
-            error=math.sqrt(max(worth * (1.0 - worth), 0.01) / seen),
+            error=math.sqrt(max(worth * (1.0 - worth), 0.01) / evidence),
             price=price,
             head=head,
             head_part=1.0 - part,
@@ -295,23 +264,23 @@ class Policy:
         )
 
     def _joined(self, head: float, retrieved: Retrieved) -> tuple[float, float]:
-        """Return the logit that head and similar episodes come to, and the part of the latter in it."""
+        # the logit of both, and the share of similar episodes in it
         support = retrieved.support
         part = self.settings.retrieval_part * support / (support + self.settings.retrieval_patience)
         return logit_of((1.0 - part) * head + part * retrieved.value), part
 
     def _probabilities(self, situation: Situation, values: Floats, errors: Floats, best: int) -> Floats | None:
-        """Return how probable each action shall be; None if the best one is to be taken."""
+        # None: take the best one
         settings, kind = self.settings.exploration, situation.task_type or ""
         usual = settings.first if settings.method == "epsilon" else settings.method
-        chosen = settings.by_type.get(kind, usual)
-        if chosen in ("off", 0) or len(values) == 1:
+        setting = settings.by_type.get(kind, usual)
+        if setting in ("off", 0) or len(values) == 1:
             return None
-        if isinstance(chosen, str):
+        if isinstance(setting, str):
             return exploration.thompson(values, errors)
-        seen = self._tallies[name][0] if (name := ("type", kind)) in self._tallies else 0.0
-        fallen = chosen * settings.halved_after / (settings.halved_after + seen)
-        return exploration.epsilon_greedy(best, len(values), max(min(settings.least, chosen), fallen))
+        count = self._tallies[name][0] if (name := ("type", kind)) in self._tallies else 0.0
+        fallen = setting * settings.halved_after / (settings.halved_after + count)
+        return exploration.epsilon_greedy(best, len(values), max(min(settings.least, setting), fallen))
 
     # What was seen, summed up: how often, reward, seconds and tokens.
 
@@ -324,13 +293,10 @@ class Policy:
         row = (weight, moment, weight * (cost.seconds or 0.0), weight * (cost.tokens or 0.0))
         for name in (*_levels(_like(situation), action), ("type", situation.task_type or "")):
             before = self._tallies.get(name, (0.0, 0.0, 0.0, 0.0))
-            self._tallies[name] = tuple(max(0.0, one) for one in map(add, before, row))
+            self._tallies[name] = tuple(max(0.0, number) for number in map(add, before, row))
 
     def _means(self, situation: Situation, actions: Sequence[Action]) -> list[_Means]:
-        """Return mean reward, seconds and tokens of each action: those of what is most alike, shrunk to the rest.
-
-        An action with a persona begins with those of the same action without one.
-        """
+        # Of the most alike outcomes, shrunk to all others. An action with a persona starts from the same one without.
         like, usual = _like(situation), _shrunk(self._tallies.get(()), _NOTHING_KNOWN, 1.0)
         return [self._mean(like, action, usual) for action in actions]
 
@@ -340,7 +306,7 @@ class Policy:
         return _shrunk(self._tallies.get(alike), _shrunk(self._tallies.get(by_action), before, 5.0), 5.0)
 
     def to_bytes(self) -> bytes:
-        """Return all that was learned, which `from_bytes` reads."""
+        """Return all that was learned, for `from_bytes`."""
         moments = self._features.moments
         head = {f"head.{name}": array for name, array in self._head.arrays().items()}
         meta = {
@@ -366,7 +332,7 @@ class Policy:
 
     @classmethod
     def from_bytes(cls, data: bytes, dimensions: int, settings: PolicySettings | None = None) -> "Policy":
-        """Return the policy that `to_bytes` described. Raises LearnedStateError if that cannot be, and says why."""
+        """Return the policy that `to_bytes` described. Raises LearnedStateError if the data does not fit."""
         policy = cls(dimensions, settings)
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as stored:
@@ -378,12 +344,12 @@ class Policy:
         return policy
 
     def _restore(self, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        wanted = {
+        expected = {
             "version": _VERSION,
             "dimensions": self.dimensions,
             "features": asdict(self.settings.features),
         }
-        for name, value in wanted.items():
+        for name, value in expected.items():
             if meta[name] != value:
                 raise ValueError(f"its {name} is {meta[name]}; accepted: {value}")
         actions = [Action(*names) for names in meta["actions"]]
@@ -400,19 +366,19 @@ _UNKNOWN: Final = Cost()
 
 
 def _like(situation: Situation) -> tuple[str, str, str]:
-    """Return what makes situations alike for the means of actions."""
+    # the fields by which situations count as alike
     return situation.task_type or "", situation.kind, situation.role
 
 
 @lru_cache(maxsize=4096)
 def _levels(like: tuple[str, str, str], action: Action) -> tuple[tuple[str, ...], ...]:
-    """Return under which names an outcome is counted, from all outcomes to those most like this one."""
+    # tally keys of an outcome, from all outcomes to those most like it
     name = _names(action)
     return (), ("action", *name), ("like", *like, *name)
 
 
 def _shrunk(tally: tuple[float, ...] | None, means: _Means, strength: float) -> _Means:
-    """Return the means of a tally, shrunk to others that are worth `strength` outcomes; these, where there is none."""
+    # shrunk to `means`, which count as `strength` outcomes
     if tally is None:
         return means
     count, reward, seconds, tokens = tally
@@ -426,7 +392,7 @@ def _shrunk(tally: tuple[float, ...] | None, means: _Means, strength: float) -> 
 
 
 def _filled(cost: Cost, means: _Means) -> Cost:
-    """Return a cost with the mean seconds and tokens of experience in the place of what is unknown."""
+    # unknown seconds and tokens come from experience
     if cost.seconds is not None and cost.tokens is not None:
         return cost
     _, seconds, tokens = means
@@ -439,5 +405,5 @@ def _filled(cost: Cost, means: _Means) -> Cost:
 
 
 def _names(action: Action) -> tuple[str, ...]:
-    """Return the fields of an action; several times as fast as `dataclasses.astuple`."""
+    # several times as fast as `dataclasses.astuple`
     return action.role, action.persona, action.model, action.thinking, action.mode

@@ -1,8 +1,8 @@
-"""Keep episodes, their vectors and what was learned from which attempt in SQLite. Only this file uses SQLite.
+"""Keep episodes, their vectors and what attempts taught in SQLite. Only this file of the package uses SQLite.
 
-This database is the truth: index and graph are made from it. With write-ahead logging and `synchronous=NORMAL` a power
-failure can undo the last commits, but never part of one. That loses nothing, because the note that an attempt was
-learned from is undone together with what it taught, so that the attempt can be learned from again.
+This database is the truth; index and graph are made from it. With write-ahead logging and `synchronous=NORMAL` a power
+failure can undo the last commits whole. Nothing is lost: the note that an attempt was learned from is undone together
+with what it taught, so it can be learned from again.
 """
 
 import json
@@ -26,15 +26,11 @@ from memrl.errors import StoreCorrupt, StoreError, StoreTooNew
 
 VERSION: Final = 2
 BUSY_SECONDS: Final = 60.0
-CACHE_BYTES: Final = 64 << 20
-"""How much of the database the writer keeps in memory, above all of the index of digests, which is met at random."""
-LOG_BYTES: Final = 16 << 20
-"""How large the write-ahead log may grow before it is moved into the database, in a thread."""
-CHUNK: Final = 1024
-"""How many rows are read at a time, which limits how long others wait for the interpreter and for the connection."""
+CACHE_BYTES: Final = 64 << 20  # of the writer, above all for the index of digests, which is accessed at random
+LOG_BYTES: Final = 16 << 20  # the write-ahead log is moved into the database from here on, in a thread
+CHUNK: Final = 1024  # rows read at a time; limits how long others wait for the interpreter and the connection
 
-Key = tuple[str, str, int]
-"""An attempt: run, step and number of the attempt."""
+Key = tuple[str, str, int]  # run, step, number of the attempt
 
 _SCHEMA: Final = """
 CREATE TABLE schema_version (version INTEGER NOT NULL) STRICT;
@@ -77,6 +73,7 @@ CREATE TABLE contributions (
 INSERT INTO schema_version VALUES (2);
 """
 
+# Outcomes recorded before callers were are those of the machine's only user. Their step size was 0.3.
 _FROM_VERSION_1: Final = """
 ALTER TABLE episodes ADD COLUMN weight REAL NOT NULL DEFAULT 0;
 UPDATE episodes SET weight = count;
@@ -93,7 +90,6 @@ INSERT INTO contributions SELECT '', action, 0, count(*), count(*), sum(weight),
     WHERE weight > 0 GROUP BY action;
 UPDATE schema_version SET version = 2;
 """
-"""Outcomes from before callers were recorded are those of the machine's single user; their step size was 0.3."""
 
 _EPISODES: Final = """
     SELECT e.id, e.q, e.count, e.last_seen, e.decay, e.created, e.propensity, e.task_type, e.kind, e.role,
@@ -101,10 +97,8 @@ _EPISODES: Final = """
         e.weight, a.role, a.persona, a.model, a.thinking, a.mode
     FROM episodes AS e JOIN actions AS a ON a.id = e.action WHERE e.id IN (SELECT value FROM json_each(?))
 """
-_COLUMNS_OF_VERSION_1: Final = 21
-"""How many columns an episode had before it had a weight; its count stood for that."""
-_NO_TYPE: Final = "\0none"
-"""Stands for the task type None in the table of totals, whose key cannot hold NULL."""
+_COLUMNS_OF_VERSION_1: Final = 21  # columns of an episode before it had a weight; its count stood for that
+_NO_TYPE: Final = "\0none"  # task type None in the table of totals, whose key cannot hold NULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +108,8 @@ class EpisodeState:
     q: float
     count: int
     last_seen: float
-    decay: float
-    """The sum of ln(1 - step size) over all updates: how much the influence of the first one has faded."""
-    weight: float
-    """The sum of the weights of its outcomes: how many outcomes it is worth as evidence."""
+    decay: float  # sum of ln(1 - step size) over all updates: how far the first one has faded
+    weight: float  # sum of the weights of its outcomes
     propensity: float
     outcome: Outcome
     reward: Reward
@@ -125,47 +117,30 @@ class EpisodeState:
 
 @dataclass(frozen=True, slots=True)
 class LearnedAttempt:
-    """What was learned from an attempt."""
-
     key: Key
-    episode: int | None
-    """None where it taught nothing, or its episode was dropped."""
+    episode: int | None  # None if it taught nothing, or its episode was dropped
     action: Action
     task_type: str | None
     failure: str
     success: float | None
     reward: float
-    before: float
-    """The Q-value of the episode before it was updated."""
-    size: float
-    """The step size with which the reward went into Q."""
-    decay: float
-    """The episode's decay just after."""
+    before: float  # the episode's Q before the update
+    size: float  # step size with which the reward went into Q
+    decay: float  # the episode's decay after the update
     at: float
-    after: tuple[str, ...] = ()
-    """The steps of the run whose output it read."""
-    caller: str = ""
-    """Who taught it: whoever submitted the run, or rated it."""
-    drawn: bool = True
-    """Whether the router or the rules chose the action."""
-    share: float = 1.0
-    """How much of its evidence counted, as it is the caller's, from 0 to 1."""
-    weight: float = 0.0
-    """How much it counted, from 0 to 1: its evidence times the share."""
+    after: tuple[str, ...] = ()  # steps of the run whose output it read
+    caller: str = ""  # who submitted the run or rated it
+    drawn: bool = True  # the router or the rules chose the action
+    share: float = 1.0  # of its evidence, by its caller: 0 to 1
+    weight: float = 0.0  # evidence times share, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What a damaged database was found to hold."""
-
-    damaged: Path
-    """Where the damaged database is now."""
-    kept: int
-    """Episodes that could be read."""
-    lost: int
-    """Episodes that could not be read."""
-    forgotten: int
-    """Attempts whose episode is lost: they are unknown again, so that they can be learned from once more."""
+    damaged: Path  # where the damaged database is now
+    kept: int  # episodes that could be read
+    lost: int  # episodes that could not be read
+    forgotten: int  # attempts whose episode is lost: they are unknown, so they can be learned from again
 
 
 Row = tuple[Any, ...]
@@ -173,7 +148,7 @@ Vectors = NDArray[np.float32]
 
 
 class EpisodeStore:
-    """The database of a memory. One thread at a time writes; any number read, which take turns.
+    """The database of a memory. One thread at a time writes; readers take turns.
 
     Every method raises `StoreError` if the database cannot be used, and `StoreCorrupt` if it is damaged.
     """
@@ -188,7 +163,7 @@ class EpisodeStore:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open or create the database. Raises `StoreTooNew` too."""
+        """Open or create the database. Also raises `StoreTooNew`."""
         with sqlite_errors(path):
             writing = _connect(path)
             try:
@@ -210,7 +185,7 @@ class EpisodeStore:
 
     @classmethod
     def open_to_read(cls, path: Path) -> Self:
-        """Open the database for reading only, beside the process that writes it. Raises `StoreTooNew` too."""
+        """Open the database read-only, next to the process that writes it. Also raises `StoreTooNew`."""
         with sqlite_errors(path):
             connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
             try:
@@ -223,40 +198,38 @@ class EpisodeStore:
         return store
 
     def close(self) -> None:
-        """Write everything into the database's file and close it, once nobody reads."""
         with self._turn, sqlite_errors(self.path):
             self._reading.close()
             if self._writing is self._reading:
                 return
-            with suppress(sqlite3.OperationalError):  # another process reads it: the log stays beside the file
+            with suppress(sqlite3.OperationalError):  # another process reads it: the log stays next to the file
                 self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._writing.close()
 
     def check(self) -> None:
-        """Raise `StoreCorrupt` if the structure of the file is damaged. Takes about a second for each gigabyte."""
+        """Raise `StoreCorrupt` if the file's structure is damaged. Takes about a second per gigabyte."""
         with sqlite_errors(self.path), closing(_connect(self.path)) as connection:
             problems = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
         if problems != ["ok"]:
             raise StoreCorrupt(self.path, "; ".join(problems))
 
     def checkpoint(self) -> None:
-        """Move what was committed from the log into the file, on a connection of its own, so that nobody waits."""
+        # on a connection of its own, so that nobody waits
         with sqlite_errors(self.path), closing(_connect(self.path)) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     @property
     def log_bytes(self) -> int:
-        """How large the write-ahead log is."""
         return _size(self.path.with_name(self.path.name + "-wal"))
 
     @property
     def disk_bytes(self) -> int:
-        """How large the database is on disk."""
+        """Including the write-ahead log."""
         return _size(self.path) + self.log_bytes
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit all that is written within it, or nothing. One within another belongs to the outer one."""
+        """Commit all writes within the block, or none. A nested transaction belongs to the outer one."""
         if self._writing.in_transaction:
             yield
             return
@@ -274,9 +247,9 @@ class EpisodeStore:
     # What is written, each within a transaction.
 
     def action_id(self, action: Action) -> int:
-        """Return the number of an action, which it gets if it has none."""
-        if (known := self._actions.get(action)) is not None:
-            return known
+        """Return the number of an action, adding it if it is new."""
+        if (number := self._actions.get(action)) is not None:
+            return number
         fields = (action.role, action.persona, action.model, action.thinking, action.mode)
         added = self._write(
             "INSERT INTO actions (role, persona, model, thinking, mode) VALUES (?, ?, ?, ?, ?)", *fields
@@ -287,17 +260,17 @@ class EpisodeStore:
 
     @property
     def actions(self) -> Mapping[int, Action]:
-        """The actions by the numbers that `action_id` returns."""
+        """Actions by the numbers of `action_id`."""
         return self._by_id
 
     def find(self, situation: Situation, action: int) -> int | None:
-        """Return the episode of exactly this situation and action, also one that is not committed yet."""
-        asked = "SELECT id FROM episodes WHERE digest = ? AND action = ?"
-        row = self._row(asked, digest_of(situation), action)
+        """Return the episode of exactly this situation and action, even if it is not committed yet."""
+        query = "SELECT id FROM episodes WHERE digest = ? AND action = ?"
+        row = self._row(query, digest_of(situation), action)
         return None if row is None else int(row[0])
 
     def add(self, situation: Situation, action: int, state: EpisodeState) -> int:
-        """Add an episode that is first seen at `state.last_seen`, and return its number."""
+        """Add an episode, and return its number."""
         outcome, reward = _encoded(state)
         failures = json.dumps(situation.failures)
         return self._write(
@@ -330,7 +303,6 @@ class EpisodeStore:
         )
 
     def change(self, episode: int, state: EpisodeState) -> None:
-        """Replace what changes of an episode."""
         outcome, reward = _encoded(state)
         self._write(
             """
@@ -350,13 +322,13 @@ class EpisodeStore:
         )
 
     def drop(self, episodes: Iterable[int]) -> None:
-        """Delete episodes with their vectors. The attempts that they were learned from stay noted, without them."""
+        """Delete episodes with their vectors. Their attempts stay noted, without an episode."""
         named = [(episode,) for episode in episodes]
         self._writing.executemany("UPDATE observed SET episode = NULL WHERE episode = ?", named)
         self._writing.executemany("DELETE FROM episodes WHERE id = ?", named)
 
     def note(self, note: LearnedAttempt) -> None:
-        """Store what was learned from an attempt. It replaces what was stored for the same attempt before."""
+        """Store what an attempt taught, in place of what was stored for it before."""
         self._write(
             "INSERT OR REPLACE INTO observed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             *note.key,
@@ -378,13 +350,13 @@ class EpisodeStore:
         )
 
     def move_notes(self, episode: int, into: int, decay: float) -> None:
-        """Let the attempts of an episode belong to another one, and add `decay` to what is noted of theirs."""
+        """Move the attempts of an episode to another one, and add `decay` to theirs."""
         self._write("UPDATE observed SET episode = ?, decay = decay + ? WHERE episode = ?", into, decay, episode)
 
     def add_to_total(
         self, task_type: str | None, action: Action, weighted: float, count: int, episodes: int, at: float
     ) -> None:
-        """Add to the sum of Q times count, to the count and to the number of episodes of a task type, role, persona."""
+        """Add to the sum of Q * count, the count and the number of episodes of a task type, role and persona."""
         self._write(
             """
             INSERT INTO totals VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET weighted = weighted + ?4,
@@ -400,9 +372,9 @@ class EpisodeStore:
         )
 
     def contribute(
-        self, caller: str, action: int, context: int, *, outcomes: int, drawn: int, told: float, counted: float
+        self, caller: str, action: int, context: int, *, outcomes: int, drawn: int, by_evidence: float, counted: float
     ) -> None:
-        """Add to what a caller has taught about an action in situations of one context."""
+        """Add to what a caller has taught about an action in one context."""
         self._write(
             """
             INSERT INTO contributions VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET
@@ -413,62 +385,59 @@ class EpisodeStore:
             context,
             outcomes,
             drawn,
-            told,
+            by_evidence,
             counted,
         )
 
     def count_up(self, name: str, by: int = 1) -> None:
-        """Add to a counter."""
         self._write("INSERT INTO counters VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = value + ?2", name, by)
 
     def keep_vectors(self, embedder: int, ids: Sequence[int], vectors: Vectors) -> None:
-        """Keep the vectors of episodes, in place of earlier ones: shape (episodes, dimensions), with 16 bits a number.
+        """Keep vectors of shape (episodes, dimensions) in half precision, in place of earlier ones.
 
-        Half precision keeps a cosine to about 0.0005, and takes half the space.
+        A cosine is then accurate to about 0.0005.
         """
-        rows = [(one, embedder, row.tobytes()) for one, row in zip(ids, vectors.astype("<f2"), strict=True)]
+        rows = [(episode, embedder, row.tobytes()) for episode, row in zip(ids, vectors.astype("<f2"), strict=True)]
         self._writing.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
 
     def drop_vectors(self, ids: Iterable[int]) -> None:
-        """Delete the vectors of episodes, which then lack one."""
-        self._writing.executemany("DELETE FROM vectors WHERE episode = ?", [(one,) for one in ids])
+        self._writing.executemany("DELETE FROM vectors WHERE episode = ?", [(episode,) for episode in ids])
 
     def embedder_id(self, name: str, dimensions: int) -> int:
-        """Return the number of an embedder, which it gets if it has none. One with other dimensions is another one."""
+        """Return the number of an embedder, adding it if it is new. Other dimensions make another embedder."""
         full = f"{name}/{dimensions}"
         if row := self._row("SELECT id FROM embedders WHERE name = ?", full):
             return int(row[0])
         return self._write("INSERT INTO embedders (name, dimensions) VALUES (?, ?)", full, dimensions)
 
     def keep_blob(self, name: str, body: bytes) -> None:
-        """Keep some bytes under a name, in place of earlier ones."""
         self._write("INSERT OR REPLACE INTO blobs VALUES (?, ?, ?)", name, zlib.crc32(body), body)
 
     # What is read by the writer, also what is not committed yet.
 
     def noted(self, key: Key) -> LearnedAttempt | None:
-        """Return what was learned from an attempt, or None if it is not known."""
+        """Return what an attempt taught, or None if it is unknown."""
         row = self._row("SELECT * FROM observed WHERE run = ? AND step = ? AND attempt = ?", *key)
         return None if row is None else self._note(row)
 
     def numbers(self, episode: int) -> tuple[float, int, float, float, float] | None:
-        """Return Q, count, last seen, decay and weight of an episode, or None if there is none."""
+        """Return Q, count, last seen, decay and weight of an episode, or None."""
         row = self._row("SELECT q, count, last_seen, decay, weight FROM episodes WHERE id = ?", episode)
         return None if row is None else (row[0], row[1], row[2], row[3], row[4])
 
-    def told_by(self, caller: str, action: int, context: int) -> tuple[float, float]:
-        """Return the sums of the weights that a caller's outcomes had by their evidence: of this action, and of all."""
-        asked = """
+    def evidence_of(self, caller: str, action: int, context: int) -> tuple[float, float]:
+        """Return the sums of a caller's weights by evidence: of this action in this context, and of all."""
+        query = """
             SELECT coalesce(sum(told) FILTER (WHERE action = ? AND context = ?), 0), coalesce(sum(told), 0)
             FROM contributions WHERE caller = ?
         """
-        by_action, by_caller = self._row(asked, action, context, caller)
+        by_action, by_caller = self._row(query, action, context, caller)
         return by_action, by_caller
 
     def state(self, episode: int) -> EpisodeState | None:
         """Return what changes of an episode, or None if there is none."""
-        asked = "SELECT q, count, last_seen, decay, weight, propensity, outcome, reward FROM episodes WHERE id = ?"
-        row = self._row(asked, episode)
+        query = "SELECT q, count, last_seen, decay, weight, propensity, outcome, reward FROM episodes WHERE id = ?"
+        row = self._row(query, episode)
         if row is None:
             return None
         q, count, last_seen, decay, weight, propensity, outcome, reward = row
@@ -477,32 +446,32 @@ class EpisodeStore:
     # What is read by anyone.
 
     def episodes(self, ids: Iterable[int]) -> list[Episode]:
-        """Return episodes in the order of their numbers `ids`; those that do not exist are left out."""
-        wanted = list(ids)
-        rows = self._rows(_EPISODES, json.dumps(wanted))
-        found = {row[0]: self._episode(row) for row in rows}
-        return [found[one] for one in wanted if one in found]
+        """Return episodes in the order of `ids`, without those that do not exist."""
+        numbers = list(ids)
+        rows = self._rows(_EPISODES, json.dumps(numbers))
+        episodes = {row[0]: self._episode(row) for row in rows}
+        return [episodes[number] for number in numbers if number in episodes]
 
     def numbers_after(self, after: int, limit: int) -> list[int]:
-        """Return the first numbers of episodes after `after`."""
-        asked = "SELECT id FROM episodes WHERE id > ? ORDER BY id LIMIT ?"
-        return [int(row[0]) for row in self._rows(asked, after, limit)]
+        """Return the first numbers of episodes above `after`."""
+        query = "SELECT id FROM episodes WHERE id > ? ORDER BY id LIMIT ?"
+        return [int(row[0]) for row in self._rows(query, after, limit)]
 
     def columns(self) -> Iterator[list[Row]]:
         """Yield id, action, context, q, count, weight and last seen of all episodes, in chunks, by id."""
-        asked = "SELECT id, action, context, q, count, weight, last_seen FROM episodes WHERE id > ? ORDER BY id LIMIT ?"
-        yield from self._chunks(asked)
+        query = "SELECT id, action, context, q, count, weight, last_seen FROM episodes WHERE id > ? ORDER BY id LIMIT ?"
+        yield from self._chunks(query)
 
     def vectors(
         self, embedder: int, dimensions: int, after: int = 0
     ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
-        """Yield ids and vectors of one embedder, in chunks, by id; shape (ids, dimensions).
+        """Yield ids and vectors of one embedder in chunks, by id; shape (ids, dimensions).
 
-        It reads on a connection of its own. A vector whose width is wrong or that holds no numbers is left out.
+        Skips vectors of a wrong width or with values that are not finite. Has a connection of its own.
         """
-        asked = "SELECT episode, vector FROM vectors WHERE episode > ? AND embedder = ? ORDER BY episode LIMIT ?"
+        query = "SELECT episode, vector FROM vectors WHERE episode > ? AND embedder = ? ORDER BY episode LIMIT ?"
         with sqlite_errors(self.path), closing(_connect(self.path)) as connection:
-            while rows := connection.execute(asked, (after, embedder, CHUNK)).fetchall():
+            while rows := connection.execute(query, (after, embedder, CHUNK)).fetchall():
                 after = rows[-1][0]
                 whole = [row for row in rows if len(row[1]) == 2 * dimensions]
                 data = np.frombuffer(b"".join(row[1] for row in whole), dtype="<f2").reshape(-1, dimensions)
@@ -510,31 +479,29 @@ class EpisodeStore:
                 yield [row[0] for row, good in zip(whole, finite, strict=True) if good], data[finite].astype(np.float32)
 
     def broken_vectors(self, embedder: int, dimensions: int) -> list[int]:
-        """Return the episodes whose vector has not the width of its embedder."""
-        asked = "SELECT episode FROM vectors WHERE embedder = ? AND length(vector) != ?"
-        return [row[0] for row in self._rows(asked, embedder, 2 * dimensions)]
+        """Return the episodes whose vector does not have the width of its embedder."""
+        query = "SELECT episode FROM vectors WHERE embedder = ? AND length(vector) != ?"
+        return [row[0] for row in self._rows(query, embedder, 2 * dimensions)]
 
     def lacking(self, embedder: int, after: int, limit: int) -> list[tuple[int, str]]:
-        """Return number and text of the first episodes after `after` that have no vector of this embedder."""
-        asked = """
+        """Return number and text of the first episodes above `after` without a vector of this embedder."""
+        query = """
             SELECT e.id, e.text FROM episodes AS e LEFT JOIN vectors AS v ON v.episode = e.id
             WHERE e.id > ? AND v.embedder IS NOT ? ORDER BY e.id LIMIT ?
         """
-        return [(int(row[0]), str(row[1])) for row in self._rows(asked, after, embedder, limit)]
+        return [(int(row[0]), str(row[1])) for row in self._rows(query, after, embedder, limit)]
 
     def count_lacking(self, embedder: int) -> int:
-        """Return how many episodes have no vector of this embedder."""
-        asked = """
+        query = """
             SELECT count(*) FROM episodes AS e LEFT JOIN vectors AS v ON v.episode = e.id WHERE v.embedder IS NOT ?
         """
-        return int(self._rows(asked, embedder)[0][0])
+        return int(self._rows(query, embedder)[0][0])
 
     def useless(self, count: int) -> list[int]:
-        """Return the `count` episodes that can best be done without: those seen once, then the others, oldest first."""
+        """Return the first `count` episodes to drop: those seen once, then the others, oldest first."""
         return [row[0] for row in self._rows("SELECT id FROM episodes ORDER BY count > 1, last_seen LIMIT ?", count)]
 
     def values(self) -> list[Value]:
-        """Return what each role and persona is worth in each task type."""
         rows = self._rows("SELECT * FROM totals WHERE count > 0")
         return [
             Value(None if kind == _NO_TYPE else kind, role, persona, weighted / count, count, episodes, last_seen)
@@ -542,44 +509,42 @@ class EpisodeStore:
         ]
 
     def counters(self) -> dict[str, int]:
-        """Return the values of all counters."""
         return dict(self._rows("SELECT name, value FROM counters"))
 
     def contributions(self) -> list[Contribution]:
-        """Return what each caller has taught, whoever has taught most first."""
-        asked = """
+        """Return what each caller has taught, largest first."""
+        query = """
             SELECT caller, sum(outcomes), sum(drawn), sum(told), sum(counted) FROM contributions
             GROUP BY caller HAVING sum(told) > 0 ORDER BY 5 DESC, 1
         """
         names = ("caller", "outcomes", "drawn", "told", "counted")
-        return [Contribution(**dict(zip(names, row, strict=True))) for row in self._rows(asked)]
+        return [Contribution(**dict(zip(names, row, strict=True))) for row in self._rows(query)]
 
     def notes(self) -> Iterator[LearnedAttempt]:
-        """Yield what was learned from every attempt, by run, step and number. Nothing else may be read meanwhile."""
+        """Yield what every attempt taught, by run, step and number. Nothing else may read meanwhile."""
         with sqlite_errors(self.path):
             for row in self._reading.execute("SELECT * FROM observed ORDER BY run, step, attempt"):
                 yield self._note(row)
 
     def taught(self, episode: int, limit: int) -> list[Key]:
         """Return the latest attempts that an episode was learned from."""
-        asked = "SELECT run, step, attempt FROM observed WHERE episode = ? ORDER BY at DESC LIMIT ?"
-        return [(row[0], row[1], row[2]) for row in self._rows(asked, episode, limit)]
+        query = "SELECT run, step, attempt FROM observed WHERE episode = ? ORDER BY at DESC LIMIT ?"
+        return [(row[0], row[1], row[2]) for row in self._rows(query, episode, limit)]
 
     def knows(self, key: Key) -> bool:
-        """Return whether an attempt was observed."""
         return bool(self._rows("SELECT 1 FROM observed WHERE run = ? AND step = ? AND attempt = ?", *key))
 
     def fingerprint(self, episode: int) -> int | None:
-        """Return a number that tells the episode from another one that would have the same number."""
+        """Return a number that distinguishes episodes which had the same number at different times."""
         rows = self._rows("SELECT digest FROM episodes WHERE id = ?", episode)
         return int(rows[0][0]) if rows else None
 
     def last_id(self) -> int:
-        """Return the highest number of an episode, 0 if there is none."""
+        """Return the highest number of an episode; 0 if there is none."""
         return int(self._rows("SELECT max(id) FROM episodes")[0][0] or 0)
 
     def blob(self, name: str) -> bytes | None:
-        """Return the bytes that are kept under a name, or None. Raises `StoreCorrupt` if they are not what was kept."""
+        """Return the bytes under a name, or None. Raises `StoreCorrupt` if they are damaged."""
         rows = self._rows("SELECT checksum, body FROM blobs WHERE name = ?", name)
         if not rows:
             return None
@@ -587,19 +552,19 @@ class EpisodeStore:
             raise StoreCorrupt(self.path, f"what is kept as {name!r} is not what was written")
         return bytes(rows[0][1])
 
-    def _chunks(self, asked: str) -> Iterator[list[Row]]:
+    def _chunks(self, query: str) -> Iterator[list[Row]]:
         after = 0
-        while rows := self._rows(asked, after, 16 * CHUNK):
+        while rows := self._rows(query, after, 16 * CHUNK):
             yield rows
             after = rows[-1][0]
 
-    def _rows(self, asked: str, *parameters: object) -> list[Any]:
+    def _rows(self, query: str, *parameters: object) -> list[Any]:
         with sqlite_errors(self.path), self._turn:
-            return self._reading.execute(asked, parameters).fetchall()
+            return self._reading.execute(query, parameters).fetchall()
 
-    def _row(self, asked: str, *parameters: object) -> Any:
+    def _row(self, query: str, *parameters: object) -> Any:
         with sqlite_errors(self.path):
-            return self._writing.execute(asked, parameters).fetchone()
+            return self._writing.execute(query, parameters).fetchone()
 
     def _write(self, statement: str, *parameters: object) -> int:
         with sqlite_errors(self.path):
@@ -671,17 +636,17 @@ class EpisodeStore:
 
 
 def digest_of(situation: Situation) -> int:
-    """Return 64 bits that tell a situation from those with another text or another context."""
+    """Return 64 bits that identify a situation's text and context."""
     return _hashed(situation.task_type, situation.kind, situation.role, situation.failures, situation.text)
 
 
 def context_of(situation: Situation) -> int:
-    """Return 64 bits that situations have in common which may be the same one if their texts are similar."""
+    """Return 64 bits that are equal for situations which are the same if their texts are similar."""
     return _hashed(situation.task_type, situation.kind, situation.role, situation.failures)
 
 
 def salvage(path: Path) -> Salvaged:
-    """Move a damaged database aside and make a new one of what can be read of it. Nothing is deleted.
+    """Move a damaged database aside and make a new one of what can be read. Deletes nothing.
 
     Raises `StoreError` if the files cannot be moved or the new database cannot be written.
     """
@@ -694,7 +659,7 @@ def salvage(path: Path) -> Salvaged:
 
 
 def _copied(damaged: Path, store: EpisodeStore) -> Salvaged:
-    kept = lost = 0
+    copied = lost = 0
     with closing(sqlite3.connect(damaged, isolation_level=None)) as source:
         last = _last_id(source)
         embedders = {row[0]: row[1:] for row in _readable(source, "SELECT id, name, dimensions FROM embedders")}
@@ -707,7 +672,7 @@ def _copied(damaged: Path, store: EpisodeStore) -> Salvaged:
             store._load_actions()
             for number in range(1, last + 1):
                 outcome = _copy_episode(source, store, number)
-                kept += outcome is True
+                copied += outcome is True
                 lost += outcome is False
             forgotten = _copy_notes(source, store)
             for row in _readable(source, "SELECT name, checksum, body FROM blobs"):
@@ -717,21 +682,23 @@ def _copied(damaged: Path, store: EpisodeStore) -> Salvaged:
                 for row in _readable(source, f"SELECT * FROM {table}"):  # noqa: S608 - names of ours
                     _insert(store, table, row)
             if not store.contributions():  # version 1 had none
-                store._write(next(one for one in _FROM_VERSION_1.split(";\n") if one.startswith("INSERT")))
+                store._write(
+                    next(statement for statement in _FROM_VERSION_1.split(";\n") if statement.startswith("INSERT"))
+                )
             store.count_up("revision")
             _sum_up(store)
-    return Salvaged(damaged, kept, lost, forgotten)
+    return Salvaged(damaged, copied, lost, forgotten)
 
 
 def _copy_episode(source: sqlite3.Connection, store: EpisodeStore, number: int) -> bool | None:
-    """Copy an episode and its vector; return whether it could be read, or None if there is none with this number."""
+    # None: there is no episode with this number
     try:
         row = source.execute("SELECT * FROM episodes WHERE id = ?", (number,)).fetchone()
         if row is None:
             return None
         weighed = len(row) > _COLUMNS_OF_VERSION_1
-        asked = _EPISODES if weighed else _EPISODES.replace("e.weight", "e.count")
-        named = source.execute(asked, (f"[{number}]",)).fetchone()
+        query = _EPISODES if weighed else _EPISODES.replace("e.weight", "e.count")
+        named = source.execute(query, (f"[{number}]",)).fetchone()
         if named is None:
             return False
         store._episode(named)
@@ -745,7 +712,7 @@ def _copy_episode(source: sqlite3.Connection, store: EpisodeStore, number: int) 
 
 
 def _copy_notes(source: sqlite3.Connection, store: EpisodeStore) -> int:
-    """Copy what was learned from attempts; return how many of them are left out because their episode is lost."""
+    # returns how many are left out because their episode is lost
     forgotten = 0
     for row in _readable(source, "SELECT * FROM observed"):
         if row[3] is not None and not store._row("SELECT 1 FROM episodes WHERE id = ?", row[3]):
@@ -770,16 +737,16 @@ def _sum_up(store: EpisodeStore) -> None:
     store._write(statement, _NO_TYPE)
 
 
-def _readable(source: sqlite3.Connection, asked: str) -> Iterator[Row]:
-    """Yield the rows of a damaged database up to the first that cannot be read."""
+def _readable(source: sqlite3.Connection, query: str) -> Iterator[Row]:
+    # up to the first row that cannot be read
     with suppress(sqlite3.Error, UnicodeDecodeError):
-        yield from source.execute(asked)
+        yield from source.execute(query)
 
 
 def _last_id(source: sqlite3.Connection) -> int:
     highest = 0
-    for asked in ("SELECT seq FROM sqlite_sequence WHERE name = 'episodes'", "SELECT max(id) FROM episodes"):
-        for row in _readable(source, asked):
+    for query in ("SELECT seq FROM sqlite_sequence WHERE name = 'episodes'", "SELECT max(id) FROM episodes"):
+        for row in _readable(source, query):
             highest = max(highest, row[0] or 0)
     return min(highest, 1 << 26)  # it may itself be damaged
 
@@ -815,7 +782,6 @@ def _create(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _check_version(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the version of the schema. Raises StoreError, and StoreTooNew for one of a later program."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if not {"schema_version", "episodes"} <= tables:
         raise StoreError(path, "is a database, but not a memory")
@@ -853,13 +819,13 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
-    """Return a context manager that turns SQLite's errors into those of the memory, about the file `path`."""
+    """Turn SQLite's errors into those of the memory, about the file `path`."""
     try:
         yield
     except sqlite3.ProgrammingError as error:
         closed = "closed" in str(error)
-        what = "the memory is closed" if closed else f"the memory's database cannot be used so: {error}"
-        raise StoreError(path, what) from error
+        reason = "the memory is closed" if closed else f"the memory's database cannot be used so: {error}"
+        raise StoreError(path, reason) from error
     except sqlite3.OperationalError as error:
         raise StoreError(path, f"the memory's database cannot be used: {error}") from error
     except sqlite3.DatabaseError as error:

@@ -1,19 +1,15 @@
-"""Find the episodes whose vectors are most similar to one. Only this file uses faiss.
+"""Find the episodes with the most similar vectors. Only this file uses faiss.
 
-The index is a projection of the vectors in the database, and can be made from them at any time. Vectors have length 1,
-so that an inner product is a cosine.
+The index can be rebuilt from the vectors in the database. Vectors have length 1, so an inner product is a cosine.
 
-    small    exact: a few flat indices of at most `SHARD` vectors each, so that adding one never copies many
-    large    inverted lists (IVF) of vectors that are projected onto their principal components and product-quantized,
-             with 2 bits a number, which say which vectors may be nearest; these are then compared with 8 bits a number
-             of all dimensions. A process of its own trains the lists, so that nobody waits for the interpreter
-             meanwhile. Until they take the place of the old index, what comes goes into that one, and is kept for the
-             new one too
+    small    exact: flat indices of at most `SHARD` vectors each, so that adding never copies many
+    large    inverted lists (IVF) of vectors that are projected onto principal components and product-quantized with
+             2 bits a number; candidates are compared again with 8 bits a number of all dimensions. A process trains
+             the lists, so nobody waits for the interpreter. Until they replace the old index, new vectors go to both
 
-Jégou, Douze and Schmid, "Product quantization for nearest neighbor search" (2011), for lists of quantized vectors
-and comparing again; Jégou, Douze, Schmid and Pérez, "Aggregating local descriptors into a compact image
-representation" (2010), for principal components that are rotated before they are quantized; André, Kermarrec and Le
-Scouarnec, "Cache locality is not enough" (2015), for fast scans of lists.
+Jégou, Douze and Schmid, "Product quantization for nearest neighbor search" (2011): quantized lists, second comparison.
+Jégou, Douze, Schmid and Pérez, "Aggregating local descriptors into a compact image representation" (2010): rotated
+principal components. André, Kermarrec and Le Scouarnec, "Cache locality is not enough" (2015): fast scans.
 """
 
 import json
@@ -37,71 +33,50 @@ from memrl.store import EpisodeStore
 Vectors = NDArray[np.float32]
 Ids = NDArray[np.int64]
 Chunk = tuple[list[int], Vectors]
-Source = Callable[[int], Iterator[Chunk]]
-"""Yields ids and vectors of the database that come after an id, in chunks, by id."""
+Source = Callable[[int], Iterator[Chunk]]  # yields ids and vectors of the database above an id, in chunks, by id
 
+# id -> fingerprint of its episode (None if there is none), revision of the vectors
 Stamp = Callable[[int], tuple[int | None, int]]
-"""Returns for an id the fingerprint of its episode, None where there is no such episode; and the vectors' revision."""
 
 SHARD: Final = 4096
-CATCH_UP: Final = 64
-"""How many vectors may still be missing when a new index takes the place of the old one: a few milliseconds' work."""
-RETRY: Final = 1.1
-"""By which factor the number of vectors has to grow before an index is tried again that could not be made."""
-ROOM: Final = 1.5
-"""How many more vectors there is room for than make the lists be trained again, since they come in the meantime."""
-COMPARED_AT_A_TIME: Final = 64
-"""How many candidates are compared again at a time."""
+CATCH_UP: Final = 64  # vectors that may be missing when a new index takes over: a few milliseconds' work
+RETRY: Final = 1.1  # growth of the number of vectors before a failed index is tried again
+ROOM: Final = 1.5  # spare room, since vectors arrive while lists are trained
+COMPARED_AT_A_TIME: Final = 64  # candidates
 TINY: Final = np.float32(1e-30)
-ROUNDS: Final = 8
-"""Rounds of k-means."""
+ROUNDS: Final = 8  # of k-means
 POINTER: Final = "index.json"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """When and how vectors are indexed. The defaults are what `benchmarks/memory.py` measured as best."""
+    """When and how vectors are indexed. Defaults as measured by `benchmarks/memory.py`."""
 
-    flat_numbers: int = 3 << 19
-    """Up to how many numbers (vectors times dimensions) are compared one by one. With more, lists are trained."""
+    flat_numbers: int = 3 << 19  # vectors times dimensions up to which all are compared; beyond it, lists are trained
+    # the number of lists is the power of two nearest to this times the root of the number of vectors
     lists_per_root: float = 1.0
-    """The number of lists is the power of two next to this, times the root of the number of vectors."""
-    probes: int = 64
-    """How many lists are searched."""
-    components: int = 128
-    """Onto how many principal components vectors are projected for the lists; 0 or as many as there are: not at all."""
-    candidates: int = 400
-    """How many vectors are compared again, at least; twice as many as are wanted if that is more."""
-    samples_per_list: int = 48
-    """On how many vectors for each list the lists are trained."""
-    growth: float = 2.0
-    """By which factor the number of vectors has to grow before lists are trained again."""
-    dropped_share: float = 0.2
-    """Which share of the vectors may be of dropped episodes before the index is made anew."""
-    niceness: int = 10
-    """By how much the process that makes an index gives way to others."""
+    probes: int = 64  # lists that are searched
+    components: int = 128  # principal components for the lists; 0 or all: no projection
+    candidates: int = 400  # vectors that are compared again, at least; twice the number wanted if that is more
+    samples_per_list: int = 48  # training vectors for each list
+    growth: float = 2.0  # growth of the number of vectors before lists are trained again
+    dropped_share: float = 0.2  # share of vectors of dropped episodes before the index is rebuilt
+    niceness: int = 10  # of the process that makes an index
 
 
 @dataclass(frozen=True, slots=True)
 class IndexStats:
-    """The state of the index."""
-
     kind: Literal["none", "flat", "ivf"]
-    building: bool
-    """Whether a new one is being made. What was there before answers until then."""
-    vectors: int
-    """How many can be found now."""
-    lists: int
-    """The number of inverted lists; 0 for a flat index."""
-    bytes: int
-    """About how much memory it takes."""
-    problem: str = ""
-    """Why the saved index was not used, or a new one could not be made; empty if all is well."""
+    building: bool  # a new one is being made, and the old one answers
+    vectors: int  # that can be found now
+    lists: int  # inverted lists; 0 for a flat index
+    bytes: int  # approximate memory
+    problem: str = ""  # why the saved index was not used, or a new one could not be made
 
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """What is written beside a saved index, and has to match the database for it to be used."""
+    """What the pointer file says about a saved index. It must match the database."""
 
     files: list[str]
     bytes: list[int]
@@ -109,12 +84,9 @@ class _Saved:
     embedder: str
     dimensions: int
     vectors: int
-    last: int
-    """The highest id that it has. It has all those below that the database has."""
-    fingerprint: int
-    """That of the last episode. Another one with the same number, after a backup was restored, would not have it."""
-    revision: int
-    """Changes with everything that changes vectors of earlier episodes."""
+    last: int  # the highest id; all lower ones of the database are in it
+    fingerprint: int  # of the last episode: after a backup was restored, another one may have its number
+    revision: int  # changes with the vectors of earlier episodes
 
 
 class _Stopped(Exception):
@@ -122,8 +94,6 @@ class _Stopped(Exception):
 
 
 class _Flat:
-    """Compares with every vector."""
-
     def __init__(self, dimensions: int) -> None:
         self.dimensions = dimensions
         self._shards: list[tuple[Any, Ids]] = []
@@ -147,14 +117,14 @@ class _Flat:
         parts = [names[: index.ntotal] for index, names in self._shards]
         return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
-    def search(self, asked: Vectors, count: int) -> tuple[Ids, Vectors]:
-        found_ids: list[Ids] = [np.zeros(0, dtype=np.int64)]
-        found: list[Vectors] = [np.zeros(0, dtype=np.float32)]
+    def search(self, query: Vectors, count: int) -> tuple[Ids, Vectors]:
+        id_parts: list[Ids] = [np.zeros(0, dtype=np.int64)]
+        parts: list[Vectors] = [np.zeros(0, dtype=np.float32)]
         for index, names in self._shards:
-            similarities, places = index.search(asked, min(count, index.ntotal))
-            found_ids.append(names[places[0]])
-            found.append(similarities[0])
-        ids, similarities = np.concatenate(found_ids), np.concatenate(found)
+            similarities, places = index.search(query, min(count, index.ntotal))
+            id_parts.append(names[places[0]])
+            parts.append(similarities[0])
+        ids, similarities = np.concatenate(id_parts), np.concatenate(parts)
         order = np.argsort(-similarities, kind="stable")[:count]
         return ids[order], similarities[order]
 
@@ -163,10 +133,9 @@ class _Lists:
     """Compares with the vectors in the lists whose centres are nearest; `index` numbers them as they come."""
 
     def __init__(self, index: Any, dimensions: int, settings: IndexSettings, capacity: int) -> None:
-        """Make lists of nothing, with room for `capacity` vectors. Memory is taken when it is used."""
+        # memory for `capacity` vectors is taken when it is used
         self.index = index
-        self.lists = faiss.extract_index_ivf(index)
-        """The inverted lists in it, which may come after a projection."""
+        self.lists = faiss.extract_index_ivf(index)  # the inverted lists of `index`, behind a projection
         self.lists.nprobe = min(settings.probes, self.lists.nlist)  # with more, distances to no list spoil all others
         self._candidates = settings.candidates
         self._ids = np.empty(capacity, dtype=np.int64)
@@ -193,30 +162,30 @@ class _Lists:
     def ids(self) -> Ids:
         return self._ids[: self._count]
 
-    def search(self, asked: Vectors, count: int) -> tuple[Ids, Vectors]:
-        _, found = self.index.search(asked, min(max(self._candidates, 2 * count), max(1, self._count)))
-        places = found[0] if found[0, -1] >= 0 else found[0][found[0] >= 0]
-        similarities = self._compared(places, asked[0])
+    def search(self, query: Vectors, count: int) -> tuple[Ids, Vectors]:
+        _, labels = self.index.search(query, min(max(self._candidates, 2 * count), max(1, self._count)))
+        places = labels[0] if labels[0, -1] >= 0 else labels[0][labels[0] >= 0]
+        similarities = self._compared(places, query[0])
         if len(places) > count:
             best = np.argpartition(-similarities, count - 1)[:count]
             places, similarities = places[best], similarities[best]
         order = np.argsort(-similarities)
         return self._ids.take(places[order]), similarities[order]
 
-    def _compared(self, places: Ids, asked: Vectors) -> Vectors:
-        """Return the similarities of a vector and those at these places, a few at a time, which caches can hold."""
+    def _compared(self, places: Ids, query: Vectors) -> Vectors:
+        # a few at a time, which caches can hold
         similarities = np.empty(len(places), dtype=np.float32)
         for start in range(0, len(places), COMPARED_AT_A_TIME):
-            some = places[start : start + COMPARED_AT_A_TIME]
-            rows, numbers = self._taken[: len(some)], self._numbers[: len(some)]
-            self._rows.take(some, axis=0, out=rows, mode="clip")  # the other modes copy once more
+            batch = places[start : start + COMPARED_AT_A_TIME]
+            rows, numbers = self._taken[: len(batch)], self._numbers[: len(batch)]
+            self._rows.take(batch, axis=0, out=rows, mode="clip")  # the other modes copy once more
             np.copyto(numbers, rows)
-            np.dot(numbers, asked, out=similarities[start : start + len(some)])
+            np.dot(numbers, query, out=similarities[start : start + len(batch)])
         similarities *= self._scales.take(places)
         return similarities
 
     def write(self, index: Path, rows: Path) -> None:
-        """Write all into two files. Raises OSError, and RuntimeError from faiss."""
+        # raises OSError, and RuntimeError from faiss
         faiss.write_index(self.index, str(index))
         with rows.open("wb") as file:
             for part in (self._ids, self._scales, self._rows):
@@ -224,7 +193,7 @@ class _Lists:
 
     @classmethod
     def read(cls, index: Path, rows: Path, dimensions: int, settings: IndexSettings) -> "_Lists":
-        """Read what `write` wrote. Raises OSError, ValueError, and RuntimeError from faiss."""
+        # raises OSError, ValueError, and RuntimeError from faiss
         read = faiss.read_index(str(index))
         lists = cls(read, dimensions, settings, int(settings.growth * ROOM * read.ntotal))
         with rows.open("rb") as file:
@@ -244,7 +213,7 @@ class _Lists:
 
 
 class VectorIndex:
-    """The vectors of one embedder. Any thread may search, one at a time adds."""
+    """The vectors of one embedder. Any thread may search; one at a time adds."""
 
     def __init__(
         self,
@@ -256,10 +225,10 @@ class VectorIndex:
         settings: IndexSettings,
         database: tuple[Path, int] | None = None,
     ) -> None:
-        """Make an index of nothing; `load` fills it from `source`, and from what is saved in `folder`.
+        """Start empty; `load` fills it from `source` and from what is saved in `folder`.
 
-        `database` is the file that `source` reads, with the number of the embedder in it, for the process that makes
-        large indices. Without it a thread makes them.
+        `database` is the file that `source` reads and the number of the embedder in it, for the process that makes
+        large indices. Without it, a thread makes them.
         """
         self.dimensions = dimensions
         self._folder = folder
@@ -269,29 +238,24 @@ class VectorIndex:
         self._settings = settings
         self._lock = threading.Lock()
         self._index: _Flat | _Lists | None = None
-        self._pending: list[Chunk] | None = None
-        """What came while a new index is being made; None if none is."""
+        self._pending: list[Chunk] | None = None  # what arrives while a new index is made; None if none is
         self._last = 0
         self._total = 0
-        self._trained = 0
-        """How many vectors there were when the lists were trained."""
-        self._saved = 0
-        """How many vectors the saved index has."""
+        self._trained = 0  # vectors when the lists were trained
+        self._saved = 0  # vectors in the saved index
         self._dropped = 0
-        self._complete = False
-        """Whether it has all that the database has."""
+        self._complete = False  # has all that the database has
         self._problem = ""
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._database = database
         self._process: subprocess.Popen[bytes] | None = None
-        self._failed_with = 0
-        """How many vectors there were when an index could not be made; 0 if the last one could."""
+        self._failed_with = 0  # vectors when an index could not be made; 0 if the last one could
 
     def load(self, last: int) -> None:
-        """Read the saved index, and from the database what came after it, up to the id `last`.
+        """Read the saved index, and the vectors above it up to the id `last` from the database.
 
-        A missing, stale or damaged index is made anew. If there is much to do, a thread does it.
+        A missing, stale or damaged index is rebuilt. A thread does the work if there is much.
         """
         self._total = last
         saved = self._read_saved()
@@ -320,25 +284,25 @@ class VectorIndex:
             self._last = max(self._last, *ids)
 
     def search(self, vector: Vectors, count: int) -> tuple[Ids, Vectors]:
-        """Return the ids and similarities of up to `count` vectors, most similar first. Raises `IndexNotReady`."""
+        """Return ids and similarities of up to `count` vectors, most similar first. Raises `IndexNotReady`."""
         _use_one_thread()
-        asked = np.ascontiguousarray(vector, dtype=np.float32).reshape(1, -1)
+        query = np.ascontiguousarray(vector, dtype=np.float32).reshape(1, -1)
         with self._lock:
             if self._index is None:
                 raise IndexNotReady(0, self._total)
-            return self._index.search(asked, count)
+            return self._index.search(query, count)
 
     @property
     def dropped(self) -> int:
-        """How many vectors may be found whose episodes were dropped."""
+        """Vectors that may be found although their episodes were dropped."""
         return self._dropped
 
     def drop(self, count: int) -> None:
-        """Take note that `count` episodes were dropped. Their vectors are found until the index is made anew."""
+        """Note that `count` episodes were dropped. Their vectors are found until the index is rebuilt."""
         self._dropped += count
 
     def maintain(self) -> None:
-        """Begin to make a new index if that is due. Everything that was added has to be committed."""
+        """Start to make a new index if it is due. All added vectors must be committed."""
         if self._index is None or self._busy:
             return
         count = len(self._index)
@@ -349,10 +313,7 @@ class VectorIndex:
             self.build()
 
     def build(self) -> None:
-        """Begin to make a new index of the vectors in the database, in a thread. The old one answers until then.
-
-        Everything that was added has to be committed.
-        """
+        """Start to make a new index in a thread. The old one answers meanwhile. All added vectors must be committed."""
         if self._busy:
             return
         with self._lock:
@@ -378,7 +339,6 @@ class VectorIndex:
         self.wait()
 
     def stats(self) -> IndexStats:
-        """Return what there is."""
         with self._lock:
             index, building = self._index, self._busy
             count = 0 if index is None else len(index)
@@ -420,9 +380,9 @@ class VectorIndex:
             yield chunk
 
     def _catch_up(self, after: int, last: int) -> None:
-        """Add what the database has from the id `after` to `last`; what comes later is added by `add`."""
+        # what comes after `last` is added by `add`
         for ids, vectors in self._chunks(after):
-            count = sum(one <= last for one in ids)
+            count = sum(number <= last for number in ids)
             self.add(ids[:count], vectors[:count])
             if count < len(ids):
                 break
@@ -431,28 +391,25 @@ class VectorIndex:
     def _build(self) -> None:
         revision = self._stamp(0)[1]  # what changes from now on may not be in what is made
         files = self._new_files()
-        elsewhere = self._made_elsewhere(files) if self._database is not None else None
-        new = elsewhere or _made(self._chunks, self.dimensions, self._settings, self._stopping.is_set)
+        elsewhere = self._lists_of_process(files) if self._database is not None else None
+        new = elsewhere or _new_index(self._chunks, self.dimensions, self._settings, self._stopping.is_set)
         if elsewhere is None and isinstance(new, _Lists):
             new.write(*files)
         if isinstance(new, _Lists):
             self._name_saved(files, new, revision)
-        known = np.zeros(int(new.ids().max(initial=0)) + 1, dtype=np.bool_)
-        known[new.ids()] = True
-        self._take_over(new, known)
+        indexed = np.zeros(int(new.ids().max(initial=0)) + 1, dtype=np.bool_)
+        indexed[new.ids()] = True
+        self._take_over(new, indexed)
 
-    def _made_elsewhere(self, files: tuple[Path, Path]) -> _Lists | None:
-        """Let another process make lists, and return them; None if there are too few vectors for lists.
-
-        Raises _Stopped, and RuntimeError if the process ends otherwise.
-        """
+    def _lists_of_process(self, files: tuple[Path, Path]) -> _Lists | None:
+        # None: too few vectors for lists. Raises _Stopped, and RuntimeError if the process fails.
         assert self._database is not None
         path, embedder = self._database
         root = str(Path(__file__).parents[1])
         paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        told = json.dumps([str(path), embedder, self.dimensions, asdict(self._settings), *map(str, files)])
+        request = json.dumps([str(path), embedder, self.dimensions, asdict(self._settings), *map(str, files)])
         with subprocess.Popen(  # noqa: S603 -- this interpreter, this module
-            [sys.executable, "-m", "memrl.vectors", told],
+            [sys.executable, "-m", "memrl.vectors", request],
             stdin=subprocess.PIPE,  # it ends when this end is closed, as it is when this process ends
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -462,7 +419,7 @@ class VectorIndex:
             if self._stopping.is_set():
                 process.kill()
             assert process.stdout is not None
-            said = process.stdout.read()
+            answer = process.stdout.read()
             assert process.stderr is not None
             complaint = process.stderr.read().decode(errors="replace").strip().splitlines()
         self._process = None
@@ -470,18 +427,18 @@ class VectorIndex:
             raise _Stopped
         if process.returncode:
             raise RuntimeError(f"its process ended with {process.returncode}: {(complaint or ['no word'])[-1]}")
-        if json.loads(said) == "few":
+        if json.loads(answer) == "few":
             return None
         return _Lists.read(*files, self.dimensions, self._settings)
 
-    def _take_over(self, new: _Flat | _Lists, known: NDArray[np.bool_]) -> None:
-        """Add what came in the meantime until little is left; then add that, and let `new` answer."""
+    def _take_over(self, new: _Flat | _Lists, indexed: NDArray[np.bool_]) -> None:
+        # adds what arrived meanwhile until little is left, then that under the lock
         _use_one_thread()
         while True:
             with self._lock:
                 waiting = self._pending or []
                 if sum(len(ids) for ids, _ in waiting) <= CATCH_UP:
-                    _add_unknown(new, waiting, known)
+                    _add_unknown(new, waiting, indexed)
                     self._index, self._pending = new, None
                     self._trained = len(new)
                     self._complete = True
@@ -489,7 +446,7 @@ class VectorIndex:
                     self._problem = ""
                     return
                 self._pending = []
-            _add_unknown(new, waiting, known)
+            _add_unknown(new, waiting, indexed)
 
     def _new_files(self) -> tuple[Path, Path]:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -497,13 +454,13 @@ class VectorIndex:
         return self._folder / f"index-{number}.faiss", self._folder / f"index-{number}.rows"
 
     def _save(self, lists: _Lists) -> None:
-        """Write the index to new files, and name them. Raises OSError, and RuntimeError from faiss."""
+        # raises OSError, and RuntimeError from faiss
         files = self._new_files()
         lists.write(*files)
         self._name_saved(files, lists, self._stamp(0)[1])
 
     def _name_saved(self, files: tuple[Path, Path], lists: _Lists, revision: int) -> None:
-        """Replace atomically what names the files of the saved index. Raises OSError."""
+        # The pointer file is replaced atomically. Raises OSError.
         last = int(lists.ids().max(initial=0))
         while (fingerprint := self._stamp(last)[0]) is None:
             if last <= 1:
@@ -527,7 +484,7 @@ class VectorIndex:
                 old.unlink(missing_ok=True)
 
     def _read_saved(self) -> _Lists | None:
-        """Return the saved index if it can be used; if there is one that cannot, `stats` says why."""
+        # None: there is none, or `stats` says why it cannot be used
         try:
             text = (self._folder / POINTER).read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -549,7 +506,7 @@ class VectorIndex:
         return lists
 
     def _unusable(self, saved: _Saved) -> str:
-        """Return why a saved index is damaged or stale, empty if it is neither. Raises OSError."""
+        # why a saved index is damaged or stale, or empty. Raises OSError.
         if (saved.embedder, saved.dimensions) != (self._embedder, self.dimensions):
             return f"it has vectors of {saved.embedder} with {saved.dimensions} dimensions"
         if self._stamp(saved.last) != (saved.fingerprint, saved.revision):
@@ -563,10 +520,10 @@ class VectorIndex:
         return ""
 
 
-def _made(
+def _new_index(
     chunks: Callable[[], Iterator[Chunk]], dimensions: int, settings: IndexSettings, stopped: Callable[[], bool]
 ) -> _Flat | _Lists:
-    """Return a new index of all vectors. Raises _Stopped."""
+    # raises _Stopped
     _use_one_thread()
     total = sum(len(ids) for ids, _ in chunks())
     few = total <= settings.flat_numbers // dimensions
@@ -584,7 +541,7 @@ def _trained_lists(
     settings: IndexSettings,
     stopped: Callable[[], bool],
 ) -> _Lists:
-    """Return lists that are trained on a sample of the `total` vectors, and empty. Raises _Stopped."""
+    # empty lists, trained on a sample of the `total` vectors. Raises _Stopped.
     lists = lists_for(total, settings.lists_per_root)
     step = max(1, total // (lists * settings.samples_per_list))
     sample = np.concatenate([vectors[::step] for _, vectors in chunks()])
@@ -613,18 +570,16 @@ def _trained_lists(
 
 
 def _shorten(centres: Any, sample: Vectors) -> None:
-    """Shorten all centres, which have length 1, to what vectors have of their directions, so that little is left."""
-    found, _ = centres.search(sample, 1)
-    shorter = centres.reconstruct_n(0, centres.ntotal) * max(float(found.mean()), 1e-3)
+    # Centres of length 1 are shortened to the vectors' mean share of their direction, for small residuals.
+    similarities, _ = centres.search(sample, 1)
+    shorter = centres.reconstruct_n(0, centres.ntotal) * max(float(similarities.mean()), 1e-3)
     centres.reset()
     centres.add(shorter)
 
 
 def _projection(sample: Vectors, components: int) -> Any:
-    """Return a linear map onto the principal components, rotated at random so that none of them varies the most.
-
-    Products of vectors are to be kept, not distances from the mean, which therefore stays where it is.
-    """
+    # The principal components are rotated at random so that none of them varies most. The mean is not subtracted, since
+    # inner products are to be kept, not distances.
     wide = sample.astype(np.float64)
     _, directions = np.linalg.eigh(wide.T @ wide)
     rotation, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(components, components)))
@@ -635,16 +590,15 @@ def _projection(sample: Vectors, components: int) -> Any:
     return projection
 
 
-def _add_unknown(new: _Flat | _Lists, chunks: list[Chunk], known: NDArray[np.bool_]) -> None:
-    """Add the vectors that are not known already."""
+def _add_unknown(new: _Flat | _Lists, chunks: list[Chunk], indexed: NDArray[np.bool_]) -> None:
     for ids, vectors in chunks:
-        places = [place for place, one in enumerate(ids) if one >= len(known) or not known[one]]
+        places = [place for place, number in enumerate(ids) if number >= len(indexed) or not indexed[number]]
         if places:
             new.add([ids[place] for place in places], vectors[places])
 
 
 def lists_for(vectors: int, per_root: float) -> int:
-    """Return the number of lists for a number of vectors: the power of two nearest to `per_root` times its root."""
+    """Return the power of two nearest to `per_root` times the root of the number of vectors."""
     return int(2 ** max(0, round(np.log2(per_root * np.sqrt(vectors)))))
 
 
@@ -652,7 +606,7 @@ _threads = threading.local()
 
 
 def _use_one_thread() -> None:
-    """Let faiss use no more threads than the one that calls it: OpenMP keeps this number for each thread."""
+    # OpenMP keeps this number for each thread
     if not getattr(_threads, "told", False):
         faiss.omp_set_num_threads(1)
         _threads.told = True
@@ -675,14 +629,14 @@ def _write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def main(told: str) -> None:
-    """Make lists of the vectors in a database and write them to two files, as `VectorIndex` tells it to."""
-    database, embedder, dimensions, settings, *files = json.loads(told)
-    wanted = IndexSettings(**settings)
-    os.nice(wanted.niceness)
+def main(request: str) -> None:
+    """Make lists of the vectors in a database and write them to two files, as `VectorIndex` requests."""
+    database, embedder, dimensions, settings, *files = json.loads(request)
+    parsed = IndexSettings(**settings)
+    os.nice(parsed.niceness)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     store = EpisodeStore.open_to_read(Path(database))
-    new = _made(lambda: store.vectors(embedder, dimensions), dimensions, wanted, lambda: False)
+    new = _new_index(lambda: store.vectors(embedder, dimensions), dimensions, parsed, lambda: False)
     if isinstance(new, _Lists):
         new.write(*map(Path, files))
     print(json.dumps("few" if isinstance(new, _Flat) else "done"), flush=True)
