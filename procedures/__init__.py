@@ -1,19 +1,24 @@
-"""Maintenance that is planned, shown, approved, done, audited and undone: procedures and the engine that runs them.
+"""Maintenance that is planned, shown, approved, done, audited and undone: procedures and their engine.
 
 errors        the error tree
-forms         a procedure's YAML file: its form, its JSON Schema, and what is checked when it is read
+forms         a procedure's YAML file: its form, its JSON Schema and its checks
 expressions   conditions and templates
 library       finds the procedures that ship and those of the user
-ports         what a procedure acts on, and who asks for it; handed in from above
+match         finds the procedure that a request in words means
+ports         what a procedure acts on, and who asks for it; passed in from above
 resources     what a step changes: paths, rows, databases
 checkpoints   copies what a step changes, and puts it back
-rows          rows and databases of SQLite, copied and put back
-changes       what the engine itself writes: files and registry entries, computed before they are written
+rows          copies rows and databases of SQLite, and puts them back
+durable       writes and shares files durably
+changes       files and registry entries that the engine itself writes, computed before they are written
 plan          the steps in order with the exact changes, and the digest that an approval is for
-audit         the append-only, hash-chained log of every action; executions are folds over it
+audit         the append-only, hash-chained log; executions are folds over it
 execution     that fold: how far an execution is, what it has changed and what was undone
 engine        plan, approve, execute, roll back, recover
-steps         one attempt at a step: checkpoint, act, put back what a failed one has changed
-locks         keep a second process from changing the same thing
-dag           orders steps: topological order, waves, cycles; the analysis of tasks, in a package above, uses it too
+run           carries out one execution, and undoes it
+secret        resolves and masks secret inputs
+retention     finds old plans and sealed parts of the log
+locks         keeps a second process from changing the same folders
+dag           topological order, waves, cycles; the analysis of tasks uses it too
+tuning        searches the fastest settings; paired compares rounds
 """

@@ -1,14 +1,13 @@
 """Keep the append-only log of everything that procedures do, each entry chained to the one before it by a hash.
 
-An entry is durable when `append` returns, and it is appended before what it tells is done; so the log is also what a
-killed execution is recovered from. Processes that append take turns by a lock on the file with the head. `verify` finds
-an entry that was edited, removed, added or moved. The number and the hash of the last entry are kept in a file beside
-the database, which tells when entries were cut off at the end. They can be kept elsewhere as well, and given to
-`verify`. Only `rows` uses SQLite too.
+An entry is durable when `append` returns, and it is appended before the action that it describes, so killed executions
+are recovered from the log. Processes that append take turns by a lock on the head file. `verify` detects entries that
+were edited, removed, added or moved. The head file has number and hash of the last entry, which shows a cut-off end;
+the head can also be kept elsewhere and given to `verify`. Of the package only `rows` uses SQLite too.
 
-The log has parts. A part that is full is sealed: a database of its own that takes no more entries. The next part begins
-with the number and the hash of its last entry, so the chain goes on from part to part. When old sealed parts are
-removed, an entry tells their last number and hash, and the chain is checked from there on.
+A full part of the log is sealed: a database that takes no more entries. The next part starts with number and hash of
+its last entry, so the chain continues. When old parts are removed, an entry records their last number and hash, and the
+chain is checked from there.
 """
 
 import fcntl
@@ -32,12 +31,9 @@ from procedures.errors import AuditDamaged, ProcedureError, ProcedureRefused
 
 FILE: Final = "audit.db"
 HEAD_FILE: Final = "audit.head"
-START: Final = "0" * 64
-"""The hash before the first entry."""
-PART_BYTES: Final = 64 << 20
-"""From so many bytes on, a part of the log is sealed, unless the configuration says otherwise."""
-LITTLE_ROOM: Final = 1 << 20
-"""Where fewer bytes are free, an error of SQLite is said to come from that."""
+START: Final = "0" * 64  # the hash before the first entry
+PART_BYTES: Final = 64 << 20  # a part with more is sealed, unless the configuration says otherwise
+LITTLE_ROOM: Final = 1 << 20  # with less free space, errors of SQLite are attributed to that
 _HEAD_LENGTH: Final = 86
 _SEALED_NAME: Final = re.compile(r"audit-(\d{12})-(\d{12})\.db")
 _SCHEMA: Final = """
@@ -60,12 +56,8 @@ CREATE TABLE IF NOT EXISTS beginning (number INTEGER NOT NULL, hash TEXT NOT NUL
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of the log."""
-
-    number: int
-    """From 1."""
-    at: float
-    """When it was appended, in seconds since the epoch."""
+    number: int  # from 1
+    at: float  # seconds since the epoch
     kind: str
     execution: str
     data: Mapping[str, Any]
@@ -84,16 +76,13 @@ class AuditHead:
 
 @dataclass(frozen=True, slots=True)
 class SealedPart:
-    """A part of the log that is full, in a database of its own."""
-
     path: Path
-    first: int
-    """The number of its first entry."""
+    first: int  # number of the first entry
     last: int
 
 
 def head_from(text: str) -> AuditHead:
-    """Return the head that `str` has written. Raises ValueError."""
+    """Parse what `str` of a head returns. Raises ValueError."""
     number, _, digest = text.strip().partition(":")
     if not number.isdecimal() or len(digest) != len(START) or not set(digest) <= set("0123456789abcdef"):
         raise ValueError(f"{text!r} is no head; accepted: NUMBER:HASH, as `orchestrator procedures audit` prints it")
@@ -101,7 +90,7 @@ def head_from(text: str) -> AuditHead:
 
 
 class Audit:
-    """The log of a folder, which any number of threads and processes may use."""
+    """The log of a folder, for any number of threads and processes."""
 
     def __init__(self, folder: Path, before_write: BeforeWrite = no_fault) -> None:
         self.path = folder / FILE
@@ -111,8 +100,7 @@ class Audit:
         self._connection: sqlite3.Connection | None = None
         self._head: AuditHead | None = None
         self._head_file: int | None = None
-        self._inode = 0
-        """That of the database when it was opened to be written."""
+        self._inode = 0  # of the database when it was opened for writing
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +109,6 @@ class Audit:
         self.close()
 
     def close(self) -> None:
-        """Close the database."""
         if self._connection is not None:
             self._connection.close()
         if self._head_file is not None:
@@ -129,62 +116,60 @@ class Audit:
         self._connection = self._head = self._head_file = None
 
     def append(self, kind: str, execution: str, data: Mapping[str, Any]) -> Entry:
-        """Append an entry, durably. Raises AuditDamaged if the end of the log is not what was written."""
+        """Append an entry durably. Raises AuditDamaged if the end of the log is not what was written."""
         with self._lock, self._errors(), self._turn() as connection:
             return self._append(connection, kind, execution, data)
 
     def entries(self, execution: str | None = None, after: int = 0, limit: int | None = None) -> list[Entry]:
         """Return the entries after number `after`, of one execution or of all, in order."""
-        asked = "SELECT number, body FROM entries WHERE (?1 IS NULL OR execution = ?1) AND number > ?2 ORDER BY number"
-        found: list[Entry] = []
+        query = "SELECT number, body FROM entries WHERE (?1 IS NULL OR execution = ?1) AND number > ?2 ORDER BY number"
+        entries: list[Entry] = []
         with self._errors(), self._parts() as parts:
             for part in parts:
                 if part.last is None or part.last > after:
-                    left = -1 if limit is None else limit - len(found)
-                    rows = part.connection.execute(f"{asked} LIMIT ?3", (execution, after, left))
-                    found += [_entry(number, body) for number, body in rows]
-        return found
+                    remaining = -1 if limit is None else limit - len(entries)
+                    rows = part.connection.execute(f"{query} LIMIT ?3", (execution, after, remaining))
+                    entries += [_entry(number, body) for number, body in rows]
+        return entries
 
     def last(self, limit: int) -> list[Entry]:
-        """Return the last entries of the log, in order."""
+        """Return the last entries, in order."""
         rows = self._newest("SELECT number, body FROM entries ORDER BY number DESC LIMIT ?1", limit)
         return [_entry(number, body) for number, body in reversed(rows)]
 
     def executions(
         self, limit: int | None = None, *, caller: str | None = None, kinds: Sequence[str] = ("planned", "missed")
     ) -> list[str]:
-        """Return the ids of the executions that have an entry of one of these kinds, newest first.
+        """Return the ids of executions with an entry of one of these kinds, newest first.
 
-        With `caller` only those whose entry has that caller, or for `missed` that schedule.
+        `caller` selects entries by their caller, or for `missed` by their schedule.
         """
-        asked = """
+        query = """
             SELECT execution FROM entries WHERE kind IN (SELECT value FROM json_each(?2))
                 AND (?3 IS NULL OR coalesce(body ->> '$.data.caller', body ->> '$.data.schedule') = ?3)
             ORDER BY number DESC LIMIT ?1
         """
-        return [execution for (execution,) in self._newest(asked, limit, json.dumps(kinds), caller)]
+        return [execution for (execution,) in self._newest(query, limit, json.dumps(kinds), caller)]
 
     def not_ended(self) -> list[str]:
-        """Return the ids of the executions that have begun and not ended, oldest first.
-
-        Only the part that is being written is looked at: none is under way when a part is sealed.
-        """
-        asked = """
+        """Return the ids of executions that were started and have not ended, oldest first."""
+        query = """
             SELECT execution, max(number) FILTER (WHERE kind IN ('begun', 'rolling_back')) AS begun,
                 max(number) FILTER (WHERE kind = 'ended') AS ended
             FROM entries WHERE kind IN ('begun', 'rolling_back', 'ended')
             GROUP BY execution HAVING begun IS NOT NULL AND (ended IS NULL OR ended < begun) ORDER BY begun
         """
+        # no execution is under way when a part is sealed, so the newest part is enough
         with self._errors(), self._parts() as parts:
-            return [execution for execution, _, _ in parts[-1].connection.execute(asked)] if parts else []
+            return [execution for execution, _, _ in parts[-1].connection.execute(query)] if parts else []
 
     def queued(self) -> list[str]:
-        """Return the ids of the executions that were queued, and have neither begun nor been withdrawn, in order."""
-        asked = "SELECT execution, kind FROM entries WHERE kind IN ('queued', 'begun', 'withdrawn') ORDER BY number"
+        """Return the ids of executions that wait in the queue, in order."""
+        query = "SELECT execution, kind FROM entries WHERE kind IN ('queued', 'begun', 'withdrawn') ORDER BY number"
         waiting: dict[str, None] = {}
         with self._errors(), self._parts() as parts:
             for part in parts:
-                for execution, kind in part.connection.execute(asked):
+                for execution, kind in part.connection.execute(query):
                     if kind == "queued":
                         waiting.setdefault(execution)
                     else:
@@ -201,34 +186,37 @@ class Audit:
         with self._errors(), self._parts() as parts:
             return _beginning_of(parts[0].connection) if parts else AuditHead(0, START)
 
-    def verify(self, known: AuditHead | None = None) -> int:
-        """Check all parts of the log, and against a head that was kept elsewhere; return how many entries they have.
+    def verify(self, reference: AuditHead | None = None) -> int:
+        """Check all parts of the log, and against the head `reference`; return the number of entries.
 
-        Raises AuditDamaged with the first entry that is not what was written, and ProcedureRefused for a head that is
-        of a removed part.
+        Raises AuditDamaged with the first wrong entry, and ProcedureRefused for a head of a removed part.
         """
-        kept = self._kept_head()
-        awaited = {head.number: head.hash for head in (kept, known) if head is not None}
-        if kept is not None and known is not None and kept.number == known.number and kept.hash != known.hash:
-            raise AuditDamaged(self.path, f"entry {known.number} is another one than the head that was kept")
+        stored = self._kept_head()
+        awaited = {head.number: head.hash for head in (stored, reference) if head is not None}
+        if (
+            stored is not None
+            and reference is not None
+            and stored.number == reference.number
+            and stored.hash != reference.hash
+        ):
+            raise AuditDamaged(self.path, f"entry {reference.number} is another one than the head that was kept")
         with self._errors(), self._parts() as parts:
             begun = _beginning_of(parts[0].connection) if parts else AuditHead(0, START)
-            _check_beginning(parts, begun, known)
+            _check_beginning(parts, begun, reference)
             head = begun
             for part in parts:
                 head = _checked_part(part, head, awaited)
         if (most := max(awaited, default=0)) > head.number:
-            what = f"it ends with entry {head.number}, and entry {most} was written: the end is cut off"
-            raise AuditDamaged(self.path, what)
-        if kept is None and head.number:
+            problem = f"it ends with entry {head.number}, and entry {most} was written: the end is cut off"
+            raise AuditDamaged(self.path, problem)
+        if stored is None and head.number:
             raise AuditDamaged(self._head_path, "the file with the number and the hash of the last entry is gone")
         return head.number - begun.number
 
     def seal(self, most_bytes: int) -> SealedPart | None:
-        """Seal the part that is being written if it has more than `most_bytes`, begin the next one, and return it.
+        """Seal the current part if it has more than `most_bytes`, start the next one, and return the sealed one.
 
-        The first entry of the next part tells of it. Nothing happens while another connection uses the log. No
-        execution may be under way. Raises AuditDamaged.
+        Does nothing while another connection uses the log. No execution may be under way. Raises AuditDamaged.
         """
         with self._lock, self._errors(), self._turn() as connection:
             head, begun = self._current_head(connection), _beginning_of(connection)
@@ -240,9 +228,9 @@ class Audit:
             connection.close()
             self._connection = None
             sealed = SealedPart(self._sealed_path(begun.number + 1, head.number), begun.number + 1, head.number)
-            for left in self._sealed():  # by a process that was killed here
-                if left.last > begun.number:
-                    left.path.unlink()
+            for leftover in self._sealed():  # by a process that was killed here
+                if leftover.last > begun.number:
+                    leftover.path.unlink()
             for unnamed in self.path.parent.glob(f".{FILE}-*"):
                 unnamed.unlink()
             fresh = self._fresh(head)
@@ -262,16 +250,16 @@ class Audit:
             return [SealedPart(part.path, part.first, part.last) for part in parts if part.last is not None]
 
     def executions_in(self, part: SealedPart) -> tuple[list[str], float]:
-        """Return the executions that a sealed part tells of, and when its last entry was appended."""
+        """Return the executions with entries in a sealed part, and the time of its last entry."""
         with self._errors(), closing(_opened(part.path)) as connection:
-            found = connection.execute("SELECT DISTINCT execution FROM entries WHERE execution != ''").fetchall()
+            rows = connection.execute("SELECT DISTINCT execution FROM entries WHERE execution != ''").fetchall()
             (at,) = connection.execute("SELECT body ->> '$.at' FROM entries ORDER BY number DESC LIMIT 1").fetchone()
-        return [execution for (execution,) in found], float(at)
+        return [execution for (execution,) in rows], float(at)
 
     def remove_sealed(self, parts: Sequence[SealedPart], caller: str) -> None:
-        """Remove the oldest sealed parts, after an entry that tells of it, by which the rest is checked from then on.
+        """Remove the oldest sealed parts, after an entry from which the rest is checked from then on.
 
-        Raises ProcedureRefused for parts that are not the oldest ones.
+        Raises ProcedureRefused for parts that are not the oldest.
         """
         if not parts:
             return
@@ -288,14 +276,12 @@ class Audit:
             sync_folder(self.path.parent)
 
     def begin_anew(self, caller: str) -> Entry:
-        """Keep a damaged log under another name, begin a new one whose first entry tells of it, and return that entry.
+        """Set a damaged log aside, start a new one, and return its first entry.
 
-        Its data are `kept`, the name of the folder beside the log that has the old one; `damage`; `sha256` of the old
-        database; `executions`, the ids of those that had begun and not ended; and `caller`. What was interrupted can no
-        longer be undone by the new log, so the old checkpoints are kept with the old log.
-
-        A process that is killed here leaves a log that is still damaged, so the same call may be made again. Raises
-        ProcedureRefused for a log that is whole.
+        Its data: `kept`, the folder with the old log; `damage`; `sha256` of the old database; `executions`, the ids of
+        those that had not ended; `caller`. The checkpoints stay with the old log: the new one cannot undo interrupted
+        executions. If a process is killed here, the log is still damaged and the call can be repeated. Raises
+        ProcedureRefused for an intact log.
         """
         with self._lock, self._errors(), self._alone():
             damage = self._damage()
@@ -305,16 +291,16 @@ class Audit:
                 self._connection.close()
             self._connection = self._head = None
             folder = self.path.parent
-            kept = folder / f"audit-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
-            kept.mkdir(mode=0o700)
+            archive = folder / f"audit-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+            archive.mkdir(mode=0o700)
             data = {
-                "kept": kept.name,
+                "kept": archive.name,
                 "damage": damage,
                 "sha256": _digest(self.path),
                 "executions": self._not_ended_as_far_as_known(),
                 "caller": caller,
             }
-            fresh = kept / "new"
+            fresh = archive / "new"
             with Audit(fresh, self._before_write) as new:
                 entry = new.append("begun_anew", "", data)
             parts = [part.path.name for part in self._sealed()]
@@ -322,21 +308,20 @@ class Audit:
             for name in names:
                 if os.path.lexists(folder / name):
                     self._before_write(f"keep {name}")
-                    (folder / name).rename(kept / name)
+                    (folder / name).rename(archive / name)
             self._before_write("name the new log")
             (fresh / FILE).rename(self.path)
             if self._head_path.exists():
                 self._before_write("keep the head")
-                share_file(self._head_path, kept / HEAD_FILE, link=False)
+                share_file(self._head_path, archive / HEAD_FILE, link=False)
             self._before_write("name the new head")
             (fresh / HEAD_FILE).replace(self._head_path)
             shutil.rmtree(fresh)
-            sync_folder(kept)
+            sync_folder(archive)
             sync_folder(folder)
         return entry
 
     def _damage(self) -> str:
-        """Return what is wrong with the log, or an empty text."""
         try:
             self.verify()
         except ProcedureError as error:
@@ -363,13 +348,13 @@ class Audit:
 
     @contextmanager
     def _turn(self) -> Iterator[sqlite3.Connection]:
-        """Keep other processes from appending, and hand on the connection to write by."""
+        # no other process may append
         with self._alone():
             yield self._opened_to_write() if self._connection is None else self._connection
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock on the file with the head. What another process has replaced meanwhile is opened anew."""
+        # The lock is on the head file. What another process has replaced meanwhile is opened again.
         while True:
             if self._head_file is None:
                 self._before_write("open the audit log")
@@ -390,7 +375,7 @@ class Audit:
                 fcntl.flock(held, fcntl.LOCK_UN)
 
     def _opened_to_write(self) -> sqlite3.Connection:
-        """Return the connection to write by, which is made while the lock on the head is held."""
+        # the lock on the head must be held
         if not self.path.exists():
             sealed = self._sealed()
             self._create(_last_entry(sealed[-1].path) if sealed else AuditHead(0, START))
@@ -406,7 +391,7 @@ class Audit:
         return connection
 
     def _create(self, beginning: AuditHead) -> None:
-        """Make an empty part, which has its name only when it is complete, since others may read it already."""
+        # named only when it is complete, since others may read it at once
         fresh = self._fresh(beginning)
         try:
             with suppress(FileExistsError):  # another process has made one meanwhile
@@ -415,7 +400,7 @@ class Audit:
             fresh.unlink(missing_ok=True)
 
     def _fresh(self, beginning: AuditHead) -> Path:
-        """Make an empty part that goes on after the entry `beginning`, and return its file, which has no name yet."""
+        # continues after the entry `beginning`; the file has no name yet
         fresh = self.path.with_name(f".{FILE}-{secrets.token_hex(4)}")
         with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -428,19 +413,16 @@ class Audit:
         return self.path.with_name(f"audit-{first:012}-{last:012}.db")
 
     def _sealed(self) -> list[SealedPart]:
-        """Return the files that are sealed parts by their names, oldest first."""
-        found = ((path, _SEALED_NAME.fullmatch(path.name)) for path in self.path.parent.glob("audit-*.db"))
+        matches = ((path, _SEALED_NAME.fullmatch(path.name)) for path in self.path.parent.glob("audit-*.db"))
         return sorted(
-            (SealedPart(path, int(name[1]), int(name[2])) for path, name in found if name is not None),
+            (SealedPart(path, int(name[1]), int(name[2])) for path, name in matches if name is not None),
             key=lambda part: part.first,
         )
 
     @contextmanager
     def _parts(self) -> Iterator[list["_OpenPart"]]:
-        """Open all parts to be read, the one that is being written last.
-
-        That is opened first: if it is sealed meanwhile, its connection still shows it, and its entries come once.
-        """
+        # The current part is last but opened first: if it is sealed meanwhile, its connection still shows it, and its
+        # entries come once.
         with ExitStack() as stack:
             newest: list[_OpenPart] = []
             most: int | None = None
@@ -452,39 +434,36 @@ class Audit:
             yield [*(_OpenPart(part.path, part.first, part.last, stack) for part in sealed), *newest]
 
     def _newest(self, sql: str, limit: int | None, *parameters: object) -> list[Any]:
-        """Return rows of all parts, the newest first, at most `limit`, which is the first parameter of the query."""
-        found: list[Any] = []
+        # the first parameter of the query is its limit
+        rows: list[Any] = []
         with self._errors(), self._parts() as parts:
             for part in reversed(parts):
-                left = -1 if limit is None else limit - len(found)
-                if left:
-                    found += part.connection.execute(sql, (left, *parameters))
-        return found
+                remaining = -1 if limit is None else limit - len(rows)
+                if remaining:
+                    rows += part.connection.execute(sql, (remaining, *parameters))
+        return rows
 
     def _current_head(self, connection: sqlite3.Connection) -> AuditHead:
-        """Return the last entry, which is checked unless this process has written it."""
+        # checked unless this process wrote it
         last = _last_of(connection)
         return last if last == self._head else self._checked_head(connection, last)
 
     def _checked_head(self, connection: sqlite3.Connection, last: AuditHead) -> AuditHead:
-        """Return the last entry, after it was compared with the file that keeps it.
-
-        A process that was killed between the two leaves a file that is one entry behind.
-        """
-        kept = self._kept_head()
-        if kept is None:
+        # a process that was killed between database and head file leaves the file one entry behind
+        stored = self._kept_head()
+        if stored is None:
             if last.number:
                 raise AuditDamaged(self._head_path, "the file with the number and the hash of the last entry is gone")
             self._write_head(last)
             return last
-        if kept.number > last.number:
-            what = f"it ends with entry {last.number}, and entry {kept.number} was written: the end is cut off"
-            raise AuditDamaged(self.path, what)
+        if stored.number > last.number:
+            problem = f"it ends with entry {last.number}, and entry {stored.number} was written: the end is cut off"
+            raise AuditDamaged(self.path, problem)
         begun = _beginning_of(connection)  # whose entry is in the sealed part before this one
-        found = connection.execute("SELECT hash FROM entries WHERE number = ?", (kept.number,)).fetchone()
-        written = begun.hash if kept.number == begun.number else found and found[0]
-        if kept.number and written != kept.hash:
-            raise AuditDamaged(self.path, f"entry {kept.number} is not what was written")
+        row = connection.execute("SELECT hash FROM entries WHERE number = ?", (stored.number,)).fetchone()
+        written = begun.hash if stored.number == begun.number else row and row[0]
+        if stored.number and written != stored.hash:
+            raise AuditDamaged(self.path, f"entry {stored.number} is not what was written")
         return last
 
     def _kept_head(self) -> AuditHead | None:
@@ -502,7 +481,7 @@ class Audit:
             raise AuditDamaged(self._head_path, str(error)) from error
 
     def _write_head(self, head: AuditHead) -> None:
-        """Write the head by one write of the same length, which a killed process does or does not do."""
+        # one write of constant length, which a killed process does completely or not at all
         text = f"{head.number:020}:{head.hash}\n".encode()
         assert len(text) == _HEAD_LENGTH, "each head replaces the one before it"
         assert self._head_file is not None, "it is opened with the connection"
@@ -518,17 +497,17 @@ class Audit:
             raise ProcedureError(f"{self.path}: the audit log cannot be used: {error.strerror}") from error
 
     def _space_left(self) -> str:
-        """Say that there is hardly any room where that is so, since SQLite may call it an I/O error."""
-        folder = next(one for one in self.path.parents if one.is_dir())
+        # SQLite may call a full disk an I/O error
+        folder = next(parent for parent in self.path.parents if parent.is_dir())
         free = shutil.disk_usage(folder).free
         return f"; its file system has only {free:,} bytes free" if free < LITTLE_ROOM else ""
 
 
 class _OpenPart:
-    """A part of the log that is opened to be read when it is needed. `stack` closes it."""
+    """A part that is opened for reading when it is needed; `stack` closes it."""
 
     def __init__(self, path: Path, first: int, last: int | None, stack: ExitStack) -> None:
-        """`last` is the number of its last entry, and None for the part that is being written."""
+        # `last` is None for the current part
         self.path = path
         self.first = first
         self.last = last
@@ -537,44 +516,41 @@ class _OpenPart:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The connection to read it by."""
         if self._connection is None:
             self._connection = self._stack.enter_context(closing(_opened(self.path)))
         return self._connection
 
 
-def _check_beginning(parts: Sequence[_OpenPart], begun: AuditHead, known: AuditHead | None) -> None:
-    """Check that entries which are missing at the beginning of the log were removed, as an entry of it has to tell.
-
-    Raises AuditDamaged, and ProcedureRefused for a known head that is before the beginning.
-    """
+def _check_beginning(parts: Sequence[_OpenPart], begun: AuditHead, reference: AuditHead | None) -> None:
+    # Missing entries must have been removed by an entry that says so. Raises AuditDamaged, and ProcedureRefused for a
+    # `reference` before the beginning.
     if not begun.number:
         return
-    told = [
+    removals = [
         _entry(number, body).data
         for part in parts
         for number, body in part.connection.execute("SELECT number, body FROM entries WHERE kind = 'removed'")
     ]
-    if not any(one["through"] == begun.number and one["hash"] == begun.hash for one in told):
-        what = f"the entries up to {begun.number} are missing, and no entry tells that they were removed"
-        raise AuditDamaged(parts[0].path, what)
-    if known is not None and known.number < begun.number:
-        what = f"entry {known.number} is in a part of the log that was removed"
-        raise ProcedureRefused(f"{what}; accepted: a head from entry {begun.number} on")
-    if known is not None and known.number == begun.number and known.hash != begun.hash:
-        raise AuditDamaged(parts[0].path, f"entry {known.number} is another one than the head that was kept")
+    if not any(removal["through"] == begun.number and removal["hash"] == begun.hash for removal in removals):
+        problem = f"the entries up to {begun.number} are missing, and no entry tells that they were removed"
+        raise AuditDamaged(parts[0].path, problem)
+    if reference is not None and reference.number < begun.number:
+        problem = f"entry {reference.number} is in a part of the log that was removed"
+        raise ProcedureRefused(f"{problem}; accepted: a head from entry {begun.number} on")
+    if reference is not None and reference.number == begun.number and reference.hash != begun.hash:
+        raise AuditDamaged(parts[0].path, f"entry {reference.number} is another one than the head that was kept")
 
 
 def _checked_part(part: _OpenPart, before: AuditHead, awaited: Mapping[int, str]) -> AuditHead:
-    """Check a part that has to go on after the entry `before`, and return its last entry. Raises AuditDamaged."""
+    # `before` is the last entry of the part before it
     if _beginning_of(part.connection) != before:
         raise AuditDamaged(
             part.path, f"it does not go on after entry {before.number}, so entries are missing before it"
         )
     number, last = before.number, before.hash
-    for found, body, digest in part.connection.execute("SELECT number, body, hash FROM entries ORDER BY number"):
+    for actual, body, digest in part.connection.execute("SELECT number, body, hash FROM entries ORDER BY number"):
         number += 1
-        if found != number:
+        if actual != number:
             raise AuditDamaged(part.path, f"entry {number} is missing")
         last = hash_of(last, body)
         if digest != last or awaited.get(number, last) != last:
@@ -587,17 +563,17 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _beginning_of(connection: sqlite3.Connection) -> AuditHead:
-    """Return the entry after which a part goes on; number 0 for the first part, and for one of an earlier version."""
+    # number 0 for the first part, and for parts of an early version
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'beginning'").fetchone():
         return AuditHead(0, START)
-    found = connection.execute("SELECT number, hash FROM beginning").fetchone()
-    return AuditHead(*found) if found is not None else AuditHead(0, START)
+    row = connection.execute("SELECT number, hash FROM beginning").fetchone()
+    return AuditHead(*row) if row is not None else AuditHead(0, START)
 
 
 def _last_of(connection: sqlite3.Connection) -> AuditHead:
-    """Return the last entry of a part, or the one after which it goes on."""
-    found = connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchone()
-    return AuditHead(*found) if found is not None else _beginning_of(connection)
+    # of an empty part, the one that it continues after
+    row = connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+    return AuditHead(*row) if row is not None else _beginning_of(connection)
 
 
 def _last_entry(path: Path) -> AuditHead:
@@ -606,14 +582,13 @@ def _last_entry(path: Path) -> AuditHead:
 
 
 def _size_of(connection: sqlite3.Connection) -> int:
-    """Return how many bytes the pages of a database have."""
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    (each,) = connection.execute("PRAGMA page_size").fetchone()
-    return int(pages * each)
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    return int(pages * page_bytes)
 
 
 def _in_one_file(connection: sqlite3.Connection) -> bool:
-    """Bring a database into one file, without a write-ahead log; return whether that was possible at once."""
+    # False if another connection uses it, so that the write-ahead log stays
     try:
         connection.execute("PRAGMA busy_timeout = 0")
         return bool(connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0] == "delete")
@@ -624,7 +599,7 @@ def _in_one_file(connection: sqlite3.Connection) -> bool:
 
 
 def _inode(path: Path) -> int:
-    """Return the number of a file; 0 if there is none."""
+    # 0 if there is no file
     try:
         return path.stat().st_ino
     except FileNotFoundError:
@@ -632,18 +607,18 @@ def _inode(path: Path) -> int:
 
 
 def body_of(number: int, at: float, kind: str, execution: str, data: Mapping[str, Any]) -> str:
-    """Return the text of an entry, which its hash is of."""
+    """Return the text that the hash of an entry is computed from."""
     fields = {"number": number, "at": at, "kind": kind, "execution": execution, "data": data}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
 def hash_of(before: str, body: str) -> str:
-    """Return the hash of an entry: SHA-256 of the hash of the entry before it, a line end, and its own text."""
+    """Return SHA-256 of the hash of the entry before, a line end, and the entry's text."""
     return hashlib.sha256(f"{before}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file, or `absent`. Raises OSError."""
+    # `absent` if there is no file. Raises OSError.
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,6 @@
 """Compute what the engine itself writes, before it is written: files, and entries of the registry.
 
-The same function makes the plan's diff and the change itself, so that a plan shows exactly what will be done.
+The same function makes the plan's diff and the change itself, so a plan shows exactly what will be done.
 """
 
 import difflib
@@ -20,41 +20,34 @@ from registry.errors import RegistryError
 from registry.load import registry_from
 from registry.strict_yaml import parse_text
 
-MAX_SHOWN: Final = 1 << 20
-"""Larger files are not shown line by line."""
+MAX_SHOWN: Final = 1 << 20  # larger files are not shown line by line
 MAX_DIFF_LINES: Final = 400
 CONTEXT_LINES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One file that is written, copied or removed."""
-
     path: Path
-    after: bytes | Path | None
-    """The new content, or the file that has it; None if the file is removed."""
-    mode: int | None = None
-    """The new rights; None: as before, and 0644 for a new file."""
+    after: bytes | Path | None  # the new content, or a file that has it; None: the file is removed
+    mode: int | None = None  # None: as before, and 0644 for a new file
     secret: bool = False
 
     @property
     def resource(self) -> PathResource:
-        """What is copied before: the file, or the first of its folders that does not exist yet.
-
-        The file is replaced as a whole, so a checkpoint may share a large one.
-        """
+        """The file, or the first of its folders that does not exist yet."""
         missing = [folder for folder in self.path.parents if not os.path.lexists(folder)]
+        # the file is replaced as a whole, so a checkpoint may share a large one
         return PathResource(missing[-1] if missing else self.path, secret=self.secret, written="as a whole")
 
 
 @dataclass(slots=True)
 class Files:
-    """The files as they are, or in a plan: as they will be after the steps before."""
+    """The files as they are; in a plan, as they will be after the earlier steps."""
 
     planned: dict[Path, bytes | Path | None] = field(default_factory=dict)
 
     def read(self, path: Path) -> bytes | None:
-        """Return the content of a file, or None if there is none. Raises StepFailed for one that cannot be read."""
+        """Return the content of a file, or None if there is none. Raises StepFailed if it cannot be read."""
         if path in self.planned:
             content = self.planned[path]
             return self.read(content) if isinstance(content, Path) else content
@@ -67,11 +60,10 @@ class Files:
             raise StepFailed(f"{path}: {error.strerror}") from error
 
     def exists(self, path: Path) -> bool:
-        """Return whether there is a file or a folder."""
         return self.planned[path] is not None if path in self.planned else os.path.lexists(path)
 
     def size(self, path: Path) -> int:
-        """Return the size of a file in bytes; 0 if there is none."""
+        """In bytes; 0 if there is no file."""
         if path in self.planned:
             content = self.planned[path]
             return self.size(content) if isinstance(content, Path) else len(content or b"")
@@ -79,7 +71,7 @@ class Files:
 
 
 def registry_change(arguments: Mapping[str, Any], registry: Path, files: Files) -> FileChange:
-    """Return the change of the registry's file that a step makes. Raises StepFailed if the file would not load."""
+    """Return a step's change of the registry's file. Raises StepFailed if the file would not load."""
     before = files.read(registry)
     if before is None:
         raise StepFailed(f"{registry}: there is no such registry; `orchestrator init` writes one")
@@ -93,8 +85,10 @@ def registry_change(arguments: Mapping[str, Any], registry: Path, files: Files) 
             if not isinstance(changed["values"], Mapping):
                 raise StepFailed(f"the values of {changed['id']} are {changed['values']!r}; accepted: keys and values")
             after = change_model(after, registry, changed["id"], changed["values"])
-        if (given := arguments.get("give_role")) is not None:
-            after = give_role(after, registry, given["role"], given["model"], given.get("tier") or "C")
+        if (role_change := arguments.get("give_role")) is not None:
+            after = give_role(
+                after, registry, role_change["role"], role_change["model"], role_change.get("tier") or "C"
+            )
         if (removed := arguments.get("remove_model")) is not None:
             after = remove_model(after, registry, removed)
         registry_from(parse_text(after, registry))
@@ -104,7 +98,7 @@ def registry_change(arguments: Mapping[str, Any], registry: Path, files: Files) 
 
 
 def file_change(arguments: Mapping[str, Any], files: Files) -> FileChange:
-    """Return the change that a step of the kind file_write makes. Raises StepFailed."""
+    """Return the change of a file_write step. Raises StepFailed."""
     path = absolute(arguments["path"])
     mode = None if arguments.get("mode") is None else int(arguments["mode"], 8)
     secret = bool(arguments.get("secret"))
@@ -122,17 +116,17 @@ def file_change(arguments: Mapping[str, Any], files: Files) -> FileChange:
 
 
 def absolute(path: object) -> Path:
-    """Return an absolute, normalised path. Raises StepFailed for what is none."""
+    """Return an absolute, normalised path. Raises StepFailed for a relative or empty one."""
     text = str(path)
     if not text.strip():
         raise StepFailed("a path is empty; accepted: an absolute path, or one that begins with ~/")
     try:
-        found = Path(text).expanduser()
+        absolute_path = Path(text).expanduser()
     except RuntimeError as error:
         raise StepFailed(f"{text}: there is no such user with a home") from error
-    if not found.is_absolute():
+    if not absolute_path.is_absolute():
         raise StepFailed(f"{text} is a relative path; accepted: an absolute path, or one that begins with ~/")
-    return Path(os.path.normpath(found))
+    return Path(os.path.normpath(absolute_path))
 
 
 def write_change(change: FileChange, before_write: BeforeWrite) -> None:
@@ -154,7 +148,7 @@ def write_change(change: FileChange, before_write: BeforeWrite) -> None:
 
 
 def digest_after(change: FileChange) -> str:
-    """Return the SHA-256 of the new content, `absent`, or for a copy the name, size and time of its source."""
+    """Return the SHA-256 of the new content, `absent`, or for a copy its source with size and time."""
     if change.after is None:
         return "absent"
     if isinstance(change.after, bytes):
@@ -166,7 +160,7 @@ def digest_after(change: FileChange) -> str:
 
 
 def show_change(change: FileChange, files: Files) -> str:
-    """Return a unified diff of a change, or one line where lines cannot be shown."""
+    """Return a unified diff, or one line if the lines cannot be shown."""
     path, exists = change.path, files.exists(change.path)
     verb = "remove" if change.after is None else "change" if exists else "create"
     if change.after is None and not exists:

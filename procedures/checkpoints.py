@@ -1,8 +1,7 @@
 """Copy what a step is going to change, and put it back byte for byte.
 
-A checkpoint is a folder with a manifest and the copied bytes. It gets its name when it is complete, so that one of a
-killed process is never taken for a whole one. Putting back can be repeated: a process that is killed while it puts back
-leaves what the next one completes.
+A checkpoint is a folder with a manifest and the copied bytes. It gets its name when it is complete, so an incomplete
+one is never used. Putting back can be repeated, so the next process completes what a killed one started.
 """
 
 import hashlib
@@ -37,40 +36,34 @@ from procedures.resources import (
 from procedures.rows import copy_database, copy_rows, digest_database, digest_rows, restore_database, restore_rows
 
 MANIFEST: Final = "manifest.json"
-HASHED: Final = 64 << 20
-"""Larger files are told apart by size and modification time, since hashing them would take long."""
+HASHED: Final = 64 << 20  # larger files are compared by size and modification time: hashing them would take long
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """One file, folder or link as it was."""
-
-    name: str
-    """Relative to the path of the resource; empty for that itself."""
+    name: str  # relative to the path of the resource; empty for that itself
     kind: Literal["file", "folder", "link"]
     mode: int
     owner: tuple[int, int]
     modified_ns: int
     size: int = 0
-    target: str = ""
-    """Where a link points to."""
-    data: str = ""
-    """The file in the checkpoint that has the bytes."""
+    target: str = ""  # of a link
+    data: str = ""  # name of the copy in the checkpoint
     how: How | Literal[""] = ""
 
 
 def take(resources: Sequence[Resource], folder: Path, before_write: BeforeWrite = no_fault) -> str:
     """Copy the resources into the new folder `folder`, durably, and return the SHA-256 of its manifest.
 
-    Raises StepFailed for what cannot be copied; nothing is left then.
+    Raises StepFailed for what cannot be copied, and then leaves nothing behind.
     """
     building = unfinished(folder)
     shutil.rmtree(building, ignore_errors=True)
     try:
         before_write(f"checkpoint {folder.name}")
         make_private_folder(building)
-        kept = [_kept(resource, building, str(index)) for index, resource in enumerate(resources)]
-        text = json.dumps(kept, sort_keys=True).encode()
+        entries = [_copied(resource, building, str(index)) for index, resource in enumerate(resources)]
+        text = json.dumps(entries, sort_keys=True).encode()
         with (building / MANIFEST).open("xb") as file:
             file.write(text)
             file.flush()
@@ -86,9 +79,9 @@ def take(resources: Sequence[Resource], folder: Path, before_write: BeforeWrite 
 
 
 def restore(folder: Path, digest: str, before_write: BeforeWrite = no_fault) -> None:
-    """Put back everything that the checkpoint in `folder` holds. `digest` is what `take` has returned.
+    """Put back everything in the checkpoint `folder`, whose `digest` `take` returned. May be repeated.
 
-    Raises StepFailed, and the same call may be made again.
+    Raises StepFailed.
     """
     try:
         text = (folder / MANIFEST).read_bytes()
@@ -106,15 +99,11 @@ def restore(folder: Path, digest: str, before_write: BeforeWrite = no_fault) -> 
 
 
 def discard(folder: Path) -> None:
-    """Remove a checkpoint, or several in one folder, once nothing will be put back from it."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def fingerprint(resource: Resource) -> str:
-    """Return a text that is another one after the resource was changed. Raises StepFailed.
-
-    It is always the same for what others add to as well.
-    """
+    """Return a text that changes with the resource, constant for shared ones. Raises StepFailed."""
     match resource:
         case RowsResource(shared=True):
             return "shared"
@@ -136,21 +125,21 @@ def fingerprint(resource: Resource) -> str:
 
 
 def fingerprints(resources: Sequence[Resource]) -> dict[str, str]:
-    """Return the fingerprint of each resource, by its description."""
+    """By the description of each resource."""
     return {str(resource): fingerprint(resource) for resource in resources}
 
 
 def _print_of(entry: KeptFile, path: Path, *, secret: bool) -> list[object]:
-    told: list[object] = [entry.name, entry.kind, entry.mode, entry.target]
+    identity: list[object] = [entry.name, entry.kind, entry.mode, entry.target]
     if entry.kind != "file":
-        return told
+        return identity
     if secret or entry.size > HASHED:
-        return [*told, entry.size, entry.modified_ns]
+        return [*identity, entry.size, entry.modified_ns]
     with path.open("rb") as file:
-        return [*told, entry.size, hashlib.file_digest(file, "sha256").hexdigest()]
+        return [*identity, entry.size, hashlib.file_digest(file, "sha256").hexdigest()]
 
 
-def _kept(resource: Resource, folder: Path, name: str) -> dict[str, Any]:
+def _copied(resource: Resource, folder: Path, name: str) -> dict[str, Any]:
     described = {"resource": resource_to_json(resource)}
     match resource:
         case RowsResource():
@@ -190,35 +179,35 @@ def _restore(resource: Resource, entry: Mapping[str, Any], folder: Path, name: s
 
 
 def _is_as_kept(resource: Resource, entry: Mapping[str, Any], data: Path) -> bool:
-    """Return whether what is at a path is all that a checkpoint holds of it; False for rows and databases."""
+    # always False for rows and databases
     if not isinstance(resource, PathResource):
         return False
-    kept, found = _kept_files(entry), {one.name: one for one in _walk(resource.path)}
-    if not resource.shared and len(found) != len(kept):
+    files, present = _kept_files(entry), {file.name: file for file in _walk(resource.path)}
+    if not resource.shared and len(present) != len(files):
         return False
-    for one in kept:
-        path = resource.path / one.name if one.name else resource.path
-        if found.get(one.name) != replace(one, data="", how=""):
+    for file in files:
+        path = resource.path / file.name if file.name else resource.path
+        if present.get(file.name) != replace(file, data="", how=""):
             return False
-        if one.kind == "file" and not _is_same(path, one, data / one.data):
+        if file.kind == "file" and not _is_same(path, file, data / file.data):
             return False
     return True
 
 
 def _kept_files(entry: Mapping[str, Any]) -> list[KeptFile]:
-    return [KeptFile(**{**one, "owner": tuple(one["owner"])}) for one in entry["entries"]]
+    return [KeptFile(**{**fields, "owner": tuple(fields["owner"])}) for fields in entry["entries"]]
 
 
-def _restore_path(resource: PathResource, kept: Sequence[KeptFile], data: Path, before_write: BeforeWrite) -> None:
-    path, wanted = resource.path, {entry.name: entry for entry in kept}
+def _restore_path(resource: PathResource, files: Sequence[KeptFile], data: Path, before_write: BeforeWrite) -> None:
+    path, by_name = resource.path, {entry.name: entry for entry in files}
     unfinished(path).unlink(missing_ok=True)
     for entry in reversed(list(_walk(path))):  # what is in a folder comes before the folder
-        is_extra = entry.name not in wanted and not resource.shared
-        if is_extra or (entry.name in wanted and wanted[entry.name].kind != entry.kind):
+        is_extra = entry.name not in by_name and not resource.shared
+        if is_extra or (entry.name in by_name and by_name[entry.name].kind != entry.kind):
             _remove(path / entry.name if entry.name else path, entry, before_write)
-    for entry in kept:
+    for entry in files:
         _restore_entry(path / entry.name if entry.name else path, entry, data, before_write)
-    for entry in reversed(kept):  # what is written into a folder changes its time
+    for entry in reversed(files):  # what is written into a folder changes its time
         if entry.kind == "folder":
             folder = path / entry.name if entry.name else path
             if resource.shared:
@@ -257,7 +246,7 @@ def _restore_entry(path: Path, entry: KeptFile, data: Path, before_write: Before
                 _restore_file(path, entry, data / entry.data, before_write)
 
 
-def _is_same(path: Path, entry: KeptFile, kept: Path) -> bool:
+def _is_same(path: Path, entry: KeptFile, copy: Path) -> bool:
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -266,27 +255,27 @@ def _is_same(path: Path, entry: KeptFile, kept: Path) -> bool:
         return False
     if (status.st_uid, status.st_gid) != entry.owner and os.geteuid() == 0:
         return False
-    return os.path.samefile(path, kept) or (status.st_size == entry.size and _same_bytes(path, kept))
+    return os.path.samefile(path, copy) or (status.st_size == entry.size and _same_bytes(path, copy))
 
 
-def _same_bytes(path: Path, other: Path) -> bool:
-    with path.open("rb") as left, other.open("rb") as right:
+def _same_bytes(path: Path, copy: Path) -> bool:
+    with path.open("rb") as reader, copy.open("rb") as copy_reader:
         while True:
-            one, two = left.read(1 << 20), right.read(1 << 20)
-            if one != two:
+            block, copy_block = reader.read(1 << 20), copy_reader.read(1 << 20)
+            if block != copy_block:
                 return False
-            if not one:
+            if not block:
                 return True
 
 
-def _restore_file(path: Path, entry: KeptFile, kept: Path, before_write: BeforeWrite) -> None:
-    if kept.stat().st_size != entry.size:
-        raise StepFailed(f"{kept}: the copy of {path} has another size than it had")
+def _restore_file(path: Path, entry: KeptFile, copy: Path, before_write: BeforeWrite) -> None:
+    if copy.stat().st_size != entry.size:
+        raise StepFailed(f"{copy}: the copy of {path} has another size than it had")
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = unfinished(path)
     fresh.unlink(missing_ok=True)
     before_write(f"restore {path.name}")
-    share_file(kept, fresh, link=entry.how == "link")
+    share_file(copy, fresh, link=entry.how == "link")
     _own(fresh, entry)
     fresh.chmod(entry.mode)
     os.utime(fresh, ns=(entry.modified_ns, entry.modified_ns))
@@ -300,7 +289,7 @@ def _own(path: Path, entry: KeptFile) -> None:
 
 
 def _walk(path: Path) -> Iterator[KeptFile]:
-    """Yield what is at a path, a folder before what is in it."""
+    # a folder comes before what is in it
     if not os.path.lexists(path):
         return
     yield (first := _entry(path, ""))
@@ -309,10 +298,10 @@ def _walk(path: Path) -> Iterator[KeptFile]:
     pending = [""]
     while pending:
         name = pending.pop()
-        with os.scandir(path / name) as found:
-            inner = sorted(found, key=lambda one: one.name)
-        for one in inner:
-            entry = _entry(Path(one.path), f"{name}/{one.name}" if name else one.name)
+        with os.scandir(path / name) as scan:
+            inner = sorted(scan, key=lambda item: item.name)
+        for item in inner:
+            entry = _entry(Path(item.path), f"{name}/{item.name}" if name else item.name)
             yield entry
             if entry.kind == "folder":
                 pending.append(entry.name)

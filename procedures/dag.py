@@ -7,10 +7,7 @@ Neighbours = Mapping[str, tuple[str, ...]]
 
 
 def neighbours(ids: Sequence[str], pairs: Iterable[tuple[str, str]]) -> tuple[Neighbours, Neighbours]:
-    """Return for each step the steps before it, and for each step those after it, once each and in document order.
-
-    `pairs` are (before, after).
-    """
+    """Return the steps before and after each step, unique and in document order; `pairs` are (before, after)."""
     index = {identity: position for position, identity in enumerate(ids)}
     before: list[list[int]] = [[] for _ in ids]
     after: list[list[int]] = [[] for _ in ids]
@@ -22,13 +19,16 @@ def neighbours(ids: Sequence[str], pairs: Iterable[tuple[str, str]]) -> tuple[Ne
 
 def _named(ids: Sequence[str], positions: Sequence[list[int]]) -> dict[str, tuple[str, ...]]:
     return {
-        identity: tuple(ids[position] for position in (sorted(set(found)) if len(found) > 1 else found))
-        for identity, found in zip(ids, positions, strict=True)
+        identity: tuple(
+            ids[position]
+            for position in (sorted(set(positions_of_step)) if len(positions_of_step) > 1 else positions_of_step)
+        )
+        for identity, positions_of_step in zip(ids, positions, strict=True)
     }
 
 
 def topological(ids: Sequence[str], before: Neighbours, after: Neighbours) -> tuple[str, ...]:
-    """Return the steps in topological order, ties in document order (Kahn), without those that a cycle holds up."""
+    """Return the steps in topological order (Kahn), ties in document order, without those that a cycle blocks."""
     index = {identity: position for position, identity in enumerate(ids)}
     missing = [len(before[identity]) for identity in ids]
     ready = [position for position, count in enumerate(missing) if count == 0]
@@ -45,36 +45,36 @@ def topological(ids: Sequence[str], before: Neighbours, after: Neighbours) -> tu
 
 
 def waves(ids: Sequence[str], order: Sequence[str], before: Neighbours) -> tuple[tuple[str, ...], ...]:
-    """Return the steps by depth: those that wait for none, then those that wait only for these, and so on.
+    """Return the steps by depth: those without predecessors, then those that wait only for these, and so on.
 
     `order` is their topological order.
     """
     depth: dict[str, int] = {}
     for identity in order:
         depth[identity] = max((depth[earlier] + 1 for earlier in before[identity]), default=0)
-    found: list[list[str]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
+    levels: list[list[str]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
     for identity in ids:
-        found[depth[identity]].append(identity)
-    return tuple(map(tuple, found))
+        levels[depth[identity]].append(identity)
+    return tuple(map(tuple, levels))
 
 
 def cycles(ids: Sequence[str], order: Sequence[str], before: Neighbours) -> Iterator[tuple[str, ...]]:
     """Yield cycles among the steps that are missing in `order`, each from its first step in document order.
 
-    Each missing step is in one of these cycles or waits for one; there may be more cycles. The time is linear: from
-    each missing step it walks backwards, until it meets its own path or that of an earlier walk.
+    Every missing step is in one of them or waits for one; there may be more cycles. The time is linear.
     """
-    done = frozenset(order)
+    ordered = frozenset(order)
     index = {identity: position for position, identity in enumerate(ids)}
-    seen: dict[str, str] = {}
+    walk_of: dict[str, str] = {}
+    # each walk goes backwards until it meets its own path or that of an earlier walk
     for start in ids:
         path: list[str] = []
         at = start
-        while at not in done and at not in seen:
-            seen[at] = start
+        while at not in ordered and at not in walk_of:
+            walk_of[at] = start
             path.append(at)
-            at = next(earlier for earlier in before[at] if earlier not in done)
-        if path and seen.get(at) == start:
+            at = next(earlier for earlier in before[at] if earlier not in ordered)
+        if path and walk_of.get(at) == start:
             cycle = path[path.index(at) :][::-1]
             first = min(range(len(cycle)), key=lambda position: index[cycle[position]])
             yield (*cycle[first:], *cycle[:first])

@@ -1,7 +1,6 @@
-"""Write files so that a killed process leaves the old file or the new one, and share bytes where the disk can.
+"""Write files so that a killed process leaves the old file or the new one, and share bytes if the disk can.
 
-Every function that writes takes `before_write`, which is called with a name before each write: tests kill the process
-there.
+Functions that write call `before_write` with a name before each write: tests kill the process there.
 """
 
 import errno
@@ -15,22 +14,20 @@ from typing import Final, Literal
 BeforeWrite = Callable[[str], None]
 How = Literal["reflink", "link", "copy"]
 
-LARGE: Final = 1 << 20
-"""Files of so many bytes or more are shared by a hard link where that is safe. Copying smaller ones is quick."""
+LARGE: Final = 1 << 20  # bytes from which a file may be hard-linked; copying smaller ones is quick
 TEMPORARY: Final = ".procedure-unfinished"
-_FICLONE: Final = 0x40049409
-"""The ioctl of Linux that makes one file share the blocks of another one: see ioctl_ficlone(2)."""
+_FICLONE: Final = 0x40049409  # the ioctl of Linux that shares the blocks of a file, see ioctl_ficlone(2)
 _CANNOT_SHARE: Final = frozenset(
     {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EPERM, errno.EMLINK, errno.ENOSYS}
 )
 
 
 def no_fault(_place: str) -> None:
-    """Do nothing: the `before_write` of everything but tests."""
+    """The `before_write` of everything but tests."""
 
 
 def unfinished(path: Path) -> Path:
-    """Return the file that `path` is written to before it gets its name. Only its writer uses this name."""
+    """The file that `path` is written to before it gets its name. Only its writer uses it."""
     return path.with_name(f".{path.name[:200]}{TEMPORARY}")
 
 
@@ -41,9 +38,9 @@ def replace_file(
     before_write: BeforeWrite = no_fault,
     owner: tuple[int, int] | None = None,
 ) -> None:
-    """Put bytes, or those of another file, into `path`, at once and durably. The folder must exist.
+    """Replace `path` by bytes or those of a file, atomically and durably. The folder must exist.
 
-    `owner` is a user and a group id, which only root can set. Raises OSError.
+    `owner` is a user id and a group id, which only root can set. Raises OSError.
     """
     fresh = unfinished(path)
     before_write(f"write {path.name}")
@@ -67,7 +64,7 @@ def replace_file(
 
 
 def remove_file(path: Path, before_write: BeforeWrite = no_fault) -> None:
-    """Remove a file, durably; nothing happens if there is none. Raises OSError."""
+    """Remove a file durably, if there is one. Raises OSError."""
     before_write(f"remove {path.name}")
     path.unlink(missing_ok=True)
     sync_folder(path.parent)
@@ -76,8 +73,8 @@ def remove_file(path: Path, before_write: BeforeWrite = no_fault) -> None:
 def share_file(source: Path, target: Path, *, link: bool) -> How:
     """Make `target` a file with the bytes of `source` that later writes to `source` do not change; return how.
 
-    The blocks are shared where the file system can do that. Else, with `link`, the file gets a second name, which is
-    right if nobody writes to it in place. Else the bytes are copied. Raises OSError.
+    Blocks are shared if the file system can. Otherwise `link` allows a hard link, which is safe if nobody writes to the
+    file in place; else bytes are copied. Raises OSError.
     """
     with source.open("rb") as reader, target.open("xb") as writer:
         if _cloned(reader.fileno(), writer.fileno()):
@@ -100,7 +97,7 @@ def share_file(source: Path, target: Path, *, link: bool) -> How:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for their owner alone. Raises OSError."""
+    """Make a folder and its missing parents, for their owner alone. Raises OSError."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:

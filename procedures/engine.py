@@ -1,9 +1,9 @@
 """Plan, approve, execute, roll back and recover procedures.
 
-Every action is in the audit log before it is done, and what it changes is in a checkpoint before that. What is under
-way is a fold over the log (`execution`), so a process that finds an execution interrupted goes on from where the log
-ends: what the interrupted step has changed is put back, and then all is undone, or the execution goes on, as the
-procedure says. Rolling back is interrupted and continued the same way.
+Every action is in the audit log before it is done, and what it changes is in a checkpoint before that. The state is a
+fold over the log (`execution`), so a process that finds an execution interrupted continues where the log ends: it puts
+back what the interrupted step changed, and then undoes or resumes the execution, as the procedure says. A rollback is
+interrupted and continued in the same way.
 """
 
 import errno
@@ -37,14 +37,13 @@ from procedures.ports import Caller, ProcedurePorts
 from procedures.retention import KEPT_CHECKPOINTS, plan_file
 from procedures.run import ExecutionWatcher, RunningExecution, RunWithoutPlan
 
-DAMAGED: Final = ".damaged"
-"""What is added to the name of a plan's file that was set aside."""
+DAMAGED: Final = ".damaged"  # suffix of a plan's file that was set aside
 _NOT_BEGUN: Final = ("planned", "approved", "queued")
 ONLY_PERSONS: Final = "only a person may, who is a caller with the role `approver` in [procedures] callers"
 
 
 class ProcedureEngine:
-    """Executes procedures on one state folder. Blocks; one execution at a time, in whichever process."""
+    """Executes procedures on one state folder. Blocks; one execution at a time over all processes."""
 
     def __init__(
         self,
@@ -54,9 +53,9 @@ class ProcedureEngine:
         before_write: BeforeWrite = no_fault,
         part_bytes: int = PART_BYTES,
     ) -> None:
-        """`home` is the state folder; `before_write` is called before each write, for tests that kill the process.
+        """`home` is the state folder; tests that kill the process pass `before_write`.
 
-        A part of the audit log that has more than `part_bytes` is sealed before the next execution begins.
+        A part of the audit log with more than `part_bytes` is sealed before the next execution starts.
         """
         self.folder = home / "procedures"
         self.ports = ports
@@ -65,17 +64,16 @@ class ProcedureEngine:
         self.part_bytes = part_bytes
         self._before_write = before_write
         self._cancelled: dict[str, Event] = {}
+        # held from checking whether an execution has started until what depends on it is logged
         self._deciding = Lock()
-        """Held while it is looked whether an execution has begun, until that is written down which depends on it."""
 
     def close(self) -> None:
-        """Close the audit log."""
         self.audit.close()
 
     def plan(self, name: str, inputs: Mapping[str, Any], caller: Caller, *, proposed: bool = False) -> ProcedurePlan:
-        """Return the plan of a procedure; nothing is changed or written down. Raises ProcedureError.
+        """Return the plan of a procedure; changes and logs nothing. Raises ProcedureError.
 
-        With `proposed` the caller need not have the right to run it, as `submit` says.
+        `proposed`: the caller needs no right to run it, see `submit`.
         """
         procedure = self.library.procedure(name)
         if not proposed:
@@ -83,10 +81,9 @@ class ProcedureEngine:
         return make_plan(procedure, inputs, self.ports)
 
     def submit(self, plan: ProcedurePlan, caller: Caller, *, proposed: bool = False) -> str:
-        """Keep a plan, to be approved and executed, and return the id of its execution. Raises ProcedureError.
+        """Keep a plan for approval and execution, and return the id of its execution. Raises ProcedureError.
 
-        With `proposed` the caller need not have the right to run it; a person who has it then has to approve the plan,
-        whatever the procedure says.
+        `proposed`: the caller needs no right to run it, but a person with that right has to approve the plan.
         """
         if plan.problems:
             raise ProcedureRefused("this plan would fail:\n" + "\n".join(plan.problems))
@@ -117,9 +114,9 @@ class ProcedureEngine:
     def plan_and_submit(self, name: str, inputs: Mapping[str, Any], caller: Caller, approved: str | None) -> str:
         """Plan a procedure, keep the plan and return the id of its execution.
 
-        `approved` is the digest of the plan that the caller has seen and approves, or None. Raises ProcedureError,
-        ChangedMeanwhile if the plan is another one now, and ProcedureForbidden for an approval by a caller who is no
-        person; nothing is kept then.
+        `approved` is the digest of the plan that the caller has seen and approves. Raises ProcedureError,
+        ChangedMeanwhile if the plan has changed, and ProcedureForbidden if a caller who is no person approves; then
+        nothing is kept.
         """
         plan = self.plan(name, inputs, caller)
         if approved is not None and plan.digest != approved:
@@ -132,10 +129,10 @@ class ProcedureEngine:
         return identity
 
     def approve(self, identity: str, digest: str, caller: Caller) -> None:
-        """Approve the plan with this digest, or an unambiguous beginning of it, of 8 digits at least.
+        """Approve the plan with this digest, or at least its first 8 digits. May be repeated.
 
-        Nothing happens if it is approved already. Raises ProcedureForbidden for a caller who is no person, or has no
-        right to run the procedure, and ProcedureRefused for another plan than the execution has.
+        Raises ProcedureForbidden if the caller is no person or may not run the procedure, and ProcedureRefused for
+        another plan.
         """
         with self._deciding:
             execution, plan = self._planned(identity)
@@ -154,7 +151,7 @@ class ProcedureEngine:
             self.audit.append("approved", identity, data)
 
     def withdraw(self, identity: str, caller: Caller, why: str = "") -> None:
-        """Give up an execution that has not begun. Raises ProcedureRefused."""
+        """Give up an execution that has not started. Raises ProcedureRefused."""
         with self._deciding:
             execution = self.execution(identity)
             self._check_may_stop(execution, caller)
@@ -166,29 +163,26 @@ class ProcedureEngine:
         self.audit.append("withdrawn", identity, {"why": why, "caller": caller.name})
 
     def queue(self, identity: str, caller: Caller) -> None:
-        """Write down that an execution is to be begun in its turn, so that a restart does not lose it.
-
-        Raises as `execute` does.
-        """
+        """Log that an execution waits for its turn, so that a restart does not lose it. Raises as `execute` does."""
         with self._deciding:
             self._check_startable(identity, caller)
             self.audit.append("queued", identity, {"caller": caller.name, "roles": sorted(caller.roles)})
 
     def needs_approval(self, identity: str) -> bool:
-        """Return whether an execution still needs a person's approval. Raises UnknownExecution, PlanUnusable."""
+        """Whether an execution still needs a person's approval. Raises UnknownExecution, PlanUnusable."""
         execution, plan = self._planned(identity)
         return _needs_approval(execution, plan)
 
     def miss(self, schedule: str, procedure: str, why: str) -> str:
-        """Write down that a schedule was due and nothing was executed, and return the id under which history has it."""
+        """Log that a schedule was due and nothing was executed; return the id of that entry in the history."""
         identity = _new_identity()
         self.audit.append("missed", identity, {"schedule": schedule, "procedure": procedure, "why": why})
         return identity
 
     def begin_new_log(self, caller: Caller) -> Entry:
-        """Keep the damaged audit log, and begin a new one: see `Audit.begin_anew`.
+        """Set the damaged audit log aside and start a new one, see `Audit.begin_anew`.
 
-        Raises ProcedureForbidden for everybody but the owner in person, and ProcedureRefused for a log that is whole.
+        Raises ProcedureForbidden unless the caller is the owner in person, and ProcedureRefused for an intact log.
         """
         if not caller.person:
             raise ProcedureForbidden(f"{caller.name} may not begin a new audit log: only a person may")
@@ -197,10 +191,10 @@ class ProcedureEngine:
             return self.audit.begin_anew(caller.name)
 
     def execute(self, identity: str, caller: Caller, watcher: ExecutionWatcher = ExecutionWatcher()) -> Execution:  # noqa: B008 - frozen
-        """Execute a plan that was submitted, and return the execution when it has ended, also in failure.
+        """Execute a submitted plan, and return the execution when it has ended, also in failure.
 
-        Raises ProcedureRefused without the approval that it needs, ChangedMeanwhile if the same plan would be another
-        one now, and ProcedureBusy.
+        Raises ProcedureRefused without a needed approval, ChangedMeanwhile if the plan would differ now, and
+        ProcedureBusy.
         """
         self._check_startable(identity, caller)
         with Locks(self.folder) as locks:
@@ -222,27 +216,26 @@ class ProcedureEngine:
         force: bool = False,
         watcher: ExecutionWatcher = ExecutionWatcher(),  # noqa: B008 - frozen
     ) -> Execution:
-        """Undo everything that an execution which has ended has changed. Return it when that has ended.
+        """Undo everything that an ended execution has changed, and return it.
 
-        Raises ChangedMeanwhile if something was changed since, unless `force` says to put that back too; a copy of it
-        is kept.
+        Raises ChangedMeanwhile if something was changed since. `force` puts that back too, and keeps a copy of it.
         """
         self._check_roles(self._planned(identity)[1], identity, caller)
         with Locks(self.folder) as locks:
             self._recover(locks, watcher)
             execution, plan = self._planned(identity)
             if execution.state not in ("done", "failed", "rollback failed"):
-                what = f"{identity} is {execution.state}"
-                raise ProcedureRefused(f"{what}; accepted: an execution that is done or failed")
+                status = f"{identity} is {execution.state}"
+                raise ProcedureRefused(f"{status}; accepted: an execution that is done or failed")
             run = self._run(identity, plan, locks, watcher)
             changed = run.check_undoable(force=force)
             return self._ended(run.roll_back(f"{caller.name} asked for it", force=force, changed_since=changed))
 
     def recover(self, caller: Caller | None = None, watcher: ExecutionWatcher = ExecutionWatcher()) -> list[Execution]:  # noqa: B008 - frozen
-        """Bring every execution that was interrupted to its end, and return them. `caller` is None for a start.
+        """Finish every interrupted execution, and return them. `caller` is None when a process starts.
 
-        One whose plan cannot be used is put back from its checkpoints as far as they go, and keeps no other one from
-        being brought to its end. Raises ProcedureForbidden for others than owners and operators, and ProcedureBusy.
+        If a plan cannot be used, its checkpoints are put back as far as they go. Raises ProcedureForbidden unless the
+        caller is owner or operator, and ProcedureBusy.
         """
         if caller is not None:
             caller.require(("owner", "operator"), "bring interrupted executions to their end")
@@ -252,9 +245,9 @@ class ProcedureEngine:
             return self._recover(locks, watcher)
 
     def cancel(self, identity: str, caller: Caller) -> None:
-        """Have an execution that this process carries out stop before its next action, and undo what it has done.
+        """Stop an execution of this process before its next action, and undo it; withdraw it if it has not started.
 
-        One that has not begun is withdrawn. Raises ProcedureForbidden, and ProcedureRefused for one that is over.
+        Raises ProcedureForbidden, and ProcedureRefused if it is over.
         """
         with self._deciding:  # it may begin at this moment
             execution = self.execution(identity)
@@ -267,9 +260,9 @@ class ProcedureEngine:
                 event.set()
 
     def stop(self) -> bool:
-        """Have whatever this process executes stop before its next action, and undo what it has done.
+        """Stop the executions of this process before their next action, and undo them; return whether there are any.
 
-        Returns whether it executes anything. A handler of signals may call it.
+        Signal handlers may call it.
         """
         events = list(self._cancelled.values())
         for event in events:
@@ -277,26 +270,30 @@ class ProcedureEngine:
         return bool(events)
 
     def execution(self, identity: str) -> Execution:
-        """Return an execution. Raises UnknownExecution."""
+        """Raises UnknownExecution."""
         entries = self.audit.entries(identity)
         if not entries:
             raise UnknownExecution(identity)
         return execution_of(identity, entries)
 
     def executions(self, limit: int | None = None) -> list[Execution]:
-        """Return the executions, newest first."""
+        """Newest first."""
         return [self.execution(identity) for identity in self.audit.executions(limit)]
 
     def executions_of(self, caller: str, limit: int | None = None) -> list[Execution]:
-        """Return the executions that a caller has asked for, newest first, without the times that a schedule missed."""
-        return [self.execution(one) for one in self.audit.executions(limit, caller=caller, kinds=("planned",))]
+        """What a caller has asked for, newest first, without missed schedules."""
+        return [
+            self.execution(identity) for identity in self.audit.executions(limit, caller=caller, kinds=("planned",))
+        ]
 
     def missed_by(self, schedule: str, limit: int | None = None) -> list[Execution]:
-        """Return what tells of the times that a schedule missed, newest first."""
-        return [self.execution(one) for one in self.audit.executions(limit, caller=schedule, kinds=("missed",))]
+        """The missed times of a schedule, newest first."""
+        return [
+            self.execution(identity) for identity in self.audit.executions(limit, caller=schedule, kinds=("missed",))
+        ]
 
     def plan_of(self, identity: str) -> ProcedurePlan:
-        """Return the plan of an execution. Raises UnknownExecution, and PlanUnusable if it is not what was kept."""
+        """Raises UnknownExecution, and PlanUnusable if the plan is not what was kept."""
         return self._planned(identity)[1]
 
     def _recover(self, locks: Locks, watcher: ExecutionWatcher) -> list[Execution]:
@@ -319,7 +316,7 @@ class ProcedureEngine:
     def _finish_without_plan(
         self, identity: str, error: PlanUnusable, locks: Locks, watcher: ExecutionWatcher
     ) -> Execution:
-        """Put back what the checkpoints of an interrupted execution hold, and set its plan aside."""
+        # puts back what checkpoints hold, and sets the plan aside
         run = RunWithoutPlan(
             self.execution(identity),
             folder=self.folder / "checkpoints" / identity,
@@ -353,10 +350,12 @@ class ProcedureEngine:
         return execution, plan
 
     def _check_current(self, identity: str, plan: ProcedurePlan) -> None:
-        """Raise ChangedMeanwhile if a plan with the same inputs would be another one now."""
+        # Raises ChangedMeanwhile if a plan with the same inputs would be different now.
         now = make_plan(self._procedure(identity, plan), plan.inputs, self.ports)
         if now.digest != plan.digest:
-            differing = [one.id for one, other in zip(plan.steps, now.steps, strict=True) if one != other]
+            differing = [
+                planned.id for planned, current in zip(plan.steps, now.steps, strict=True) if planned != current
+            ]
             where = f" (at {', '.join(differing)})" if differing else ""
             changed = f"what the plan would change is no longer as it was{where}"
             why = f"{changed}; plan it again, and have the new plan approved"
@@ -364,17 +363,15 @@ class ProcedureEngine:
             raise ChangedMeanwhile(why)
 
     def _procedure(self, identity: str, plan: ProcedurePlan) -> Procedure:
-        """Return the procedure of a plan. Raises PlanUnusable for one that this version of the program refuses."""
+        # raises PlanUnusable if this version of the program refuses the procedure
         try:
             return procedure_from(plan.definition.encode(), Path(plan.path))
         except ProcedureInvalid as error:
             raise PlanUnusable(self._plan_path(identity), f"this version cannot carry it out: {error}") from error
 
     def _check_startable(self, identity: str, caller: Caller) -> ProcedurePlan:
-        """Return the plan of an execution that this caller may begin now. Raises ProcedureRefused.
-
-        An execution whose plan cannot be used is withdrawn, and PlanUnusable raised.
-        """
+        # Raises ProcedureRefused unless this caller may start it now. Withdraws it and raises PlanUnusable if its plan
+        # cannot be used.
         try:
             execution, plan = self._planned(identity)
             self._procedure(identity, plan)
@@ -390,7 +387,7 @@ class ProcedureEngine:
         return plan
 
     def _check_may_stop(self, execution: Execution, caller: Caller) -> None:
-        """Raise ProcedureForbidden for a caller without the right to the procedure, or without a plan for no owner."""
+        # Only the owner may stop an execution whose plan cannot be used. Raises ProcedureForbidden.
         try:
             self._check_roles(self.plan_of(execution.id), execution.id, caller)
         except PlanUnusable:
@@ -419,12 +416,12 @@ class ProcedureEngine:
         )
 
     def _ended(self, execution: Execution) -> Execution:
-        """Forget what is not needed any more: the checkpoints of executions that ended long ago."""
+        # checkpoints of executions that ended long ago are removed
         self._cancelled.pop(execution.id, None)
-        kept = {*self.audit.executions(KEPT_CHECKPOINTS, kinds=("begun",)), execution.id}
+        retained = {*self.audit.executions(KEPT_CHECKPOINTS, kinds=("begun",)), execution.id}
         folder = self.folder / "checkpoints"
         for path in folder.iterdir() if folder.is_dir() else ():
-            if path.name not in kept:
+            if path.name not in retained:
                 checkpoints.discard(path)
         return execution
 
@@ -439,5 +436,5 @@ def _new_identity() -> str:
 
 
 def _needs_approval(execution: Execution, plan: ProcedurePlan) -> bool:
-    """Return whether a person has to approve the plan first, because of the procedure, or of who proposed it."""
+    # because of the procedure, or of who proposed it
     return not execution.approved_by and (plan.needs_approval or not set(execution.roles) & set(plan.roles))

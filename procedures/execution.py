@@ -7,6 +7,8 @@ from typing import Any, Final, Literal
 from procedures.audit import Entry
 from procedures.resources import Resource, resource_from_json
 
+# queued: waits for its turn in a daemon. failed: stopped, and what was done stays done. rollback failed: something
+# could not be put back. missed: a schedule was due, and nothing was executed.
 State = Literal[
     "planned",
     "approved",
@@ -20,79 +22,62 @@ State = Literal[
     "withdrawn",
     "missed",
 ]
-"""`queued`: a daemon begins with it when the one before has ended. `failed`: it has stopped, and what was done stays
-done. `rollback failed`: something could not be put back. `missed`: a schedule was due, and nothing was executed."""
-_CHANGES_NOTHING: Final = frozenset({"checkpoint", "wait", "gate", "benchmark"})
-"""Kinds of steps of which nothing has to be undone."""
+_CHANGES_NOTHING: Final = frozenset({"checkpoint", "wait", "gate", "benchmark"})  # step kinds with nothing to undo
 _OVER: Final = frozenset({"done", "failed", "rolled back", "rollback failed", "withdrawn", "missed"})
 
 
 @dataclass(slots=True)
 class StepState:
-    """How far one step of an execution is."""
-
     state: Literal["begun", "acting", "done", "failed", "skipped", "undoing", "undone", "not undone"]
     attempt: int = 0
-    number: int = 0
-    """Its place among the steps that have acted, in the order in which they did."""
+    number: int = 0  # place among the steps that have acted, in that order
     action: Any = None
-    checkpoint: str = ""
-    """The folder of the checkpoint that was made before it acted; empty if it changes nothing."""
-    digest: str = ""
-    """The digest of that checkpoint's manifest."""
+    checkpoint: str = ""  # folder of the checkpoint that was made before it acted; empty if it changes nothing
+    digest: str = ""  # of that checkpoint's manifest
     resources: tuple[Resource, ...] = ()
+    # fingerprints of the resources when the step was done, by description
     after: Mapping[str, str] = field(default_factory=dict)
-    """The fingerprints of the resources when the step was done, by their descriptions."""
+    # at the end of the execution: of resources that later steps may have changed too
     at_end: Mapping[str, str] = field(default_factory=dict)
-    """Those of the resources that later steps may have changed too, when the execution had ended."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
-    changed_nothing: bool = False
-    """Whether it was undone and there was nothing to put back, to compensate or to stop."""
+    changed_nothing: bool = False  # was undone, and there was nothing to put back, compensate or stop
 
 
 @dataclass(slots=True)
 class Execution:
-    """One execution of a procedure."""
-
     id: str
     procedure: str = ""
     version: str = ""
-    plan: str = ""
-    """The digest of its plan."""
+    plan: str = ""  # its digest
     caller: str = ""
-    owner: str = ""
-    """The key of that caller; empty for executions of early versions."""
+    owner: str = ""  # key of that caller; empty for executions of early versions
     roles: tuple[str, ...] = ()
     planned: float = 0.0
     ended: float | None = None
     state: State = "planned"
     approved_by: str = ""
-    queued_by: tuple[str, frozenset[str]] = ("", frozenset())
-    """Who asked for it to be begun, and that caller's roles."""
+    queued_by: tuple[str, frozenset[str]] = ("", frozenset())  # who queued it, and that caller's roles
     steps: dict[str, StepState] = field(default_factory=dict)
     outputs: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
-    look_at: tuple[str, ...] = ()
-    """What a person has to look at."""
+    look_at: tuple[str, ...] = ()  # for a person
+    # what others had changed before it was put back, and where a copy of that is
     displaced: list[str] = field(default_factory=list)
-    """What others had changed before it was put back, and where a copy of that is."""
     interruptions: int = 0
-    force: bool = False
-    """Whether the rollback that is under way puts back what others have changed since."""
-    changed_since: tuple[str, ...] = ()
-    """What others had changed since the execution had ended, when that rollback began."""
+    force: bool = False  # the rollback that is under way also puts back what others have changed since
+    changed_since: tuple[str, ...] = ()  # what others had changed between the end and that rollback
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more happens to it, unless somebody asks for a rollback."""
+        """Nothing more happens to it, unless somebody asks for a rollback."""
         return self.state in _OVER
 
     @property
     def undone(self) -> list[str]:
-        """What was put back or compensated, by step; also what a failed step had changed before it has failed."""
+        """What was put back or compensated, by step; includes what failed steps had changed."""
         return [
-            f"step {name}: {_what(step)}"
+            f"step {name}: {_effect(step)}"
             for name, step in self.steps.items()
             if (step.state == "undone" and not step.changed_nothing and not _CHANGES_NOTHING & set(step.action or ()))
             or (step.state == "failed" and step.resources)
@@ -100,21 +85,21 @@ class Execution:
 
     @property
     def changed(self) -> list[str]:
-        """What is changed by now, by step: by steps that are done, and by those that could not be undone."""
+        """What is changed now, by step: by steps that are done, and by those that could not be undone."""
         return [
-            f"step {name}: {_what(step)}"
+            f"step {name}: {_effect(step)}"
             for name, step in self.steps.items()
             if step.state == "not undone" or (step.state == "done" and step.resources)
         ]
 
     def acted(self) -> list[tuple[str, StepState]]:
-        """Return the steps that have acted and were not put back, the last one first."""
+        """Return the steps that acted and were not put back, the last one first."""
         states = ("acting", "done", "undoing", "not undone")
         steps = [(name, step) for name, step in self.steps.items() if step.state in states and step.number]
-        return sorted(steps, key=lambda one: -one[1].number)
+        return sorted(steps, key=lambda item: -item[1].number)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the CLI and the API show."""
+        """For the CLI and the API."""
         return {
             "id": self.id,
             "procedure": self.procedure,
@@ -130,7 +115,7 @@ class Execution:
                     "id": name,
                     "state": step.state,
                     "attempt": step.attempt,
-                    "changed": [str(one) for one in step.resources],
+                    "changed": [str(resource) for resource in step.resources],
                     "outputs": dict(step.outputs),
                     "error": step.error,
                 }
@@ -145,8 +130,8 @@ class Execution:
         }
 
 
-def _what(step: StepState) -> str:
-    """Say what a step has changed, or what it has done where that is all that is known."""
+def _effect(step: StepState) -> str:
+    # what it changed, or else what it did
     if step.resources:
         return ", ".join(map(str, step.resources))
     kind, arguments = next(iter((step.action or {}).items()), ("nothing", None))
@@ -155,7 +140,6 @@ def _what(step: StepState) -> str:
 
 
 def execution_of(identity: str, entries: Iterable[Entry]) -> Execution:
-    """Return the execution that these entries tell of."""
     execution = Execution(identity)
     for entry in entries:
         apply(execution, entry)
@@ -163,7 +147,7 @@ def execution_of(identity: str, entries: Iterable[Entry]) -> Execution:
 
 
 def apply(execution: Execution, entry: Entry) -> None:
-    """Bring an execution up to date with the next of its entries."""
+    """Apply the next entry to an execution."""
     data = entry.data
     match entry.kind:
         case "planned" | "approved" | "queued" | "missed" | "withdrawn":
@@ -171,8 +155,8 @@ def apply(execution: Execution, entry: Entry) -> None:
         case "begun":
             execution.state, execution.ended = "running", None
         case "displaced":
-            what = ", ".join(data["what"])
-            execution.displaced.append(f"{what} had been changed by others, and a copy of that is in {data['kept']}")
+            changed = ", ".join(data["what"])
+            execution.displaced.append(f"{changed} had been changed by others, and a copy of that is in {data['kept']}")
         case "interrupted":
             execution.interruptions += 1
         case "rolling_back":
@@ -182,14 +166,13 @@ def apply(execution: Execution, entry: Entry) -> None:
             execution.state, execution.ended = data["state"], entry.at
             execution.outputs, execution.error = data["outputs"], data["error"]
             execution.look_at = tuple(data["look_at"])
-            for name, found in data.get("at_end", {}).items():
-                execution.steps[name].at_end = found
+            for name, prints in data.get("at_end", {}).items():
+                execution.steps[name].at_end = prints
         case _ if "step" in data:
             _apply_step(execution, entry.kind, data)
 
 
 def _apply_before(execution: Execution, entry: Entry) -> None:
-    """Take in an entry of what comes before an execution begins."""
     data = entry.data
     match entry.kind:
         case "planned":
@@ -216,7 +199,7 @@ def _apply_step(execution: Execution, kind: str, data: Mapping[str, Any]) -> Non
             step.state, step.attempt, step.error = "begun", data["attempt"], ""
         case "acting":
             step.state, step.action = "acting", data["action"]
-            step.number = 1 + max(one.number for one in execution.steps.values())
+            step.number = 1 + max(earlier.number for earlier in execution.steps.values())
             step.checkpoint, step.digest = data["checkpoint"], data["digest"]
             step.resources = tuple(map(resource_from_json, data["resources"]))
         case "step_done":

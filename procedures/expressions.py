@@ -1,9 +1,8 @@
 """Evaluate conditions and templates.
 
-The language is the part of Python's expressions that simpleeval evaluates and that is left here: names, constants,
-operators, comparisons, lists, subscripts, `a.b` for the key `b` of a mapping, and a few functions. Nothing of Python's
-own objects can be reached. A template is a text with `{{ expression }}` in it; one that is a single expression has that
-expression's value, also where it is no text.
+A subset of Python's expressions, evaluated by simpleeval: names, constants, operators, comparisons, lists, subscripts,
+`a.b` for the key `b` of a mapping, and a few functions. Python's own objects cannot be reached. A template is a text
+with `{{ expression }}` in it; one that is a single expression has its value, of any type.
 """
 
 import ast
@@ -26,7 +25,7 @@ class ExpressionError(Exception):
 
 
 class NotKnownYet(Exception):
-    """An expression needs the output of a step that has not run yet. `step` is its id."""
+    """An expression needs the output of `step`, which has not run yet."""
 
     def __init__(self, step: str) -> None:
         super().__init__(f"what step {step} returns is known only after it has run")
@@ -34,7 +33,7 @@ class NotKnownYet(Exception):
 
 
 class Pending:
-    """Stands for the outputs of a step that has not run yet, when a plan is made."""
+    """The outputs of a step that has not run yet, when a plan is made."""
 
     def __init__(self, step: str) -> None:
         self.step = step
@@ -64,7 +63,7 @@ def render(template: str, names: Mapping[str, object]) -> Any:
 
 
 def render_all(value: Any, names: Mapping[str, object]) -> Any:
-    """Return a value as JSON has it, with every template in it rendered."""
+    """Return a JSON value with all of its templates rendered."""
     if isinstance(value, str):
         return render(value, names)
     if isinstance(value, Mapping):
@@ -75,25 +74,24 @@ def render_all(value: Any, names: Mapping[str, object]) -> Any:
 
 
 def names_in(expression: str) -> list[tuple[str, str]]:
-    """Return what an expression refers to, such as ("inputs", "model"). Raises ExpressionError for a faulty one."""
-    found = []
+    """Return what an expression refers to, such as ("inputs", "model"). Raises ExpressionError."""
+    references = []
     for node in ast.walk(_parsed(expression)):
         if isinstance(node, ast.Name) and node.id not in (*_ROOTS, *_FUNCTIONS, "true", "false", "null"):
             accepted = f"inputs.NAME, steps.ID.NAME, places.NAME, and the functions {', '.join(_FUNCTIONS)}"
             raise ExpressionError(f"{expression.strip()!r} has the unknown name {node.id!r}; accepted: {accepted}")
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in _ROOTS:
-            found.append((node.value.id, node.attr))
-    return found
+            references.append((node.value.id, node.attr))
+    return references
 
 
 def names_in_template(template: str) -> list[tuple[str, str]]:
-    """Return what the expressions of a template refer to. Raises ExpressionError."""
+    """Return what a template refers to. Raises ExpressionError."""
     return [name for match in _PART.finditer(template) for name in names_in(match[1])]
 
 
 class _Evaluator(SimpleEval):  # type: ignore[misc]
-    """simpleeval with fewer kinds of nodes, without attributes of objects, and with lists."""
-
+    # fewer kinds of nodes, no attributes of objects; lists are added
     nodes: dict[type[ast.AST], Callable[..., Any]]
 
     def __init__(self, names: Mapping[str, object]) -> None:

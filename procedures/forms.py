@@ -1,7 +1,7 @@
 """Define what a procedure's YAML file may say, and read it.
 
-The forms check types and unknown keys; `read_procedure` then checks what goes across keys: step ids, the DAG of the
-steps, and that every expression can be parsed and names only inputs and earlier steps.
+The forms check types and unknown keys. `read_procedure` checks across keys: step ids, the DAG, and that expressions can
+be parsed and name only inputs and earlier steps.
 """
 
 import json
@@ -21,23 +21,21 @@ from registry.errors import RegistryError, RegistryProblem
 from registry.forms import Form, Name, nearest, read_form
 from registry.strict_yaml import KeyPath, YamlDocument, parse_text, read_file
 
+# What templates call the paths of this installation: state folder, registry file, folder of downloaded models,
+# configuration file.
 PLACES: Final = ("home", "registry", "models", "configuration")
-"""What templates call the paths of this installation: the state folder, the registry's file, the folder that models are
-downloaded into, and the configuration's file."""
 MAX_STEPS: Final = 1000
 MAX_RETRIES: Final = 20
-MAX_ATTEMPTS: Final = MAX_RETRIES + 2
-"""The first attempt, the retries, and the one of `on_failure: retry`."""
+MAX_ATTEMPTS: Final = MAX_RETRIES + 2  # the first attempt, the retries, and the one of `on_failure: retry`
 MAX_SECONDS: Final = 7 * 86_400.0
 VERSION: Final = r"^(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})$"
 STEP_ID: Final = r"^[a-z][a-z0-9_]{0,63}$"
 
-RESERVED: Final = ("audit", "executions")
-"""What no procedure may be called, since the API has these names beside those of procedures."""
+RESERVED: Final = ("audit", "executions")  # names in the API next to those of procedures
 
 
 def _version(value: object) -> object:
-    """Refuse what is no version by saying what one is: YAML reads `1.0` as a number."""
+    # YAML reads `1.0` as a number
     if isinstance(value, str) and re.fullmatch(VERSION, value):
         return value
     raise PydanticCustomError("version", "three numbers with dots between them, such as 1.0.0")
@@ -54,35 +52,29 @@ Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 Type = Literal["string", "integer", "number", "boolean", "list", "path", "secret"]
 OutputType = Literal["string", "integer", "number", "boolean", "list", "path", "object"]
 OnFailure = Literal["abort", "continue", "retry", "rollback"]
-Json = Any
-"""A value as JSON has it. Strings in it are templates."""
+Json = Any  # a JSON value whose strings are templates
 
 
 class PermissionsForm(Form):
     """Who may run a procedure, and after whose approval."""
 
+    # Callers with one of these may run it. owner: the user of the state folder; operator: has the API's token;
+    # schedule: the daemon's own schedule; model: a model's plan.
     roles: Annotated[tuple[Name, ...], Field(min_length=1, max_length=20)] = ("owner",)
-    """The roles of callers who may run it; one of them is enough. `owner` is the user whom the state folder belongs to,
-    `operator` whoever has the token of the API, `schedule` the daemon's own schedule, `model` a model's plan."""
-    requires_approval: bool = True
-    """Whether a person has to approve the plan before anything is changed."""
-    destructive: bool = False
-    """Whether it removes what cannot be had again. Such a procedure always needs a person's approval."""
+    requires_approval: bool = True  # of the plan by a person, before anything is changed
+    destructive: bool = False  # removes what cannot be restored; always needs a person's approval
 
 
 class InputForm(Form):
     """One input of a procedure."""
 
-    type: Type = "string"
-    """`secret` takes `env:NAME` or `file:PATH`, and only that is ever written down."""
+    type: Type = "string"  # `secret` takes `env:NAME` or `file:PATH`, and only that is logged
     description: Line
-    default: Json = None
-    """The value where none is given. An input without a default has to be given."""
-    optional: bool = False
-    """Whether the input may be left out although it has no default; it is then null."""
+    default: Json = None  # an input without a default is required, unless `optional`
+    optional: bool = False  # without a default, a missing input is null
     choices: Annotated[tuple[str, ...], Field(max_length=100)] = ()
+    # a regular expression for the whole string
     pattern: Annotated[str, StringConstraints(max_length=500)] | None = None
-    """A regular expression that the whole of a string has to match."""
     minimum: float | None = None
     maximum: float | None = None
 
@@ -90,12 +82,9 @@ class InputForm(Form):
 class OutputForm(Form):
     """One output of a procedure."""
 
-    value: Template
-    """A template, evaluated when all steps have ended."""
-    type: OutputType | None = None
-    """What its value has to be, or the execution has failed; None: whatever JSON has."""
-    optional: bool = False
-    """Whether the value may be null."""
+    value: Template  # evaluated when all steps have ended
+    type: OutputType | None = None  # checked at the end; None: any JSON
+    optional: bool = False  # may be null
     description: Line
 
 
@@ -103,16 +92,14 @@ class ModelChangeForm(Form):
     """Keys of a model's entry that get other values; null removes a key."""
 
     id: Template
-    values: dict[str, Json] | Template
-    """Keys and values, or a template that has them."""
+    values: dict[str, Json] | Template  # keys and values, or a template that has them
 
 
 class NewModelForm(Form):
     """A new entry of a model."""
 
     id: Template
-    entry: dict[str, Json] | Template
-    """Its keys and values, or a template that has them."""
+    entry: dict[str, Json] | Template  # keys and values, or a template that has them
 
 
 class GivenRoleForm(Form):
@@ -137,28 +124,24 @@ class FileWriteForm(Form):
 
     path: Template
     content: Template | None = None
-    copy_of: Template | None = None
-    """The file whose bytes it gets."""
+    copy_of: Template | None = None  # a file to copy the bytes from
     remove: bool = False
+    # octal digits; None: as before, and 644 for a new file
     mode: Annotated[str, StringConstraints(pattern=r"^0?[0-7]{3}$")] | None = None
-    """The rights of the file in octal digits; None: as before, and 644 for a new file."""
-    secret: bool = False
-    """Whether the content is secret, so that no diff shows it."""
+    secret: bool = False  # no diff shows the content
 
 
 class ShellForm(Form):
     """A program, in the sandbox, or one that the configuration allows to be run outside of it."""
 
+    # program and arguments; no shell reads them
     command: Annotated[tuple[Template, ...], Field(min_length=1, max_length=200)]
-    """The program and its arguments. No shell reads them."""
     sandbox: bool = True
-    folder: Template | None = None
-    """Outside the sandbox: the folder that it is run in."""
+    folder: Template | None = None  # the working directory, outside the sandbox
+    # in the sandbox: files of its work folder, by paths of files here
     files: dict[str, Template] = Field(default_factory=dict)
-    """In the sandbox: files of its work folder, as the paths of files here."""
     stdin: Template = ""
-    expect: Annotated[tuple[int, ...], Field(min_length=1, max_length=20)] = (0,)
-    """The exit codes of success."""
+    expect: Annotated[tuple[int, ...], Field(min_length=1, max_length=20)] = (0,)  # the exit codes of success
 
 
 class CallForm(Form):
@@ -180,8 +163,7 @@ class TaskForm(Form):
 
     request: Template | None = None
     task: dict[str, Json] | None = None
-    folder: Template | None = None
-    """The folder whose files the run may read."""
+    folder: Template | None = None  # the run may read its files
 
 
 class GateForm(Form):
@@ -203,8 +185,8 @@ class RowsForm(Form):
 
     database: Template
     table: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+    # an SQL condition for the rows, not a template; empty for all
     where: Annotated[str, StringConstraints(max_length=2000)] = ""
-    """An SQL condition that chooses the rows; empty for all. It is no template."""
 
 
 class CheckpointForm(Form):
@@ -245,27 +227,22 @@ class StepForm(ActionForm):
     id: StepId
     description: Line | None = None
     depends_on: Annotated[tuple[StepId, ...], Field(max_length=MAX_STEPS)] = ()
-    when: Expression | None = None
-    """A condition; where it is false, the step is skipped."""
+    when: Expression | None = None  # if it is false, the step is skipped
+    # in addition to what the engine knows; copied before, and put back by a rollback
     changes: CheckpointForm | None = None
-    """What the step changes besides what the engine knows of. It is copied before, and put back by a rollback."""
-    compensation: ActionForm | None = None
-    """What undoes the step where copying what it changes cannot."""
-    irreversible: Line | None = None
-    """Why nothing can undo the step. Only a destructive procedure may have such steps."""
+    compensation: ActionForm | None = None  # undoes what copying cannot
+    irreversible: Line | None = None  # why nothing can undo the step; only in destructive procedures
     timeout_seconds: Seconds | None = None
     retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 0
+    # after the final failure; None: as the procedure says. retry: once more, then as the procedure says.
     on_failure: OnFailure | None = None
-    """What follows when the step has failed for good; None: as the procedure says. `retry` is once more, and then as
-    the procedure says."""
 
 
 class CheckForm(Form):
     """A condition that has to be true when all steps have ended."""
 
     that: Expression
-    otherwise: Line
-    """What the failure says."""
+    otherwise: Line  # the error message
 
 
 class ProcedureForm(Form):
@@ -280,29 +257,25 @@ class ProcedureForm(Form):
     outputs: Annotated[dict[InputName, OutputForm], Field(max_length=100)] = Field(default_factory=dict)
     steps: Annotated[tuple[StepForm, ...], Field(min_length=1, max_length=MAX_STEPS)]
     verification: Annotated[tuple[CheckForm, ...], Field(max_length=100)] = ()
+    # when a step or the verification has failed: stop, or undo all
     on_failure: Literal["abort", "rollback"] = "rollback"
-    """What follows when a step or the verification has failed: stop, or undo all that was done."""
-    on_interruption: Literal["resume", "rollback"] = "rollback"
-    """What follows when the process was killed: the next one goes on, or undoes all that was done."""
+    on_interruption: Literal["resume", "rollback"] = "rollback"  # after the process was killed: continue, or undo all
     timeout_seconds: Seconds = 3600.0
 
 
 class Procedure:
-    """A procedure that was read and checked. `text` is the file's content, by whose digest it is known."""
+    """A procedure that was read and checked. The digest of `text`, the file's content, identifies it."""
 
     def __init__(self, form: ProcedureForm, text: bytes, document: YamlDocument, order: tuple[str, ...]) -> None:
         self.form = form
         self.text = text
         self.path = document.path
-        self.problem = document.problem
-        """Makes a problem at a place of the file, with its line."""
-        self.order = order
-        """The ids of the steps in the order in which they run."""
+        self.problem = document.problem  # makes a problem at a place of the file, with its line
+        self.order = order  # ids of the steps in execution order
         self.steps: Mapping[str, StepForm] = {step.id: step for step in form.steps}
 
     @property
     def id(self) -> str:
-        """The procedure's name."""
         return self.form.id
 
 
@@ -323,7 +296,6 @@ def procedure_from(text: bytes, path: Path) -> Procedure:
 
 
 def procedure_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a procedure's file."""
     schema = ProcedureForm.model_json_schema()
     for name in ("ActionForm", "StepForm"):
         schema["$defs"][name]["oneOf"] = [{"required": [kind]} for kind in KINDS]
@@ -331,12 +303,12 @@ def procedure_schema() -> dict[str, Any]:
 
 
 def kind_of(action: ActionForm) -> str:
-    """Return which of the kinds a checked action is."""
+    """Which of KINDS a checked action is."""
     return next(kind for kind in KINDS if getattr(action, kind) is not None)
 
 
 def templates_in(value: object, place: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
-    """Yield every string in a form, or in a value as JSON has it, with its place."""
+    """Yield every string in a form or JSON value, with its place."""
     if isinstance(value, Form):
         value = {name: getattr(value, name) for name in type(value).model_fields if name != "where"}
     if isinstance(value, str):
@@ -351,7 +323,7 @@ def templates_in(value: object, place: KeyPath = ()) -> Iterator[tuple[KeyPath, 
 
 @lru_cache(maxsize=64)
 def _read_once(text: bytes, path: Path) -> Procedure:
-    """Return the procedure in a text, which lists, requests in words and each step of an execution ask for again."""
+    # cached: lists, requests in words and each step of an execution ask for the same procedure
     return _checked(parse_text(text, path), text)
 
 
@@ -360,9 +332,9 @@ def _checked(document: YamlDocument, text: bytes) -> Procedure:
     problems = [*_actions(form, document), *_inputs(form, document)]
     if form.id in RESERVED:
         problems.append(document.problem(("id",), f"{form.id} is a name of the API", "another name"))
-    order, found = _order(form, document)
-    problems += found
-    if not found:
+    order, order_problems = _order(form, document)
+    problems += order_problems
+    if not order_problems:
         problems += _expressions(form, document)
     if problems:
         raise RegistryError(*problems)
@@ -376,25 +348,25 @@ def _actions(form: ProcedureForm, document: YamlDocument) -> Iterator[RegistryPr
         if step.compensation is not None:
             yield from _one_action(step.compensation, (*place, "compensation"), document)
         if step.irreversible is not None and not form.permissions.destructive:
-            what = "a step that cannot be undone is in a procedure that is not destructive"
-            yield document.problem((*place, "irreversible"), what, "permissions: {destructive: true}")
+            reason = "a step that cannot be undone is in a procedure that is not destructive"
+            yield document.problem((*place, "irreversible"), reason, "permissions: {destructive: true}")
         kinds = [kind for kind in KINDS if getattr(step, kind) is not None]
         undone = step.changes or step.compensation or step.irreversible
         if kinds == ["shell"] and step.shell is not None and not step.shell.sandbox and not undone:
-            what = "nothing says how a program outside the sandbox is undone"
-            yield document.problem((*place, "shell"), what, "changes, compensation or irreversible")
+            reason = "nothing says how a program outside the sandbox is undone"
+            yield document.problem((*place, "shell"), reason, "changes, compensation or irreversible")
 
 
 def _one_action(action: ActionForm, place: KeyPath, document: YamlDocument) -> Iterator[RegistryProblem]:
     kinds = [kind for kind in KINDS if getattr(action, kind) is not None]
     if len(kinds) != 1:
-        what = f"has {' and '.join(kinds)}" if kinds else "does nothing"
-        yield document.problem(place, what, f"one of {', '.join(KINDS)}")
+        reason = f"has {' and '.join(kinds)}" if kinds else "does nothing"
+        yield document.problem(place, reason, f"one of {', '.join(KINDS)}")
     if (write := action.file_write) is not None:
-        given = [name for name in ("content", "copy_of", "remove") if getattr(write, name) not in (None, False)]
-        if len(given) != 1:
-            what = f"has {' and '.join(given)}" if given else "writes nothing"
-            yield document.problem((*place, "file_write"), what, "one of content, copy_of and remove")
+        sources = [name for name in ("content", "copy_of", "remove") if getattr(write, name) not in (None, False)]
+        if len(sources) != 1:
+            reason = f"has {' and '.join(sources)}" if sources else "writes nothing"
+            yield document.problem((*place, "file_write"), reason, "one of content, copy_of and remove")
     if (update := action.registry_update) is not None and not any(
         getattr(update, name) is not None for name in RegistryUpdateForm.model_fields
     ):
@@ -422,7 +394,7 @@ def _inputs(form: ProcedureForm, document: YamlDocument) -> Iterator[RegistryPro
 
 
 def _order(form: ProcedureForm, document: YamlDocument) -> tuple[tuple[str, ...], list[RegistryProblem]]:
-    """Return the steps in topological order, ties in the order of the file; and what prevents one."""
+    # ties in the order of the file; also returns what prevents an order
     places = {step.id: index for index, step in reversed(list(enumerate(form.steps)))}
     problems = [
         document.problem(("steps", index, "id"), f"{step.id} is the id of step {places[step.id] + 1} too", "each once")
@@ -430,19 +402,21 @@ def _order(form: ProcedureForm, document: YamlDocument) -> tuple[tuple[str, ...]
         if places[step.id] != index
     ]
     problems += [
-        document.problem(("steps", index, "depends_on", position), f"no step is called {one}", nearest(one, places))
+        document.problem(
+            ("steps", index, "depends_on", position), f"no step is called {dependency}", nearest(dependency, places)
+        )
         for index, step in enumerate(form.steps)
-        for position, one in enumerate(step.depends_on)
-        if one not in places
+        for position, dependency in enumerate(step.depends_on)
+        if dependency not in places
     ]
     if problems:
         return (), problems
     ids = [step.id for step in form.steps]
-    before, after = neighbours(ids, ((one, step.id) for step in form.steps for one in step.depends_on))
+    before, after = neighbours(ids, ((dependency, step.id) for step in form.steps for dependency in step.depends_on))
     order = topological(ids, before, after)
     for cycle in cycles(ids, order, before):
-        what = f"these steps wait for each other: {' → '.join((*cycle, cycle[0]))}"
-        problems.append(document.problem(("steps", places[cycle[0]], "depends_on"), what, "steps without a cycle"))
+        reason = f"these steps wait for each other: {' → '.join((*cycle, cycle[0]))}"
+        problems.append(document.problem(("steps", places[cycle[0]], "depends_on"), reason, "steps without a cycle"))
     return order, problems
 
 
@@ -453,16 +427,16 @@ def _expressions(form: ProcedureForm, document: YamlDocument) -> Iterator[Regist
     def earlier(step: StepForm) -> set[str]:
         if step.id not in known_before:
             known_before[step.id] = set()
-            for one in step.depends_on:
-                known_before[step.id] |= {one} | earlier(by_id[one])
+            for dependency in step.depends_on:
+                known_before[step.id] |= {dependency} | earlier(by_id[dependency])
         return known_before[step.id]
 
     for index, step in enumerate(form.steps):
         place: KeyPath = ("steps", index)
         before = earlier(step)
         for at, text in _step_texts(step):
-            known = before | {step.id} if at[0] == "compensation" else before
-            yield from _names(text, (*place, *at), at == ("when",), form, known, document)
+            visible = before | {step.id} if at[0] == "compensation" else before
+            yield from _names(text, (*place, *at), at == ("when",), form, visible, document)
     for name, output in form.outputs.items():
         yield from _names(output.value, ("outputs", name, "value"), False, form, set(by_id), document)
     for index, check in enumerate(form.verification):
@@ -490,13 +464,13 @@ def _names(
         if root == "places" and name not in PLACES:
             yield document.problem(place, f"there is no place {name!r}", nearest(name, PLACES))
         if root == "steps" and name not in steps:
-            known = {step.id for step in form.steps}
-            what = "is not among the steps that this one depends on" if name in known else "is no step"
-            yield document.problem(place, f"{name!r} {what}", nearest(name, steps) if steps else "depends_on: a step")
+            step_ids = {step.id for step in form.steps}
+            reason = "is not among the steps that this one depends on" if name in step_ids else "is no step"
+            yield document.problem(place, f"{name!r} {reason}", nearest(name, steps) if steps else "depends_on: a step")
 
 
 def check_value(name: str, entry: InputForm, value: object) -> object:
-    """Return the value of an input, converted from the text of a command line where it is one. Raises ValueError."""
+    """Return the value of an input, converted if it is text from a command line. Raises ValueError."""
     value = _converted(entry.type, value)
     if not isinstance(value, _PYTHON_TYPES[entry.type]) or (isinstance(value, bool) and entry.type != "boolean"):
         raise ValueError(f"{name} is {json.dumps(value, default=str)[:80]}; accepted: {_DESCRIBED[entry.type]}")
@@ -517,7 +491,7 @@ def check_value(name: str, entry: InputForm, value: object) -> object:
 
 
 def check_output(name: str, entry: OutputForm, value: object) -> None:
-    """Raise ValueError for the value of an output that is not of its type."""
+    """Raise ValueError if the value of an output is not of its type."""
     if entry.type is None or (value is None and entry.optional):
         return
     if not isinstance(value, _PYTHON_TYPES[entry.type]) or (isinstance(value, bool) and entry.type != "boolean"):

@@ -1,7 +1,7 @@
-"""Keep a second process from changing the same thing: locks on folders, held until an execution has ended.
+"""Lock folders until an execution has ended, so that no second process changes the same thing.
 
-A lock is one on the open folder itself, so it needs no file, and that of a killed process is gone. Whoever writes the
-registry by `registry.edit` takes the same lock.
+The lock is on the open folder, so it needs no file, and the lock of a killed process is gone. `registry.edit` takes the
+same lock.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ from registry.lock import FolderLocked, lock_folder
 
 
 class Locks:
-    """The locks of one execution. A context manager; its exit releases them."""
+    """The locks of one execution; a context manager."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is that of the procedures of one state folder, which has one execution at a time."""
@@ -27,7 +27,7 @@ class Locks:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Take the lock of the state folder's procedures. Raises ProcedureBusy."""
+        """Raises ProcedureBusy."""
         try:
             make_private_folder(self._path.parent)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -54,8 +54,10 @@ class Locks:
         self._stack.close()
 
     def hold(self, folders: Iterable[Path]) -> None:
-        """Lock folders too, or the nearest ones above them that exist. Raises ProcedureBusy."""
-        nearest = {next(one for one in (folder, *folder.parents) if one.is_dir()) for folder in folders}
+        """Lock folders, or their nearest parents that exist. Raises ProcedureBusy."""
+        nearest = {
+            next(candidate for candidate in (folder, *folder.parents) if candidate.is_dir()) for folder in folders
+        }
         for folder in sorted(nearest):
             status = folder.stat()
             if (identity := (status.st_dev, status.st_ino)) in self._held:

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
+# 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-"""The 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom."""
 
-WIDEST = 1.06
-"""The largest quotient of the ends of an interval for which its ratio counts as known."""
+WIDEST = 1.06  # the largest high / low of an interval for which its ratio counts as known
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Ratio:
 
     @property
     def known(self) -> bool:
-        """Whether the interval is so narrow that further rounds would tell little more."""
+        """The interval is so narrow that further rounds would tell little more."""
         return self.high <= WIDEST * self.low
 
 

@@ -1,7 +1,6 @@
-"""Plan a procedure: its steps in order, with their values and the exact changes, and a digest of all that.
+"""Plan a procedure: its steps in order, with their values, the exact changes and a digest. Changes nothing.
 
-Nothing is changed. What a step does is known when the plan is made, unless it depends on what an earlier step returns
-that only running it can tell; the plan then says so, and shows the step with its templates.
+If a step depends on what an earlier one returns only when it runs, the plan says so and shows its templates.
 """
 
 import hashlib
@@ -27,54 +26,41 @@ Names = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """One step of a plan."""
-
     id: str
     kind: str
     description: str
-    runs: str
-    """`yes`, `no` if its condition is false, or why that is known only later."""
-    action: Any
-    """What it does, as JSON has it: with the values of its templates where they are known."""
-    changes: tuple[str, ...]
-    """The names of the things that the step changes, as resources name them."""
-    shown: str
-    """The exact changes as a diff, or what can be said of them."""
-    after: Mapping[str, str]
-    """For files that the engine writes: the digest of the new content, by path."""
-    before: Mapping[str, str]
-    """For the same files: the digest of the content when the plan was made."""
-    undo: str
-    """How a rollback undoes it."""
+    runs: str  # `yes`, `no` if its condition is false, or why that is known only later
+    action: Any  # JSON; values of its templates if they are known
+    changes: tuple[str, ...]  # resources by name
+    shown: str  # a diff, or what can be said of the changes
+    after: Mapping[str, str]  # of files that the engine writes: digest of the new content, by path
+    before: Mapping[str, str]  # of the same files: digest of the content when the plan was made
+    undo: str  # how a rollback undoes it
 
 
 @dataclass(frozen=True, slots=True)
 class ProcedurePlan:
-    """What an execution will do."""
-
     procedure: str
     version: str
     description: str
-    definition: str
-    """The whole file of the procedure."""
+    definition: str  # the procedure's file
     path: str
-    inputs: Mapping[str, Any]
-    """With secrets by their references."""
+    inputs: Mapping[str, Any]  # secrets by reference
     steps: tuple[PlannedStep, ...]
     needs_approval: bool
     destructive: bool
     roles: tuple[str, ...]
+    # why steps would fail, as far as is known; such a plan is not executed
     problems: tuple[str, ...] = field(default=())
-    """Why steps would fail, by what is known now. Such a plan is not executed."""
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of everything in the plan: what an approval is for."""
+        """The SHA-256 of the whole plan: what an approval is for."""
         return hashlib.sha256(json.dumps(plan_to_json(self), sort_keys=True).encode()).hexdigest()
 
 
 def plan_to_json(plan: ProcedurePlan) -> dict[str, Any]:
-    """Return a plan as JSON has it, without its digest."""
+    """Return the plan as JSON, without its digest."""
     fields = {name: getattr(plan, name) for name in ProcedurePlan.__slots__}
     steps = [{name: getattr(step, name) for name in PlannedStep.__slots__} for step in plan.steps]
     return json.loads(json.dumps({**fields, "steps": steps}, default=_plain))  # type: ignore[no-any-return]
@@ -82,25 +68,25 @@ def plan_to_json(plan: ProcedurePlan) -> dict[str, Any]:
 
 def plan_from_json(data: Mapping[str, Any]) -> ProcedurePlan:
     """Return the plan that `plan_to_json` has written."""
-    steps = tuple(PlannedStep(**{**one, "changes": tuple(one["changes"])}) for one in data["steps"])
+    steps = tuple(PlannedStep(**{**step, "changes": tuple(step["changes"])}) for step in data["steps"])
     tuples = {name: tuple(data[name]) for name in ("roles", "problems")}
     return ProcedurePlan(**{**data, **tuples, "steps": steps})
 
 
 def make_plan(procedure: Procedure, inputs: Mapping[str, Any], ports: ProcedurePorts) -> ProcedurePlan:
     """Return the plan of a procedure with these inputs. Raises ProcedureInvalid for inputs that cannot be used."""
-    given = check_inputs(procedure, inputs)
+    values = check_inputs(procedure, inputs)
     files, problems, steps = Files(), list[str](), list[PlannedStep]()
     outputs: dict[str, object] = {}
-    names: dict[str, object] = {"inputs": given, "places": dict(ports.places), "steps": outputs}
+    names: dict[str, object] = {"inputs": values, "places": dict(ports.places), "steps": outputs}
     for identity in procedure.order:
         step = procedure.steps[identity]
         outputs[identity] = Pending(identity)
         try:
-            planned, known = _Planner(step, names, files, ports).planned()
+            planned, step_outputs = _Planner(step, names, files, ports).planned()
             steps.append(planned)
-            if known is not None:
-                outputs[identity] = known
+            if step_outputs is not None:
+                outputs[identity] = step_outputs
         except (StepFailed, ExpressionError) as error:
             problems.append(f"{identity}: {error}")
             steps.append(_bare(step, f"would fail: {error}"))
@@ -111,7 +97,7 @@ def make_plan(procedure: Procedure, inputs: Mapping[str, Any], ports: ProcedureP
         description=form.description,
         definition=procedure.text.decode(),
         path=str(procedure.path),
-        inputs=given,
+        inputs=values,
         steps=tuple(steps),
         needs_approval=form.permissions.requires_approval or form.permissions.destructive,
         destructive=form.permissions.destructive,
@@ -121,7 +107,7 @@ def make_plan(procedure: Procedure, inputs: Mapping[str, Any], ports: ProcedureP
 
 
 def check_inputs(procedure: Procedure, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all inputs, with defaults, converted from text where they are text. Raises ProcedureInvalid."""
+    """Return all inputs, with defaults, converted if they are text. Raises ProcedureInvalid."""
     form, problems, values = procedure.form, list[RegistryProblem](), dict[str, Any]()
     for name in inputs:
         if name not in form.inputs:
@@ -150,18 +136,21 @@ def resources_of(form: CheckpointForm | None, names: Names) -> list[Resource]:
         return []
     return [
         *(PathResource(absolute(render_all(path, names))) for path in form.paths),
-        *(RowsResource(absolute(render_all(one.database, names)), one.table, one.where) for one in form.rows),
+        *(
+            RowsResource(absolute(render_all(row_form.database, names)), row_form.table, row_form.where)
+            for row_form in form.rows
+        ),
         *(DatabaseResource(absolute(render_all(path, names))) for path in form.databases),
     ]
 
 
 def render_action(action: ActionForm, names: Names) -> Any:
-    """Return what an action says as JSON has it, with the values of its templates. Raises as `render_all` does."""
+    """Return an action as JSON with rendered templates. Raises as `render_all` does."""
     return render_all(getattr(action, kind_of(action)).model_dump(), names)
 
 
 def own_change(kind: str, action: Mapping[str, Any], ports: ProcedurePorts, files: Files) -> FileChange | None:
-    """Return the change of a file that the engine itself makes for an action, or None. Raises StepFailed."""
+    """Return the file change that the engine itself makes for an action, or None. Raises StepFailed."""
     match kind:
         case "registry_update":
             return registry_change(action, ports.registry, files)
@@ -172,12 +161,11 @@ def own_change(kind: str, action: Mapping[str, Any], ports: ProcedurePorts, file
 
 
 def own_outputs(kind: str, change: FileChange) -> dict[str, Any]:
-    """Return the outputs of a step whose change the engine itself makes."""
     return {"path": str(change.path), "digest": digest_after(change)}
 
 
 def operation_of(kind: str, action: Mapping[str, Any], ports: ProcedurePorts) -> tuple[Operation[Any], Any] | None:
-    """Return the operation that an action calls, and its checked arguments; None for other kinds. Raises StepFailed."""
+    """Return the operation that an action calls, with its checked arguments, or None. Raises StepFailed."""
     match kind:
         case "call":
             name, arguments = action["operation"], action["arguments"]
@@ -197,14 +185,12 @@ def operation_of(kind: str, action: Mapping[str, Any], ports: ProcedurePorts) ->
 
 
 class _Planner:
-    """Plans one step."""
-
     def __init__(self, step: StepForm, names: Names, files: Files, ports: ProcedurePorts) -> None:
         self._step, self._names, self._files, self._ports = step, names, files, ports
         self._kind = kind_of(step)
 
     def planned(self) -> tuple[PlannedStep, dict[str, Any] | None]:
-        """Return the step, and its outputs if they are known already. Raises StepFailed, ExpressionError."""
+        # also returns the step's outputs if they are known already
         runs = "yes"
         try:
             if self._step.when is not None and not evaluate(self._step.when, self._names):
@@ -216,9 +202,9 @@ class _Planner:
             resources = resources_of(self._step.changes, self._names)
         except NotKnownYet as later:
             return _bare(self._step, str(later), runs), None
-        return self._known(action, resources, runs)
+        return self._rendered(action, resources, runs)
 
-    def _known(self, action: Any, resources: list[Resource], runs: str) -> tuple[PlannedStep, dict[str, Any] | None]:
+    def _rendered(self, action: Any, resources: list[Resource], runs: str) -> tuple[PlannedStep, dict[str, Any] | None]:
         outputs: dict[str, Any] | None = None
         shown, before, after = list[str](), dict[str, str](), dict[str, str]()
         irreversible = self._step.irreversible or ""
@@ -235,8 +221,8 @@ class _Planner:
             resources = [*operation.changes(arguments), *resources]
             irreversible = irreversible or operation.irreversible
             if operation.leaves and self._step.compensation is None and not irreversible:
-                what = f"{operation.name} makes {operation.leaves}, which nothing would undo"
-                raise StepFailed(f"{what}; accepted: compensation, or irreversible in a destructive procedure")
+                defect = f"{operation.name} makes {operation.leaves}, which nothing would undo"
+                raise StepFailed(f"{defect}; accepted: compensation, or irreversible in a destructive procedure")
             if text := operation.preview(arguments):
                 shown.append(text)
             if operation.reads_only and not self._files.planned:  # else it would read what is not changed yet
@@ -258,7 +244,7 @@ class _Planner:
         return planned, None if outputs is None or runs != "yes" else {"state": "done", **outputs}
 
     def _digests(self, change: FileChange) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the digests of a file before and after, unless its content is secret."""
+        # empty if the content is secret
         if change.secret:
             return {}, {}
         path = str(change.path)
@@ -266,10 +252,7 @@ class _Planner:
 
 
 def content_digest(path: Path, files: Files) -> str:
-    """Return the SHA-256 of a file's content, or `absent`. Raises StepFailed.
-
-    A file that an earlier step of the same plan copies has the name of its source instead.
-    """
+    """Return the SHA-256 of a file's content, `absent`, or the source of an earlier step's copy. Raises StepFailed."""
     planned = files.planned.get(path)
     if isinstance(planned, Path):
         return f"copy of {planned}"
@@ -286,14 +269,14 @@ def content_digest(path: Path, files: Files) -> str:
 
 
 def _hidden(kind: str, action: Any) -> Any:
-    """Return an action without the content of a secret file."""
+    # without the content of a secret file
     if kind == "file_write" and action.get("secret") and action.get("content") is not None:
         return {**action, "content": "(secret)"}
     return action
 
 
 def _undo(step: StepForm, resources: list[Resource] | None, irreversible: str) -> str:
-    """Say how a step is undone. `resources` is what it changes, and None if that is not known yet."""
+    # `resources` is None if they are not known yet
     ways = []
     if resources is None:
         ways.append("what it changes, if anything, is put back")
@@ -333,8 +316,8 @@ def _arguments(form: type[Form], error: ValidationError) -> Iterator[str]:
             yield f"{place}: {detail['msg']}"
 
 
-def _input_problem(procedure: Procedure, name: str, what: str, accepted: str) -> RegistryProblem:
-    return RegistryProblem(procedure.path, None, f"inputs.{name}", what, accepted, ("inputs", name))
+def _input_problem(procedure: Procedure, name: str, reason: str, accepted: str) -> RegistryProblem:
+    return RegistryProblem(procedure.path, None, f"inputs.{name}", reason, accepted, ("inputs", name))
 
 
 def _plain(value: object) -> object:

@@ -1,4 +1,4 @@
-"""What procedures act on, and who asks for them. The composition root hands these in."""
+"""Define what procedures act on, and who asks for them. The composition root passes these in."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,65 +13,52 @@ from procedures.resources import Resource
 from registry.forms import Form
 
 F = TypeVar("F", bound=Form)
-MAX_OUTPUT: Final = 64 * 1024
-"""How many bytes are kept of what a program writes to stdout, and to stderr."""
+MAX_OUTPUT: Final = 64 * 1024  # bytes kept of a program's stdout, and of its stderr
 
-PLANNING_SECONDS: Final = 60.0
-"""How long an operation that only reads may take when a plan is made."""
+PLANNING_SECONDS: Final = 60.0  # limit of an operation that only reads, when a plan is made
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks for something."""
-
-    name: str
-    """Such as `ann (user 1000)` or `the API's token from 127.0.0.1`, for the audit log."""
+    name: str  # for the audit log, such as `ann (user 1000)` or `the API's token from 127.0.0.1`
     roles: frozenset[str]
+    # May approve plans. Schedules and models are no persons; users and tokens are as the configuration says.
     person: bool
-    """Whether a person asks, who may approve plans. Schedules and models are none, and of users and tokens those are
-    that the configuration says."""
-    key: str = ""
-    """Who owns what the execution makes, as `user:ann`; empty if nobody is known to."""
+    key: str = ""  # owner of what the execution makes, such as `user:ann`; empty if unknown
 
-    def require(self, accepted: Sequence[str], what: str) -> None:
+    def require(self, accepted: Sequence[str], action: str) -> None:
         """Raise ProcedureForbidden if the caller has none of these roles."""
         if not self.roles & set(accepted):
             has = ", ".join(sorted(self.roles)) or "none"
             raise ProcedureForbidden(
-                f"{self.name} may not {what}: it has the roles {has}; accepted: {', '.join(accepted)}"
+                f"{self.name} may not {action}: it has the roles {has}; accepted: {', '.join(accepted)}"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What whoever carries out a step needs to know besides its arguments."""
+    """The context of a step, besides its arguments."""
 
-    key: str
-    """The idempotency key: the same for every attempt at the same step of the same execution."""
-    deadline: float
-    """When the step has to have ended, by `time.monotonic`."""
-    cancelled: Event
-    """Set when the execution is to stop. Long work looks at it now and then, or waits for it."""
-    say: Callable[[str], None]
-    """Tells watchers how far the step is."""
-    attempt: int = 1
-    """The number of the attempt at the step. It counts from 1 again when an interrupted execution is resumed."""
-    owner: str = ""
-    """The key of the caller who asked for the execution, who owns what it makes."""
+    key: str  # idempotency key: the same for all attempts at a step of an execution
+    deadline: float  # of the step, by `time.monotonic`
+    cancelled: Event  # set when the execution should stop; long work has to check it or wait for it
+    say: Callable[[str], None]  # tells watchers how far the step is
+    attempt: int = 1  # counts from 1 again when an interrupted execution is resumed
+    owner: str = ""  # key of the caller who asked for the execution, and owns what it makes
 
     @property
     def seconds_left(self) -> float:
-        """The seconds until the deadline. Raises StepFailed if there are none, or if the execution was cancelled."""
-        left = self.deadline - time.monotonic()
+        """Raises StepFailed if there are none, or the execution was cancelled."""
+        seconds = self.deadline - time.monotonic()
         if self.cancelled.is_set():
             raise StepFailed("the execution was cancelled")
-        if left <= 0:
+        if seconds <= 0:
             raise StepFailed("its time is over")
-        return left
+        return seconds
 
 
 def planning_work() -> Work:
-    """Return what an operation that only reads is given when a plan is made."""
+    """For operations that only read, when a plan is made."""
     return Work("plan", time.monotonic() + PLANNING_SECONDS, Event(), lambda _text: None)
 
 
@@ -84,50 +71,38 @@ def _no_preview(_arguments: Any) -> str:
 
 
 def unguarded(_arguments: Any, _undoing: bool) -> AbstractContextManager[object]:
-    """Hold nothing: the guard of most operations."""
+    """The guard of most operations."""
     return nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[F]):
-    """An operation of the orchestrator that steps can call.
+    """An operation that steps can call.
 
-    A step that was interrupted is carried out again after what it has changed was put back, so an operation has to bear
-    being carried out twice.
+    An interrupted step is undone and run again, so an operation may be called twice.
     """
 
     name: str
     description: str
-    form: type[F]
-    """The arguments."""
-    run: Callable[[F, Work], Mapping[str, Any]]
-    """Carries it out and returns its outputs, which are values as JSON has them. Raises StepFailed."""
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    """What it returns: descriptions by name."""
-    changes: Callable[[F], Sequence[Resource]] = _nothing
-    """What it changes, to be copied before and put back by a rollback."""
+    form: type[F]  # of the arguments
+    run: Callable[[F, Work], Mapping[str, Any]]  # returns JSON outputs; raises StepFailed
+    outputs: Mapping[str, str] = field(default_factory=dict)  # descriptions of outputs, by name
+    changes: Callable[[F], Sequence[Resource]] = _nothing  # resources to copy before, and to put back in a rollback
+    # text for the plan, as exact as possible; changes nothing; raises StepFailed
     preview: Callable[[F], str] = _no_preview
-    """What it is going to do, as exactly as can be said, for the plan. Changes nothing. Raises StepFailed."""
-    reads_only: bool = False
-    """Whether it changes nothing and is quick, so that it is also carried out when a plan is made."""
-    irreversible: str = ""
-    """Why copying what it changes does not undo it; empty if it does."""
+    reads_only: bool = False  # changes nothing and is quick, so it also runs when a plan is made
+    irreversible: str = ""  # why copying what it changes does not undo it; empty if it does
+    # Held while resources are copied and changed, or (True) put back; a daemon that uses them releases them meanwhile.
+    # May be entered twice for a step. Raises StepFailed.
     guard: Callable[[F, bool], AbstractContextManager[object]] = unguarded
-    """Returns what is held while the resources are copied and changed, or with True: while they are put back. A daemon
-    that uses them lets go of them meanwhile. It may be entered a second time for the same step. Raises StepFailed."""
-    leaves: str = ""
-    """What it makes that no copy of `changes` undoes, so that a step which calls it needs a compensation; empty for
-    nothing."""
+    leaves: str = ""  # what it makes that no copy undoes, so the step needs a compensation
+    # Called after its changes were put back, to stop what it started or tell a daemon, with the operation's arguments
+    # and key; not for a step that runs again. May be called twice. Raises StepFailed.
     undone: Callable[[F, Work], None] | None = None
-    """Is called after what the operation has changed was put back, to stop what it has begun, or to tell a daemon. It
-    gets the arguments and the key of the operation, may be called again, and is not called for a step that was
-    interrupted and is carried out again. Raises StepFailed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program to run."""
-
     command: tuple[str, ...]
     sandbox: bool
     folder: Path | None
@@ -137,10 +112,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a program ended."""
-
-    exit_code: int
-    """128 + n if signal n ended it."""
+    exit_code: int  # 128 + n if signal n ended it
     stdout: str
     stderr: str
 
@@ -151,14 +123,9 @@ def _no_programs(_program: Program, _work: Work) -> Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcedurePorts:
-    """What procedures act on."""
-
-    registry: Path
-    """The registry's file."""
-    places: Mapping[str, str] = field(default_factory=dict)
-    """Paths by the names that templates use: see `procedures.forms.PLACES`."""
+    registry: Path  # the registry's file
+    places: Mapping[str, str] = field(default_factory=dict)  # by name, see `procedures.forms.PLACES`
+    # By name. Steps of the kinds taskir, gate and benchmark call these names, memory steps `memory.NAME`.
     operations: Mapping[str, Operation[Any]] = field(default_factory=dict)
-    """By name. Steps of the kinds taskir, gate and benchmark call those of these names, and steps of the kind memory
-    those whose names begin with `memory.`."""
+    # in the sandbox, or outside if the configuration allows it; raises StepFailed
     run_program: Callable[[Program, Work], Ended] = _no_programs
-    """Runs a program in the sandbox, or outside of it if the configuration allows that. Raises StepFailed."""

@@ -1,4 +1,4 @@
-"""Say what a step changes: paths of files and folders, rows of a table, whole databases."""
+"""Describe what a step changes: files and folders, rows of a table, whole databases."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -7,16 +7,16 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class PathResource:
-    """A file, or a folder with all that is in it. It may not exist, which is then what a rollback restores."""
+    """A file, or a folder with its contents. A rollback also restores that it did not exist."""
 
     path: Path
+    # copied, but never hashed or shown
     secret: bool = False
-    """Whether the content is secret. It is then copied as any other, but never hashed or shown."""
+    # How files are written. A checkpoint hard-links large files if they are replaced as a whole, and all files if each
+    # is written once.
     written: Literal["in place", "as a whole", "once"] = "in place"
-    """How files are written to. Where they are only replaced as a whole, renamed or removed, a checkpoint shares large
-    ones by hard links instead of copying them, and where each is written only once, all."""
+    # others add files meanwhile: putting back restores what is missing or changed, and removes nothing
     shared: bool = False
-    """Whether others add files meanwhile. Putting back then restores what is missing or changed, and removes none."""
 
     @property
     def folder(self) -> Path:
@@ -29,17 +29,16 @@ class PathResource:
 
 @dataclass(frozen=True, slots=True)
 class RowsResource:
-    """The rows of a table for which the SQL condition `where` holds; all of them if it is empty."""
+    """The rows that match the SQL condition `where`; all if it is empty."""
 
     database: Path
     table: str
     where: str = ""
+    # others add rows meanwhile: putting back restores what is missing, and changes nothing else
     shared: bool = False
-    """Whether others add rows meanwhile. Putting back then restores what is missing, and changes nothing else."""
 
     @property
     def folder(self) -> Path:
-        """The folder that is locked while the resource is changed."""
         return self.database.parent
 
     def __str__(self) -> str:
@@ -48,15 +47,14 @@ class RowsResource:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseResource:
-    """A whole SQLite database, its schema included."""
+    """A whole SQLite database with its schema."""
 
     database: Path
+    # users of the database keep this file locked; it is copied and put back only while there are none
     lock: Path | None = None
-    """A file that whoever uses the database keeps locked. It is copied and put back only while nobody does."""
 
     @property
     def folder(self) -> Path:
-        """The folder that is locked while the resource is changed."""
         return self.database.parent
 
     def __str__(self) -> str:
@@ -72,13 +70,12 @@ _KINDS: dict[str, type[PathResource] | type[RowsResource] | type[DatabaseResourc
 
 
 def place_of(resource: Resource) -> Path:
-    """Return the path of a resource: its own, or that of its database."""
+    """The resource's own path, or that of its database."""
     return resource.path if isinstance(resource, PathResource) else resource.database
 
 
 def resource_to_json(resource: Resource) -> dict[str, Any]:
-    """Return a resource as JSON has it."""
-    kind = next(name for name, one in _KINDS.items() if isinstance(resource, one))
+    kind = next(name for name, form in _KINDS.items() if isinstance(resource, form))
     fields = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(resource).items()}
     return {"kind": kind, **fields}
 

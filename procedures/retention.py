@@ -1,7 +1,6 @@
-"""Find what is old of executions that are over: plans, and sealed parts of the audit log.
+"""Find old plans and old sealed parts of the audit log.
 
-What a rollback needs stays: the plans and the entries of the executions whose checkpoints are kept. So do those of
-executions that are not over.
+Plans and entries stay for executions that are not over, and for those whose checkpoints are kept, for a rollback.
 """
 
 from pathlib import Path
@@ -10,54 +9,52 @@ from typing import Final
 from procedures.audit import Audit, SealedPart
 from procedures.execution import execution_of
 
-KEPT_CHECKPOINTS: Final = 20
-"""Of how many executions, those that began last, the checkpoints are kept, so that they can be rolled back."""
+KEPT_CHECKPOINTS: Final = 20  # of the executions that started last
 PLANS: Final = "plans"
 
 
 def plan_file(folder: Path, execution: str) -> Path:
-    """Return the file that has the plan of an execution; `folder` is that of the procedures of a state folder."""
+    """`folder` is that of the procedures of a state folder."""
     return folder / PLANS / f"{execution}.json"
 
 
 def old_plans(folder: Path, audit: Audit, before: float) -> list[Path]:
-    """Return the files of the plans of executions that have ended before a time, in seconds since the epoch.
+    """Return plan files of executions that ended before a time in seconds since the epoch. Raises ProcedureError.
 
-    Also those that were set aside, and those of which the log tells nothing, since they were never submitted. Blocks on
-    the disk. Raises ProcedureError.
+    Includes plans that were set aside, and those without an entry in the log: they were never submitted. Blocks on the
+    disk.
     """
-    kept = _kept(audit)
-    found = sorted((folder / PLANS).glob("*.json*"))
-    return [path for path in found if _changed(path) < before and _is_old(audit, _execution_of(path), kept, before)]
+    retained = _retained(audit)
+    paths = sorted((folder / PLANS).glob("*.json*"))
+    return [path for path in paths if _changed(path) < before and _is_old(audit, _execution_of(path), retained, before)]
 
 
 def old_parts(audit: Audit, before: float) -> list[SealedPart]:
-    """Return the oldest sealed parts of the log all whose entries, and the ends of whose executions, are from before a
-    time. None of these executions can be rolled back any more. Raises ProcedureError.
+    """Return the oldest sealed parts whose entries and ends of executions are before a time. Raises ProcedureError.
+
+    None of these executions can be rolled back any more.
     """
-    kept, found = _kept(audit), list[SealedPart]()
+    retained, parts = _retained(audit), list[SealedPart]()
     for part in audit.sealed():
         executions, at = audit.executions_in(part)
-        if at >= before or not all(_is_old(audit, execution, kept, before) for execution in executions):
+        if at >= before or not all(_is_old(audit, execution, retained, before) for execution in executions):
             break
-        found.append(part)
-    return found
+        parts.append(part)
+    return parts
 
 
-def _kept(audit: Audit) -> frozenset[str]:
-    """Return the executions that have ended and whose checkpoints are kept.
-
-    Who asks may be one that is under way, and gets the same answer as when its plan was made.
-    """
+def _retained(audit: Audit) -> frozenset[str]:
+    # Ended executions with checkpoints. Those under way do not count, so an execution that asks gets the same answer as
+    # when it was planned.
     under_way = frozenset(audit.not_ended())
     begun = audit.executions(KEPT_CHECKPOINTS + len(under_way), kinds=("begun",))
-    return frozenset([one for one in begun if one not in under_way][:KEPT_CHECKPOINTS])
+    return frozenset([identity for identity in begun if identity not in under_way][:KEPT_CHECKPOINTS])
 
 
-def _is_old(audit: Audit, execution: str, kept: frozenset[str], before: float) -> bool:
+def _is_old(audit: Audit, execution: str, retained: frozenset[str], before: float) -> bool:
     entries = audit.entries(execution)
-    one = execution_of(execution, entries)
-    return not entries or (execution not in kept and one.is_over and (one.ended or 0.0) < before)
+    state = execution_of(execution, entries)
+    return not entries or (execution not in retained and state.is_over and (state.ended or 0.0) < before)
 
 
 def _execution_of(path: Path) -> str:
@@ -65,7 +62,7 @@ def _execution_of(path: Path) -> str:
 
 
 def _changed(path: Path) -> float:
-    """Return when a file was changed last; now and later if it is gone meanwhile."""
+    # infinite if the file is gone
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

@@ -1,7 +1,4 @@
-"""Copy rows and databases of SQLite, put them back in one transaction, and digest them. Only `audit` uses SQLite too.
-
-Whoever else has the database open sees the rows before or after, and nothing in between.
-"""
+"""Copy, restore (in one transaction) and digest rows and databases of SQLite. Only `audit` uses SQLite too."""
 
 import fcntl
 import hashlib
@@ -26,17 +23,17 @@ def copy_rows(resource: RowsResource, target: Path) -> bool:
         columns = ", ".join(map(_quoted, _columns(source, resource.table)))
         with closing(sqlite3.connect(target)) as copy:
             copy.execute(f"CREATE TABLE kept (rowid_kept INTEGER PRIMARY KEY, {_untyped(source, resource.table)})")
-            asked = f"SELECT rowid, {columns} FROM {_quoted(resource.table)}{_where(resource)}"  # noqa: S608 - quoted
+            query = f"SELECT rowid, {columns} FROM {_quoted(resource.table)}{_where(resource)}"  # noqa: S608 - quoted
             marks = ", ".join("?" * (len(_columns(source, resource.table)) + 1))
-            copy.executemany(f"INSERT INTO kept VALUES ({marks})", source.execute(asked))  # noqa: S608 - only marks
+            copy.executemany(f"INSERT INTO kept VALUES ({marks})", source.execute(query))  # noqa: S608 - only marks
             copy.commit()
     sync_folder(target.parent)
     return True
 
 
-def restore_rows(resource: RowsResource, kept: Path, before_write: BeforeWrite) -> None:
-    """Put the rows back that `copy_rows` has copied, and remove those that have come since. Raises StepFailed."""
-    with _opened(resource.database) as database, closing(sqlite3.connect(kept)) as copy:
+def restore_rows(resource: RowsResource, copy_path: Path, before_write: BeforeWrite) -> None:
+    """Put copied rows back, and remove those that came since. Raises StepFailed."""
+    with _opened(resource.database) as database, closing(sqlite3.connect(copy_path)) as copy:
         if database is None:
             raise StepFailed(f"{resource.database} is gone, so its rows cannot be put back")
         columns = _columns(database, resource.table)
@@ -52,27 +49,27 @@ def restore_rows(resource: RowsResource, kept: Path, before_write: BeforeWrite) 
         marks = ", ".join("?" * (len(columns) + 1))
         verb, table = "INSERT OR IGNORE" if resource.shared else "INSERT", _quoted(resource.table)
         inserted = f"{verb} INTO {table} (rowid, {named}) VALUES ({marks})"
-        taken, is_alias = f"SELECT 1 FROM {table} WHERE rowid = ?", _has_row_id(database, resource.table)  # noqa: S608
+        occupied, is_alias = f"SELECT 1 FROM {table} WHERE rowid = ?", _has_row_id(database, resource.table)  # noqa: S608
         for rowid, *values in rows:  # a row that is not to be restored may have got the row id of one that is
-            free = is_alias or database.execute(taken, (rowid,)).fetchone() is None
+            free = is_alias or database.execute(occupied, (rowid,)).fetchone() is None
             database.execute(inserted, (rowid if free else None, *values))
         before_write(f"commit rows of {resource.table}")
         database.execute("COMMIT")
 
 
 def digest_rows(resource: RowsResource) -> str:
-    """Return the SHA-256 of the rows, in the order of their row ids. Raises StepFailed."""
+    """Return the SHA-256 of the rows in the order of their row ids. Raises StepFailed."""
     with _opened(resource.database) as database:
         if database is None or not (columns := _columns(database, resource.table)):
             return "absent"
         named = ", ".join(map(_quoted, columns))
         table = _quoted(resource.table)
-        asked = f"SELECT rowid, {named} FROM {table}{_where(resource)} ORDER BY rowid"  # noqa: S608 - quoted
-        return _digest(repr(row) for row in database.execute(asked))
+        query = f"SELECT rowid, {named} FROM {table}{_where(resource)} ORDER BY rowid"  # noqa: S608 - quoted
+        return _digest(repr(row) for row in database.execute(query))
 
 
 def copy_database(resource: DatabaseResource, target: Path) -> bool:
-    """Copy a database as it is committed now. Return whether it exists. Raises StepFailed."""
+    """Copy the committed state of a database. Return whether it exists. Raises StepFailed."""
     with _locked(resource), _opened(resource.database) as source:
         if source is None:
             return False
@@ -82,9 +79,9 @@ def copy_database(resource: DatabaseResource, target: Path) -> bool:
     return True
 
 
-def restore_database(resource: DatabaseResource, kept: Path, before_write: BeforeWrite) -> None:
-    """Put a database back as it was copied, in one transaction. Raises StepFailed."""
-    with _locked(resource), _sqlite_errors(resource.database), closing(sqlite3.connect(kept)) as copy:
+def restore_database(resource: DatabaseResource, copy_path: Path, before_write: BeforeWrite) -> None:
+    """Put a copied database back, in one transaction. Raises StepFailed."""
+    with _locked(resource), _sqlite_errors(resource.database), closing(sqlite3.connect(copy_path)) as copy:
         with closing(sqlite3.connect(resource.database, timeout=BUSY_SECONDS)) as database:
             before_write(f"restore {resource.database.name}")
             copy.backup(database)
@@ -93,14 +90,14 @@ def restore_database(resource: DatabaseResource, kept: Path, before_write: Befor
 
 
 def digest_database(resource: DatabaseResource) -> str:
-    """Return the SHA-256 of everything in a database: its schema and its rows. Raises StepFailed."""
+    """Return the SHA-256 of a database's schema and rows. Raises StepFailed."""
     with _opened(resource.database) as database:
         return "absent" if database is None else _digest(database.iterdump())
 
 
 @contextmanager
 def _locked(resource: DatabaseResource) -> Iterator[None]:
-    """Keep whoever uses the database from opening it while the block lasts."""
+    # `resource.lock` keeps users of the database from opening it
     if resource.lock is None or not resource.lock.parent.is_dir():
         yield
         return
@@ -114,7 +111,7 @@ def _locked(resource: DatabaseResource) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection | None]:
-    """Open a database that exists; nothing is created where there is none."""
+    # `sqlite3.connect` would create a missing database
     if not path.exists():
         yield None
         return
@@ -138,13 +135,13 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def _has_row_id(connection: sqlite3.Connection, table: str) -> bool:
-    """Return whether a column of the table is its row id, so that other rows refer to it."""
-    asked = "SELECT upper(type) FROM pragma_table_info(?) WHERE pk > 0"
-    return [kind for (kind,) in connection.execute(asked, (table,))] == ["INTEGER"]
+    # the row id is a column, so other rows may refer to it
+    query = "SELECT upper(type) FROM pragma_table_info(?) WHERE pk > 0"
+    return [kind for (kind,) in connection.execute(query, (table,))] == ["INTEGER"]
 
 
 def _untyped(connection: sqlite3.Connection, table: str) -> str:
-    """Return column definitions without types, so that every value is kept as it is stored."""
+    # without types every value is kept as it is stored
     return ", ".join(f"c{index}" for index, _ in enumerate(_columns(connection, table)))
 
 

@@ -1,8 +1,7 @@
-"""Carry out one execution: its steps one after the other, and undo them when it fails.
+"""Carry out one execution: its steps in order, and their undoing when it fails.
 
-The order of writes is what makes it durable. For a step: `step_begun`; the checkpoint of what it changes; `acting`,
-which names the checkpoint; the action; `step_done`. For undoing it: `undoing`; the compensation; putting back;
-`undone`.
+The order of writes makes it durable. A step: `step_begun`; the checkpoint; `acting`, which names it; the action;
+`step_done`. Undoing it: `undoing`; the compensation; putting back; `undone`.
 """
 
 import json
@@ -38,18 +37,15 @@ from procedures.resources import Resource, place_of, resource_to_json
 from procedures.secret import Secrets
 from registry.errors import GgufError, RegistryError
 
-MAX_OUTPUTS: Final = 1 << 20
-"""How many bytes the outputs of a step may have, as JSON."""
+MAX_OUTPUTS: Final = 1 << 20  # of the outputs of a step, as JSON
 SHOWN_OUTPUT: Final = 2000
-UNDO_SECONDS: Final = 3600.0
-"""How long an operation may take to stop what it has begun, where no plan says so."""
-UNDO: Final = "/undo"
-"""What the idempotency key of a compensation ends with."""
+UNDO_SECONDS: Final = 3600.0  # for an operation to stop what it started, if no plan sets a limit
+UNDO: Final = "/undo"  # suffix of a compensation's idempotency key
 _FAILURES: Final = (StepFailed, ChangedMeanwhile, ProcedureBusy, ExpressionError, NotKnownYet, OSError)
+# needed exactly, so they are logged unmasked
 _EXACT: Final = frozenset(
     {"resources", "checkpoint", "digest", "after", "at_end", "changed_since", "step", "state", "plan"}
 )
-"""What is written down as it is, because it is needed exactly."""
 
 log = logging.getLogger(__name__)
 
@@ -64,21 +60,17 @@ def _unsaid(_step: str, _text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionWatcher:
-    """Who is told what happens in an execution while it happens. The calls come from the thread that executes it."""
+    """Callbacks for what happens in an execution, called from its thread."""
 
     observe: Callable[[Entry], None] = _unobserved
-    say: Callable[[str, str], None] = _unsaid
-    """Is told the id of a step, and how far it is."""
+    say: Callable[[str, str], None] = _unsaid  # step id, progress
 
 
-_Called = tuple[Operation[Any], Any]
-"""An operation, and its checked arguments."""
+_Called = tuple[Operation[Any], Any]  # with its checked arguments
 
 
 @dataclass(frozen=True, slots=True)
 class _Action:
-    """An action that is ready to be carried out."""
-
     kind: str
     arguments: Any
     change: FileChange | None
@@ -87,8 +79,7 @@ class _Action:
 
 
 class _StepValues(Mapping[str, Mapping[str, Any]]):
-    """What expressions see of the steps. It is made for the steps that they name only, since there may be many."""
-
+    # made only for the steps that expressions name, since there may be many
     def __init__(self, steps: Mapping[str, StepState]) -> None:
         self._steps = steps
 
@@ -104,7 +95,7 @@ class _StepValues(Mapping[str, Mapping[str, Any]]):
 
 
 class _Recorded:
-    """What is common to everything that this process does about an execution, while it holds the locks."""
+    """What this process does about an execution while it holds the locks."""
 
     def __init__(
         self,
@@ -117,7 +108,7 @@ class _Recorded:
         watcher: ExecutionWatcher,
         before_write: BeforeWrite,
     ) -> None:
-        """`folder` is the one of the checkpoints of this execution."""
+        # `folder` has the checkpoints of this execution
         self.execution = execution
         self._folder = folder
         self._audit = audit
@@ -127,7 +118,7 @@ class _Recorded:
         self._before_write = before_write
 
     def append(self, kind: str, **data: Any) -> None:
-        """Write an entry of the execution down, without secrets, and bring the execution up to date."""
+        """Log an entry of the execution without secrets, and apply it."""
         masked = {key: value if key in _EXACT else self._masked(value) for key, value in data.items()}
         entry = self._audit.append(kind, self.execution.id, masked)
         apply(self.execution, entry)
@@ -137,7 +128,7 @@ class _Recorded:
         return value
 
     def _recorded_call(self, state: StepState) -> _Called | None:
-        """Return the operation that a step has called, with the arguments that were written down, or None."""
+        # with the arguments that were logged
         for kind, arguments in (state.action or {}).items():
             try:
                 return operation_of(kind, arguments, self._ports)
@@ -146,7 +137,7 @@ class _Recorded:
         return None
 
     def _restored(self, identity: str, state: StepState, displaced: Sequence[Resource] = ()) -> list[str]:
-        """Put back what the checkpoint of a step holds, after `displaced` was copied. Return what could not be done."""
+        # copies `displaced` first; returns what could not be put back
         if not state.checkpoint:
             return []
         try:
@@ -159,36 +150,36 @@ class _Recorded:
         return []
 
     def _keep(self, displaced: Sequence[Resource], name: str) -> None:
-        """Copy what somebody else has changed, before it is put back."""
+        # what somebody else has changed, before it is put back
         if not displaced:
             return
         try:
             checkpoints.discard(self._folder / name)
             checkpoints.take(displaced, self._folder / name, self._before_write)
-            self.append("displaced", what=[str(one) for one in displaced], kept=str(self._folder / name))
+            self.append("displaced", what=[str(resource) for resource in displaced], kept=str(self._folder / name))
         except StepFailed as error:
-            self.append("displaced", what=[str(one) for one in displaced], kept=f"nowhere: {error}")
+            self.append("displaced", what=[str(resource) for resource in displaced], kept=f"nowhere: {error}")
 
     def _end(
         self, state: State, *, outputs: Mapping[str, Any] | None = None, error: str = "", look_at: Sequence[str] = ()
     ) -> Execution:
         steps = self.execution.steps.items()
-        told = [*look_at, *(f"step {name}: {step.error}" for name, step in steps if step.state == "not undone")]
+        notes = [*look_at, *(f"step {name}: {step.error}" for name, step in steps if step.state == "not undone")]
         if state == "failed":
-            told += [
-                f"step {name} has changed {one}, which stays so"
+            notes += [
+                f"step {name} has changed {resource}, which stays so"
                 for name, step in steps
                 if step.state == "done"
-                for one in step.resources
+                for resource in step.resources
             ]
-        told += self.execution.displaced
+        notes += self.execution.displaced
         self.append(
             "ended",
             state=state,
             outputs=outputs or {},
             error=error,
             undone=[name for name, step in steps if step.state == "undone"],
-            look_at=told,
+            look_at=notes,
             at_end=self._at_end() if state in ("done", "failed") else {},
         )
         if state == "rolled back" and not self.execution.displaced:
@@ -196,54 +187,53 @@ class _Recorded:
         return self.execution
 
     def _at_end(self) -> dict[str, dict[str, str]]:
-        """Return, by step, the fingerprints of what later steps may have changed after the step itself was done.
-
-        These are the resources of checkpoints, and those that are within what a later step has changed, or around it.
-        """
-        found: dict[str, dict[str, str]] = {}
+        # Fingerprints by step of what later steps may have changed too: the resources of checkpoints, and those that
+        # are inside or around what a later step changed.
+        prints_by_step: dict[str, dict[str, str]] = {}
         later, around = dict[Path, set[str]](), set[Path]()
-        done = [(name, step) for name, step in self.execution.acted() if step.state == "done"]
-        for name, step in done:  # the last one first
-            told = {}
-            for one in step.resources:
-                path = place_of(one)
-                is_within = any(folder in later for folder in path.parents) or bool(later.get(path, set()) - {str(one)})
+        finished = [(name, step) for name, step in self.execution.acted() if step.state == "done"]
+        for name, step in finished:  # the last one first
+            prints = {}
+            for resource in step.resources:
+                path = place_of(resource)
+                is_within = any(folder in later for folder in path.parents) or bool(
+                    later.get(path, set()) - {str(resource)}
+                )
                 if _is_checkpoint(step) or path in around or is_within:
                     with suppress(StepFailed):  # it is then compared with what it was when the step was done
-                        told[str(one)] = checkpoints.fingerprint(one)
-            if told:
-                found[name] = told
-            for one in step.resources:
-                later.setdefault(place_of(one), set()).add(str(one))
-                around.update(place_of(one).parents)
-        return found
+                        prints[str(resource)] = checkpoints.fingerprint(resource)
+            if prints:
+                prints_by_step[name] = prints
+            for resource in step.resources:
+                later.setdefault(place_of(resource), set()).add(str(resource))
+                around.update(place_of(resource).parents)
+        return prints_by_step
 
 
 class RunWithoutPlan(_Recorded):
-    """An interrupted execution whose plan cannot be used any more. Its checkpoints tell what it has changed."""
+    """An interrupted execution whose plan cannot be used. It is undone by its checkpoints."""
 
     def put_back(self, why: str) -> Execution:
-        """Put back what the steps have changed as far as their checkpoints hold it, the last one first, and end.
+        """Put back what the checkpoints hold, the last step first, and end as `rollback failed` for the reason `why`.
 
-        What a compensation would have undone stays, since only the plan has compensations. So a person has to look at
-        it: the execution ends as one whose rollback has failed, for the reason `why`.
+        Compensations are only in the plan, so a person has to look at it.
         """
         self.append("interrupted", state=self.execution.state)
         self.append("rolling_back", why=why, force=False)
         for identity, state in self.execution.acted():
             self.append("undoing", step=identity)
             called = self._recorded_call(state)
-            problems = [*self._restored(identity, state), *self._told_undone(identity, state, called)]
+            problems = [*self._restored(identity, state), *self._tell_operation(identity, state, called)]
             if called is not None and called[0].irreversible:
                 problems.append(f"it cannot be undone: {called[0].irreversible}")
             if problems:
                 self.append("not_undone", step=identity, error="; ".join(problems))
             else:
                 self.append("undone", step=identity)
-        what = "the plan cannot be used: what was changed is put back from copies, and no compensation is carried out"
-        return self._end("rollback failed", error=why, look_at=[what])
+        note = "the plan cannot be used: what was changed is put back from copies, and no compensation is carried out"
+        return self._end("rollback failed", error=why, look_at=[note])
 
-    def _told_undone(self, identity: str, state: StepState, called: _Called | None) -> list[str]:
+    def _tell_operation(self, identity: str, state: StepState, called: _Called | None) -> list[str]:
         if called is None or called[0].undone is None:
             return []
         work = Work(
@@ -262,7 +252,7 @@ class RunWithoutPlan(_Recorded):
 
 
 class RunningExecution(_Recorded):
-    """One execution that is carried out by this process, which holds the locks."""
+    """One execution that this process carries out, holding the locks."""
 
     def __init__(
         self,
@@ -278,7 +268,7 @@ class RunningExecution(_Recorded):
         cancelled: Event,
         before_write: BeforeWrite,
     ) -> None:
-        """`folder` is the one of the checkpoints of this execution."""
+        # `folder` has the checkpoints of this execution
         super().__init__(
             execution,
             folder=folder,
@@ -299,7 +289,7 @@ class RunningExecution(_Recorded):
         return self._secrets.masked(value)
 
     def go_on(self) -> Execution:
-        """Carry out the steps that are not done yet, verify, and end; after a failure, stop or undo all."""
+        """Carry out the remaining steps, verify, and end. After a failure, stop or undo all."""
         try:
             self._inputs = self._secrets.resolved()
         except StepFailed as error:
@@ -316,44 +306,45 @@ class RunningExecution(_Recorded):
         if why := self._verify():
             return self._fail(why, self.procedure.form.on_failure)
         try:
-            outputs = {name: render_all(one.value, self._names()) for name, one in self.procedure.form.outputs.items()}
-            for name, one in self.procedure.form.outputs.items():
-                check_output(name, one, outputs[name])
+            outputs = {
+                name: render_all(output.value, self._names()) for name, output in self.procedure.form.outputs.items()
+            }
+            for name, output in self.procedure.form.outputs.items():
+                check_output(name, output, outputs[name])
         except (ExpressionError, ValueError) as failure:
             return self._fail(f"its outputs: {failure}", self.procedure.form.on_failure)
         return self._end("done", outputs=outputs)
 
     def put_back_interrupted(self) -> None:
-        """Put back what steps that were interrupted have changed."""
         again = self.procedure.form.on_interruption == "resume"
         for identity, state in self.execution.acted():
             if state.state in ("acting", "undoing"):
                 self._undo(identity, state, again=again)
 
     def check_undoable(self, *, force: bool) -> list[str]:
-        """Raise ProcedureRefused if checkpoints are gone, and without `force` ChangedMeanwhile if resources differ.
+        """Raise ProcedureRefused if checkpoints are gone, and ChangedMeanwhile if resources differ, unless `force`.
 
-        With `force` those are returned that differ, as far as that can be told only now: see `_changed_since`.
+        `force` returns the differing resources of checkpoint steps, see `_changed_since`.
         """
-        checked, found = set[str](), list[str]()
+        checked, differing = set[str](), list[str]()
         for identity, state in self.execution.acted():
             if state.checkpoint and not (self._folder / state.checkpoint).is_dir():
                 raise ProcedureRefused(f"step {identity} cannot be undone: its checkpoint was removed to free space")
             for resource in state.resources:
                 name = str(resource)
-                known = state.at_end.get(name, state.after.get(name))
-                if name in checked or known is None:
+                expected = state.at_end.get(name, state.after.get(name))
+                if name in checked or expected is None:
                     continue
                 checked.add(name)
                 if force:
-                    found += [name] if _is_checkpoint(state) and _differs(resource, known) else []
-                elif checkpoints.fingerprint(resource) != known:
-                    what = f"{name} was changed since step {identity}"
-                    raise ChangedMeanwhile(f"{what}; with --force it is put back too, and a copy of it is kept")
-        return found
+                    differing += [name] if _is_checkpoint(state) and _differs(resource, expected) else []
+                elif checkpoints.fingerprint(resource) != expected:
+                    change = f"{name} was changed since step {identity}"
+                    raise ChangedMeanwhile(f"{change}; with --force it is put back too, and a copy of it is kept")
+        return differing
 
     def roll_back(self, why: str, *, force: bool, changed_since: Sequence[str] = ()) -> Execution:
-        """Undo all steps, the last one first, and end. `changed_since` is what `check_undoable` has returned."""
+        """Undo all steps, the last one first, and end. `changed_since` is what `check_undoable` returned."""
         self.append("rolling_back", why=why, force=force, changed_since=list(changed_since))
         return self.roll_back_rest()
 
@@ -365,11 +356,11 @@ class RunningExecution(_Recorded):
             pass  # a compensation that needs the secret says so
         for identity, state in self.execution.acted():
             self._undo(identity, state, displaced=self._changed_since(state) if state.state == "done" else ())
-        left = [name for name, step in self.execution.steps.items() if step.state == "not undone"]
-        return self._end("rollback failed" if left else "rolled back", error=self.execution.error)
+        remaining = [name for name, step in self.execution.steps.items() if step.state == "not undone"]
+        return self._end("rollback failed" if remaining else "rolled back", error=self.execution.error)
 
     def _step(self, step: StepForm) -> str:
-        """Carry out a step, with retries. Return why it has failed, or an empty text."""
+        # with retries; returns why it has failed, or an empty text
         try:
             if step.when is not None and not evaluate(step.when, self._names()):
                 self.append("step_skipped", step=step.id)
@@ -405,8 +396,8 @@ class RunningExecution(_Recorded):
         return ""
 
     def _act(self, step: StepForm, action: _Action, work: Work) -> None:
-        """Copy what an action is going to change, and carry it out. Raises what `_FAILURES` names."""
-        number = 1 + max((one.number for one in self.execution.steps.values()), default=0)
+        # raises what `_FAILURES` names
+        number = 1 + max((earlier.number for earlier in self.execution.steps.values()), default=0)
         name = f"{number}-{step.id}" if action.resources else ""
         digest = self._checkpoint(action.resources, name) if name else ""
         self.append(
@@ -415,7 +406,7 @@ class RunningExecution(_Recorded):
             action={action.kind: _summary(action)},
             checkpoint=name,
             digest=digest,
-            resources=[resource_to_json(one) for one in action.resources],
+            resources=[resource_to_json(resource) for resource in action.resources],
         )
         outputs = self._perform(action, work)
         # What a checkpoint holds is changed by the steps that follow, so it is looked at when all have ended.
@@ -423,7 +414,7 @@ class RunningExecution(_Recorded):
         self.append("step_done", step=step.id, outputs=outputs, after=after)
 
     def _failed(self, step: StepForm, state: StepState, attempt: int, error: str) -> str:
-        """Put back what a failed attempt has changed, and write down that it has failed. Return why."""
+        # puts back what the attempt changed; returns why it has failed
         problems = self._put_back(step.id, state) if state.state in ("acting", "done") else []
         text = "; ".join((error, *problems))
         self.append("step_failed", step=step.id, attempt=attempt, error=text, restored=not problems)
@@ -440,16 +431,14 @@ class RunningExecution(_Recorded):
         return _Action(kind, arguments, change, called, tuple(dict.fromkeys(resources)))
 
     def _check_condition(self, step: StepForm) -> None:
-        """Raise ChangedMeanwhile for a step that the plan says is skipped, and whose condition holds now.
-
-        After the failure of a step, conditions may hold that ask for it: they are in the procedure that was approved.
-        """
-        has_failure = any(one.state in ("failed", "not undone") for one in self.execution.steps.values())
+        # A step that the plan skips must not run because its condition holds now. After a failure it may: the approved
+        # procedure can have conditions for that.
+        has_failure = any(earlier.state in ("failed", "not undone") for earlier in self.execution.steps.values())
         if self._planned[step.id].runs == "no" and not has_failure:
             raise ChangedMeanwhile("its condition did not hold when the plan was made, and holds now; make a new plan")
 
     def _check_planned(self, step: StepForm, action: _Action) -> None:
-        """Raise ChangedMeanwhile unless a file is as it was when the plan was made, and will be as was approved."""
+        # raises ChangedMeanwhile unless the file is as it was planned, and becomes what was approved
         planned = self._planned[step.id]
         if action.change is None or not planned.after:
             return
@@ -467,7 +456,7 @@ class RunningExecution(_Recorded):
         return checkpoints.take(resources, self._folder / name, self._before_write)
 
     def _perform(self, action: _Action, work: Work) -> dict[str, Any]:
-        """Carry out an action and return its outputs. Raises StepFailed, OSError."""
+        # raises StepFailed, OSError
         if action.change is not None:
             write_change(action.change, self._before_write)
             return own_outputs(action.kind, action.change)
@@ -491,14 +480,14 @@ class RunningExecution(_Recorded):
         )
         ended = self._ports.run_program(program, work)
         if ended.exit_code not in arguments["expect"]:
-            told = (ended.stderr or ended.stdout).strip()[-SHOWN_OUTPUT:]
-            raise StepFailed(f"{program.command[0]} ended with {ended.exit_code}: {told or 'it said nothing'}")
+            message = (ended.stderr or ended.stdout).strip()[-SHOWN_OUTPUT:]
+            raise StepFailed(f"{program.command[0]} ended with {ended.exit_code}: {message or 'it said nothing'}")
         return {"exit_code": ended.exit_code, "stdout": ended.stdout, "stderr": ended.stderr}
 
     def _undo(
         self, identity: str, state: StepState, *, again: bool = False, displaced: Sequence[Resource] = ()
     ) -> None:
-        """Undo a step. `again` tells that it is carried out once more afterwards; `displaced` is copied before."""
+        # `again`: the step runs again afterwards; `displaced` is copied before
         self.append("undoing", step=identity)
         if problems := self._put_back(identity, state, again=again, displaced=displaced):
             self.append("not_undone", step=identity, error="; ".join(problems))
@@ -514,7 +503,7 @@ class RunningExecution(_Recorded):
     def _put_back(
         self, identity: str, state: StepState, *, again: bool = False, displaced: Sequence[Resource] = ()
     ) -> list[str]:
-        """Compensate a step, and put back what it has changed. Return what could not be done."""
+        # returns what could not be undone
         step, problems = self.procedure.steps[identity], list[str]()
         if step.compensation is not None:
             try:
@@ -534,7 +523,7 @@ class RunningExecution(_Recorded):
         return problems
 
     def _tell_undone(self, step: StepForm) -> None:
-        """Tell the operation of a step that the step was undone. Raises what `_FAILURES` names."""
+        # raises what `_FAILURES` names
         operation = self._operation(step)
         if operation is None or operation.undone is None:
             return
@@ -550,20 +539,19 @@ class RunningExecution(_Recorded):
         return "" if operation is None else operation.irreversible
 
     def _operation(self, step: StepForm) -> Operation[Any] | None:
-        """Return the operation that a step calls, or None."""
         kind = kind_of(step)
         named = getattr(getattr(step, kind), "operation", None)
         name = {"call": named, "memory": f"memory.{named}"}.get(kind, kind)
         return self._ports.operations.get(str(name))
 
     def _changed_since(self, state: StepState) -> list[Resource]:
-        """Return what somebody else has changed since a step was done. The steps after it are undone already."""
+        # by somebody else: the later steps are undone already
         if _is_checkpoint(state):
-            return [one for one in state.resources if str(one) in self.execution.changed_since]
-        return [one for one in state.resources if _differs(one, state.after.get(str(one)))]
+            return [resource for resource in state.resources if str(resource) in self.execution.changed_since]
+        return [resource for resource in state.resources if _differs(resource, state.after.get(str(resource)))]
 
     def _verify(self) -> str:
-        """Return the first condition that does not hold, or an empty text."""
+        # the first condition that does not hold, or an empty text
         for check in self.procedure.form.verification:
             try:
                 if not evaluate(check.that, self._names()):
@@ -600,23 +588,20 @@ def _is_checkpoint(state: StepState) -> bool:
     return "checkpoint" in (state.action or {})
 
 
-def _differs(resource: Resource, known: str | None) -> bool:
+def _differs(resource: Resource, expected: str | None) -> bool:
     try:
-        return checkpoints.fingerprint(resource) != known
+        return checkpoints.fingerprint(resource) != expected
     except StepFailed:  # whoever copies it tells why
         return True
 
 
 def _guarded(called: _Called | None, *, undoing: bool) -> AbstractContextManager[object]:
-    """Return what has to be held while an operation changes its resources, or while they are put back."""
+    # held while resources are changed or put back
     return nullcontext() if called is None else called[0].guard(called[1], undoing)
 
 
 def _call(operation: Operation[Any], arguments: Any, work: Work, *, secret: bool) -> dict[str, Any]:
-    """Carry out an operation and return its outputs as JSON has them. Raises StepFailed for whatever it raises.
-
-    With `secret` nothing of a defect is logged but its kind, since the rest may have a secret in it.
-    """
+    # With `secret`, only the kind of an unexpected error is logged, since the rest may contain it.
     try:
         outputs = dict(operation.run(arguments, work))
         text = json.dumps(outputs, allow_nan=False)
@@ -625,8 +610,8 @@ def _call(operation: Operation[Any], arguments: Any, work: Work, *, secret: bool
     except (ProcedureError, RegistryError, GgufError) as error:
         raise StepFailed(str(error)) from error
     except Exception as error:
-        told = None if secret else error
-        log.warning("operation %s has failed: %s", operation.name, type(error).__name__, exc_info=told)
+        cause = None if secret else error
+        log.warning("operation %s has failed: %s", operation.name, type(error).__name__, exc_info=cause)
         raise StepFailed(f"{operation.name}: {error or type(error).__name__}") from error
     if len(text) > MAX_OUTPUTS:
         raise StepFailed(f"{operation.name} returns {len(text):,} bytes; accepted: at most {MAX_OUTPUTS:,}")
@@ -635,19 +620,19 @@ def _call(operation: Operation[Any], arguments: Any, work: Work, *, secret: bool
 
 def _wait(seconds: object, work: Work) -> dict[str, Any]:
     try:
-        wanted = float(str(seconds))
+        duration = float(str(seconds))
     except ValueError as error:
         raise StepFailed(f"{seconds!r} is no number of seconds") from error
-    left = work.seconds_left
-    work.cancelled.wait(min(wanted, left))
-    if work.cancelled.is_set() or wanted > left:
+    remaining = work.seconds_left
+    work.cancelled.wait(min(duration, remaining))
+    if work.cancelled.is_set() or duration > remaining:
         work.seconds_left  # noqa: B018 - raises if it was cancelled, or if the time is over
-        raise StepFailed(f"its time is over: it was to wait for {wanted:g} s and had {left:g} s")
-    return {"seconds": wanted}
+        raise StepFailed(f"its time is over: it was to wait for {duration:g} s and had {remaining:g} s")
+    return {"seconds": duration}
 
 
 def _summary(action: _Action) -> Any:
-    """Return what is written down of an action: without the contents of files, whose digests tell them apart."""
+    # without contents of files; their digests identify them
     if action.kind == "file_write":
         return {key: value for key, value in action.arguments.items() if key != "content"}
     return action.arguments

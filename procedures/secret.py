@@ -1,4 +1,4 @@
-"""Resolve the secrets among the inputs of a procedure, and keep them out of everything that is written down."""
+"""Resolve the secret inputs of a procedure, and mask them in everything that is logged."""
 
 import os
 from collections.abc import Mapping
@@ -9,12 +9,11 @@ from procedures.errors import StepFailed
 from procedures.forms import Procedure
 
 MASK: Final = "(secret)"
-SHORTEST: Final = 4
-"""Shorter secrets are not looked for in texts, in which they would be found everywhere."""
+SHORTEST: Final = 4  # shorter secrets are not masked: they would match everywhere
 
 
 class Secrets:
-    """The secrets of one execution. Inputs give only where each is: `env:NAME` or `file:PATH`."""
+    """The secrets of one execution. Inputs have only references: `env:NAME` or `file:PATH`."""
 
     def __init__(self, procedure: Procedure, inputs: Mapping[str, Any]) -> None:
         self._inputs = dict(inputs)
@@ -24,17 +23,16 @@ class Secrets:
         self._values: list[str] = []
 
     def __bool__(self) -> bool:
-        """Return whether there are any."""
         return bool(self._names)
 
     def resolved(self) -> dict[str, Any]:
-        """Return all inputs, with secrets in place of their references. Raises StepFailed for one that is not there."""
+        """Return all inputs with resolved secrets. Raises StepFailed if one is missing."""
         values = {name: _secret(name, str(self._inputs[name])) for name in self._names}
         self._values = sorted(filter(None, values.values()), key=len, reverse=True)
         return {**self._inputs, **values}
 
     def masked(self, value: Any) -> Any:
-        """Return a value as JSON has it without any of the secrets that were resolved."""
+        """Return a JSON value without the resolved secrets."""
         if isinstance(value, str):
             for secret in self._values:
                 if len(secret) >= SHORTEST:
@@ -50,9 +48,9 @@ class Secrets:
 def _secret(name: str, reference: str) -> str:
     kind, _, where = reference.partition(":")
     if kind == "env":
-        if (found := os.environ.get(where)) is None:
+        if (value := os.environ.get(where)) is None:
             raise StepFailed(f"the secret {name} is to be in the environment variable {where}, which is not set")
-        return found
+        return value
     try:
         return Path(where).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError, RuntimeError) as error:
