@@ -31,7 +31,8 @@ from orchestrator.run.record.routers import action_of
 from orchestrator.service.callers import user_key
 from orchestrator.service.service import Service
 from orchestrator.task.events import AttemptStarted
-from orchestrator.task.taskir import TaskIR, task_from
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import task_from
 
 STEP_FAMILIES: Final = ("extract", "code", "shell", "summarize", "compare", "merge")
 """The families whose examples are single steps."""

@@ -18,8 +18,7 @@ ProcedureRefused, ChangedMeanwhile and ProcedureBusy mean that nothing was chang
 from collections.abc import Iterable
 from pathlib import Path
 
-from registry.errors import RegistryProblem
-from registry.forms import nearest
+from registry.errors import RegistryProblem, nearest
 
 
 class ProcedureError(Exception):

@@ -17,8 +17,8 @@ from pydantic_core import PydanticCustomError
 from procedures.dag import cycles, neighbours, topological
 from procedures.errors import ProcedureInvalid
 from procedures.expressions import ExpressionError, names_in, names_in_template
-from registry.errors import RegistryError, RegistryProblem
-from registry.forms import Form, Name, nearest, read_form
+from registry.errors import RegistryError, RegistryProblem, nearest
+from registry.forms import Form, Name, read_form
 from registry.strict_yaml import KeyPath, YamlDocument, parse_text, read_file
 
 # What templates call the paths of this installation: state folder, registry file, folder of downloaded models,

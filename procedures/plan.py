@@ -18,8 +18,8 @@ from procedures.expressions import ExpressionError, NotKnownYet, Pending, evalua
 from procedures.forms import ActionForm, CheckpointForm, Procedure, StepForm, check_value, kind_of
 from procedures.ports import Operation, ProcedurePorts, planning_work
 from procedures.resources import DatabaseResource, PathResource, Resource, RowsResource
-from registry.errors import RegistryProblem
-from registry.forms import Form, nearest
+from registry.errors import RegistryProblem, nearest
+from registry.forms import Form
 
 Names = Mapping[str, object]
 

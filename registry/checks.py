@@ -8,8 +8,8 @@ from typing import Final
 
 from registry import architectures
 from registry.backends import check_backend
-from registry.errors import RegistryProblem
-from registry.forms import EMBEDDER, RERANKER, ModelForm, RegistryForm, RoleForm, nearest, usual_tier
+from registry.errors import RegistryProblem, nearest
+from registry.forms import EMBEDDER, RERANKER, ModelForm, RegistryForm, RoleForm, usual_tier
 from registry.gguf import GgufHeader
 from registry.options import LoadOptions
 from registry.strict_yaml import KeyPath, YamlDocument

@@ -20,8 +20,7 @@ from ruamel.yaml.error import CommentMark, YAMLError
 from ruamel.yaml.scalarstring import FoldedScalarString, LiteralScalarString, SingleQuotedScalarString
 from ruamel.yaml.tokens import CommentToken
 
-from registry.errors import RegistryError, RegistryProblem
-from registry.forms import nearest
+from registry.errors import RegistryError, RegistryProblem, nearest
 from registry.load import registry_from
 from registry.lock import FolderLocked, lock_folder
 from registry.models import Registry

@@ -6,6 +6,8 @@ Exception
 └── ChatTemplateError  a model's chat template is broken, or cannot be used for a conversation
 """
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,3 +52,11 @@ class GgufError(Exception):
 
 class ChatTemplateError(Exception):
     """A chat template is broken, refuses a conversation, or would lose words of it."""
+
+
+def nearest(name: str, accepted: Iterable[str]) -> str:
+    """Format what is accepted instead of an unknown name: first the most similar name, then all."""
+    names = sorted(accepted)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
+    return f"{close[0]}? (one of {listed})" if close else listed or "none are defined"

@@ -4,7 +4,6 @@ Only `registry.load` and the checks use these classes. They mirror the YAML; `re
 that the rest of the program uses.
 """
 
-import difflib
 import json
 import logging
 import re
@@ -19,7 +18,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from registry.errors import RegistryError, RegistryProblem
+from registry.errors import RegistryError, RegistryProblem, nearest
+from registry.names import NAME, NAME_RULE
 from registry.options import (
     MAX_CONTEXT,
     Adapters,
@@ -37,8 +37,6 @@ log = logging.getLogger(__name__)
 
 EMBEDDER: Final = "embedder"  # its model makes vectors of texts
 RERANKER: Final = "reranker"  # its model rates the relevance of texts to a query (a cross-encoder)
-NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
-NAME_RULE: Final = "letters, digits, '_', '.' and '-', up to 64 characters"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
 ALIAS: Final = r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$"
@@ -259,14 +257,6 @@ def _warn_once(problem: RegistryProblem) -> None:
 
 def usual_tier(role: str) -> Tier:
     return USUAL_TIERS.get(role, "C")
-
-
-def nearest(name: str, accepted: typing.Iterable[str]) -> str:
-    """Format what is accepted instead of an unknown name: first the most similar name, then all."""
-    names = sorted(accepted)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
-    return f"{close[0]}? (one of {listed})" if close else listed or "none are defined"
 
 
 def _problem(form: type[Form], document: YamlDocument, detail: Any) -> RegistryProblem:  # pydantic's ErrorDetails

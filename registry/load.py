@@ -28,11 +28,11 @@ from registry.models import (
     Defaults,
     Endpoint,
     ModelEntry,
-    Persona,
     Registry,
     RoleEntry,
 )
 from registry.options import Adapters, LoadOptions
+from registry.persona import Persona
 from registry.prompts import prompt_set, prompts_for
 from registry.strict_yaml import YamlDocument, parse_file
 

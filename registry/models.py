@@ -17,11 +17,11 @@ from registry.forms import Level, ResidencyTier, Tier
 from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
 from registry.options import DEFAULT_SAMPLING, Adapters, LoadOptions, SamplingOptions, StepContext
+from registry.persona import Persona
 from registry.prompts import PromptSet, prompt_set
 from registry.thinking import Thinking
 
 T = TypeVar("T")
-Maker = Literal["file", "user", "plan", "memory"]
 """Who made a persona: the author of the registry's file, a user, a plan, or the memory."""
 STEP_TIERS = frozenset("BC")  # of roles that do steps
 
@@ -160,17 +160,6 @@ class RoleEntry:
             max_tokens=max_tokens,
             has_own_system=False,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Persona:
-    """A way to do the work of any role: `text` is added to the role's system prompt."""
-
-    name: str
-    text: str
-    description: str
-    maker: Maker = "file"
-    retired: bool = False  # only for runs that name it already
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.learning import Learning
 from orchestrator.service.service import Service
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 from registry.load import find_registry, load_registry
 
 ROOT: Final = Path(__file__).parents[1]

@@ -21,7 +21,7 @@ from orchestrator.run.steps.tools.notes import Notes, RunNotes
 from orchestrator.run.steps.tools.toolbox import Call, Toolbox
 from orchestrator.run.steps.tools.workspace import Workspace
 from orchestrator.task.events import NoteChange, NoteChanged
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 log = structlog.get_logger(__name__)
 

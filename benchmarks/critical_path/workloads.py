@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from orchestrator.task.taskir import TaskIR, task_from
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import task_from
 
 WIDTHS: Final = (4, 16, 64, 100)
 """How many items the fan-outs gather."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx2
 import psutil
 
-from orchestrator.run.journal import Home
+from orchestrator.run.journal.home import Home
 
 STARTING_SECONDS: Final = 300.0
 ENDING_SECONDS: Final = 120.0

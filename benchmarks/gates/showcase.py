@@ -17,7 +17,8 @@ from orchestrator.engine.contract import Message
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record import Report, load_report
-from orchestrator.task.taskir import TaskIR, dump_task, task_from
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import dump_task, task_from
 
 TRIES = 5
 """How many runs are tried at most: whether a deadline is met varies from run to run."""

@@ -9,7 +9,8 @@ from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.families.code import Specification, specify
 from benchmarks.tiny.families.code_operations import INT, LIST, STR
 from benchmarks.tiny.words import Lexicon, Split, seeded
-from orchestrator.task.taskir import TaskIR, task_from
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import task_from
 
 SHARES: Mapping[str, int] = {"code": 85, "shell": 25, "extract": 30, "summarize": 60}
 """How many of 200 tasks each family has. There are many summaries so that all kinds of failure occur: only one in 130

@@ -18,7 +18,7 @@ import yaml
 from benchmarks.daemon.process import BASE, BenchmarkFailed, DaemonProcess, running_daemon
 from benchmarks.jobs.chat_files import question_of
 from benchmarks.jobs.job import BenchJob
-from orchestrator.run.journal import Home
+from orchestrator.run.journal.home import Home
 
 Row = dict[str, Any]
 Arm = str

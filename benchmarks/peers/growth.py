@@ -21,7 +21,7 @@ from benchmarks.simulate.engines import SimulatedAnswer, SimulatedMachine, Write
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record import load_report
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 from registry.load import PACKAGED, load_registry
 
 SIZES: Final = (10, 100, 1_000, 10_000, 100_000)

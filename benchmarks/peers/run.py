@@ -40,7 +40,7 @@ from benchmarks.peers.systems import (
     start_server,
 )
 from benchmarks.peers.trace import CallTrace, NotRecorded, Recorder, read_trace, write_trace
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 from registry.gguf import read_header
 from registry.load import load_registry
 from registry.models import Registry

@@ -17,7 +17,7 @@ from benchmarks.critical_path.workloads import (
     wide,
 )
 from orchestrator.task.analysis import analyze_task
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 
 TAG_WORDS: Final = 3
 """So many words in every prompt tell the tasks of one round from those of another."""

@@ -28,7 +28,7 @@ from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record import load_report
 from orchestrator.task.events import Mode
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 from registry.models import Registry
 
 OURS: Final = "ours"

@@ -20,7 +20,7 @@ from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record import Report, load_report
 from orchestrator.task.events import AttemptGenerated, Usage
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 from registry.models import Registry
 
 _Key = tuple[int, int, float, float]

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from benchmarks.real.requests import ROLES
 from orchestrator.run.steps.prompt import StepInput
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.options import StepContext
 from registry.strict_yaml import parse_file
 

@@ -12,7 +12,7 @@ from benchmarks.real.structure import CODER, Structure, structure, width
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import Part
 from orchestrator.run.frontdoor.each_words import EACH
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.strict_yaml import parse_file
 
 Which = Literal["tuning", "unseen", "wide", "all"]

@@ -10,7 +10,8 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from orchestrator.task.taskir import REQUEST_LABEL, Step
+from orchestrator.task.taskir.fields import REQUEST_LABEL
+from orchestrator.task.taskir.models import Step
 
 CODER = "coder"
 

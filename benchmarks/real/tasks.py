@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from benchmarks.real.requests import ROLES
 from benchmarks.real.structure import CODER
 from orchestrator.run.steps.prompt import StepInput
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.strict_yaml import parse_file
 
 Kind = Literal["extract", "count", "classify", "code"]

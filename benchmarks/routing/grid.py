@@ -30,7 +30,7 @@ from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.run.routing.hybrid import situation_of
 from orchestrator.run.steps.prompt import StepInput, step_messages
 from orchestrator.task import lexical
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 
 WEIGHTS: Final = Path(__file__).parents[2] / "registry" / "tiny"
 KEPT: Final = Path(__file__).with_name("grid.csv")

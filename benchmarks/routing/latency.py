@@ -21,7 +21,7 @@ from orchestrator.run.routing import DecisionContext
 from orchestrator.run.routing.hybrid import NEIGHBOURS, HybridRouter, Learned, Vector, candidates, situation_of
 from orchestrator.run.routing.rules import by_rules
 from orchestrator.task import lexical
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.load import load_registry
 from registry.models import Registry
 

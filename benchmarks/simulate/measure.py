@@ -34,13 +34,13 @@ from orchestrator.engine.step_cost.model import StepCostModel
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.machine import read_topology
 from orchestrator.run.job import Job
-from orchestrator.run.journal import Journal
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record import Report, load_report
 from orchestrator.run.steps.answer import AnswerShape
 from orchestrator.task.events import RunAccepted, Usage
-from orchestrator.task.taskir import TaskIR
 from orchestrator.task.taskir.json_text import compact_json
+from orchestrator.task.taskir.models import TaskIR
 from registry.models import Registry
 
 CALIBRATION_SECONDS: Final = 60.0

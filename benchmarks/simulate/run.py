@@ -18,8 +18,8 @@ from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record import Report, load_report
 from orchestrator.run.steps.answer import AnswerShape
-from orchestrator.task.taskir import TaskIR
 from orchestrator.task.taskir.json_text import compact_json
+from orchestrator.task.taskir.models import TaskIR
 from registry.models import Registry
 
 SPREAD: Final = 0.5

@@ -40,7 +40,7 @@ from benchmarks.simulate.run import (
     simulate_rounds,
 )
 from orchestrator.run.record import Report
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 from procedures.paired import ratio
 from registry.models import Registry
 

@@ -15,8 +15,8 @@ from orchestrator.run.steps.tools.actions import Allowed, UseTool, action_schema
 from orchestrator.run.steps.tools.contract import Tool
 from orchestrator.run.steps.tools.loop import turn_of
 from orchestrator.run.steps.tools.toolbox import TOOLS
-from orchestrator.task.taskir import Step
 from orchestrator.task.taskir.json_text import compact_json
+from orchestrator.task.taskir.models import Step
 from registry.prompts import prompt_set
 
 ANSWER = 512

@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from orchestrator.api.mcp import PATH
 from orchestrator.errors import OrchestratorError
-from orchestrator.run.journal import UnknownChat, UnknownRun
+from orchestrator.run.journal.errors import UnknownChat, UnknownRun
 from orchestrator.service.callers import NOBODY, Access
 from orchestrator.service.permissions import FORCED_MODEL, ROUTES, TOOLS, Permission, by_name, undeclared
 from orchestrator.service.service import Service

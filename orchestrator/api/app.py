@@ -22,7 +22,7 @@ from orchestrator.api.mcp.endpoint import McpEndpoint
 from orchestrator.api.mcp.tools import CALLABLE
 from orchestrator.api.openai import chat, embeddings, files, rerank, responses, text_completions
 from orchestrator.api.openai import models as openai_models
-from orchestrator.run.journal import Home
+from orchestrator.run.journal.home import Home
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
 

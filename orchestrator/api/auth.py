@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from orchestrator.run.journal import Home, JournalError
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.home import Home
 
 MIN_LENGTH: Final = 20
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from orchestrator.api.dependencies import AccessDep, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
-from orchestrator.run.journal import ChatRated, ChatRecord
+from orchestrator.run.journal.chats import ChatRated, ChatRecord
 from orchestrator.service.ratings import MAX_NOTE_LENGTH
 
 router = APIRouter(prefix="/v1/chats", tags=["chats"], responses=dict(DOCUMENTED))

@@ -20,7 +20,7 @@ from orchestrator.engine.errors import BadRequest, EngineError, PromptTooLong
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.pool import ModelBroken, ModelPinned, ModelRemote, PoolError, UnknownModel
 from orchestrator.pool.remote import RemoteResting
-from orchestrator.run.journal import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
+from orchestrator.run.journal.errors import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
 from orchestrator.run.planning import PlanError
 from orchestrator.service.callers import Forbidden
 from orchestrator.service.errors import Busy, Conflict, FolderFull, MemoryUnavailable, NotReady

@@ -17,8 +17,9 @@ from fastapi.responses import StreamingResponse
 from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
-from orchestrator.run.journal import JournalReader, UnknownRun
 from orchestrator.run.journal.codec import encode_event
+from orchestrator.run.journal.errors import UnknownRun
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.updates import EventUpdate, Update
 
 PAGE_EVENTS: Final = 500  # read from the journal at a time

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal import JournalError
+from orchestrator.run.journal.errors import JournalError
 from orchestrator.service.configuration import ServerSettings
 
 WHERE: Final = "tcp of [server]"

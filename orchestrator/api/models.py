@@ -14,8 +14,10 @@ from orchestrator.pool import ModelStatus, PoolSnapshot, UnknownModel
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.service.callers import Access
 from orchestrator.service.service import Service
-from orchestrator.task.personas import MadePersona, unknown_persona
-from registry.models import Maker, ModelEntry, RoleEntry
+from orchestrator.task.made_personas import MadePersona
+from orchestrator.task.personas import unknown_persona
+from registry.models import ModelEntry, RoleEntry
+from registry.persona import Maker
 
 router = APIRouter(prefix="/v1", tags=["models"], responses=dict(DOCUMENTED))
 

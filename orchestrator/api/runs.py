@@ -17,7 +17,7 @@ from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, Se
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.job import Job
-from orchestrator.run.journal import RunRow
+from orchestrator.run.journal.store import RunRow
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.record.attempt_answers import attempt_answer
 from orchestrator.run.record.diffs import result_diff
@@ -28,7 +28,7 @@ from orchestrator.service.permissions import Permission
 from orchestrator.service.ratings import MAX_NOTE_LENGTH
 from orchestrator.service.service import Service
 from orchestrator.task.events import Mode, Priority, RunLimits, RunStatus
-from orchestrator.task.taskir import dump_task, task_from
+from orchestrator.task.taskir.parse import dump_task, task_from
 
 ARCHIVE_MEMORY_BYTES: Final = 1 << 20  # larger archives go to a temporary file
 CHUNK_BYTES: Final = 1 << 16

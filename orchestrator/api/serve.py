@@ -29,7 +29,7 @@ from orchestrator.api.listen import TcpAddress, max_connections, tcp_address, tc
 from orchestrator.api.logs import LoopErrors, log_to
 from orchestrator.api.tls import renew, tls_context
 from orchestrator.errors import InputError
-from orchestrator.run.journal import Home
+from orchestrator.run.journal.home import Home
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import Configuration, LogSettings, load_configuration
 from orchestrator.service.service import Service

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from orchestrator.cli.changes import NewFile, write_files
 from orchestrator.cli.export import done_run, files_json, print_written
-from orchestrator.cli.history import RunArgument
+from orchestrator.cli.run_names import RunArgument
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal import JournalReader
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.record.diffs import result_diff
 from orchestrator.run.record.results import RunResult, results
 from orchestrator.run.record.view import RunView

@@ -9,14 +9,18 @@ from threading import Event
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from orchestrator.cli.client import DaemonBackend, answers
+from orchestrator.cli.client import DaemonBackend
+from orchestrator.cli.daemon import answers
 from orchestrator.cli.logs import log_to
+from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool import memory_budget
 from orchestrator.run.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
 from orchestrator.run.job import FRONTDOOR_PLANNER, CheckedJob, Job, check_job
-from orchestrator.run.journal import ChatRated, Home, JournalReader
+from orchestrator.run.journal.chats import ChatRated
+from orchestrator.run.journal.home import Home
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.personas import PersonaProposal, add_without_daemon, retire_without_daemon
 from orchestrator.run.planning import PlannedTask
@@ -116,7 +120,7 @@ class EmbeddedBackend:
     async def prepare(self, job: Job | None = None) -> None:
         """Check the job, and open an orchestrator. Raises RegistryError, JournalError, InputError."""
         log_to(Home(self._options.home).logs / "orchestrator.log")
-        registry = self._options.registry()
+        registry = registry_of(self._options)
         if job is not None:
             job = self._managed(job, registry)
             with JournalReader.open_to_read(self._options.home) as journal:
@@ -164,11 +168,11 @@ class EmbeddedBackend:
     async def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Raises HomeLocked while another process owns the state folder, RegistryError, InputError."""
         own_proposal = replace(proposal, by=user_key())
-        return add_without_daemon(self._options.home, own_proposal, self._options.registry(), time.time())
+        return add_without_daemon(self._options.home, own_proposal, registry_of(self._options), time.time())
 
     async def retire_persona(self, name: str) -> None:
         """Raises HomeLocked while another process owns the state folder, RegistryError, InputError."""
-        retire_without_daemon(self._options.home, name, self._options.registry(), time.time())
+        retire_without_daemon(self._options.home, name, registry_of(self._options), time.time())
 
     async def rate_chat(self, rating: ChatRated) -> ChatRated:
         """Raises HomeLocked while another process owns the state folder."""
@@ -215,7 +219,7 @@ class EmbeddedBackend:
         # A person approves the plan later; the run only keeps it.
         configuration = load_configuration()
         upkeep = _RunUpkeep(self._prepared, configuration)
-        installation = Installation.of(self._options.home, self._options.registry_path, configuration, upkeep)
+        installation = Installation.of(self._options.home, registry_path(self._options), configuration, upkeep)
 
         def proposed() -> str:
             with closing(procedures_engine(installation, configuration)) as engine:

@@ -17,6 +17,7 @@ from orchestrator.cli import bench_path, bench_simulate
 from orchestrator.cli.complete import complete_model
 from orchestrator.cli.get import downloads
 from orchestrator.cli.logs import log_to
+from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
@@ -62,7 +63,7 @@ def model(
     files and depend on each other in the right way. Nothing is journaled, and no daemon is asked. The shares that are
     right are kept in the folder for models, where `orchestrator init` finds them when it gives models their roles.
     """
-    registry = settings(context).registry()
+    registry = registry_of(settings(context))
     entry = _entry(registry, name)
     if save and (requests not in (None, "all") or tasks or limit is not None):
         why = "replaces the results of all requests and tasks, and only some of them are chosen"

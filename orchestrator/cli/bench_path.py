@@ -23,18 +23,21 @@ from benchmarks.critical_path.sessions import MeasuringSession, Sessions, replac
 from benchmarks.critical_path.workloads import Roles, Workload, choose, sample_text, workloads
 from benchmarks.real.measure import registry_for
 from orchestrator.cli.complete import complete_model
-from orchestrator.cli.history import complete_run, find_run
 from orchestrator.cli.logs import log_to
-from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
+from orchestrator.cli.modes import ModeOption
+from orchestrator.cli.registry import registry_of
+from orchestrator.cli.run_names import complete_run, find_run
+from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_task
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, seconds, write
 from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool import Pool
-from orchestrator.run.journal import Home, JournalReader
+from orchestrator.run.journal.home import Home
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.planning import planned_task
 from orchestrator.run.record.view import RunView
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 from registry.models import Registry
 
 # Without --model, the first usable model whose name starts with this is measured, if there is one.
@@ -89,7 +92,7 @@ def critical_path(
     """
     options = settings(context)
     check_folder(folder)
-    registry = _registry_of(options.registry(), model)
+    registry = _registry_of(registry_of(options), model)
     Home(options.home).create()
     sessions = sessions_of(options)
     state = sessions.folder.parent / "state"

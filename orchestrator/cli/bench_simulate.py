@@ -17,14 +17,15 @@ from benchmarks.simulate.run import UNKNOWN, Advice, Simulated, advise, answer_l
 from orchestrator.cli.bench_path import replayed
 from orchestrator.cli.complete import complete_model
 from orchestrator.cli.logs import log_to
+from orchestrator.cli.registry import registry_of
 from orchestrator.cli.report_view import facts
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.source import read_task
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, seconds, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal import JournalReader
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.record import load_report
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 from registry.models import Registry
 
 
@@ -66,7 +67,7 @@ def simulate_task(
         ((run, task),) = replayed(options, shown).tasks.items()
         with JournalReader.open_to_read(options.home) as journal:
             lengths = answer_lengths(task, load_report(journal, run))
-    registry = options.registry()
+    registry = registry_of(options)
     with tempfile.TemporaryDirectory(prefix="orchestrator-simulate-") as folder:
         home = Path(folder)
         log_to(home / "simulate.log")
@@ -105,7 +106,7 @@ def describe_machine(
     if schema:
         print_json(Machine.model_json_schema())
         return
-    registry = settings(context).registry()
+    registry = registry_of(settings(context))
     names = _models(registry, models or ())
     with tempfile.TemporaryDirectory(prefix="orchestrator-machine-") as folder:
         log_to(Path(folder) / "machine.log")

@@ -1,129 +1,40 @@
-"""The client of the daemon: requests over the socket of a state folder. The only file of the cli that uses HTTP."""
+"""Have the daemon of a state folder do what commands need done with runs."""
 
 import json
-import os
-import socket
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import asdict, replace
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import quote
 
 import httpx2
 
-from orchestrator.cli.settings import Settings
-from orchestrator.errors import InputError, OrchestratorError, Problem, RequestIncomplete
+from orchestrator.cli.daemon import (
+    BASE,
+    WAIT_FOREVER,
+    DaemonGone,
+    connection_errors,
+    path_part,
+    read_answer,
+    refuse_other,
+)
+from orchestrator.errors import InputError, Problem
 from orchestrator.run.job import Job
-from orchestrator.run.journal import ChatRated, Home
+from orchestrator.run.journal.chats import ChatRated
 from orchestrator.run.journal.codec import decode_event
+from orchestrator.run.journal.home import Home
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.updates import EventUpdate, Progress, Update
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.task.events import RatingGiven, RunFinished
 from orchestrator.task.personas import Placed
-from orchestrator.task.taskir import dump_task, task_from
-from registry.models import Registry
+from orchestrator.task.taskir.parse import dump_task, task_from
 
-BASE: Final = "http://localhost"
-CONNECT_SECONDS: Final = 5.0
 ATTEMPTS: Final = 3
-WAIT_FOREVER: Final = httpx2.Timeout(None, connect=CONNECT_SECONDS)
 LONGEST_KEY: Final = 200
-INCOMPLETE: Final = "request_incomplete"  # the API's code for a `RequestIncomplete`
-
-
-class NoDaemon(OrchestratorError):
-    """No daemon answers on the socket of the state folder."""
-
-    def __init__(self, home: Path) -> None:
-        super().__init__(f"no daemon owns {home}: start one with `orchestrator serve`")
-
-
-class DaemonRefused(OrchestratorError):
-    """The daemon answered with an error."""
-
-
-class DaemonGone(OrchestratorError):
-    """The connection to the daemon broke during a request."""
-
-
-def answers(home: Path) -> bool:
-    """Return whether a daemon listens on the socket of a state folder."""
-    with socket.socket(socket.AF_UNIX) as caller:
-        caller.settimeout(CONNECT_SECONDS)
-        try:
-            caller.connect(os.fspath(Home(home).socket))
-        except OSError:  # there is none, a stale one, or its name is too long to be one
-            return False
-    return True
-
-
-def why_not_ready(home: Path) -> str | None:
-    """Return why the daemon of a state folder accepts no runs; None if it does, or if there is no daemon."""
-    if not answers(home):
-        return None
-    transport = httpx2.HTTPTransport(uds=str(Home(home).socket))
-    with httpx2.Client(transport=transport, base_url=BASE, timeout=CONNECT_SECONDS) as client:
-        try:
-            answer = client.get("/health/ready")
-        except httpx2.TransportError as error:
-            return f"the daemon does not answer: {error}"
-    return None if answer.is_success else str(answer.json()["status"])
-
-
-class DaemonClient:
-    """Sends requests that only a daemon can carry out. A context manager.
-
-    Every call raises NoDaemon, DaemonGone, DaemonRefused, InputError.
-    """
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        transport = httpx2.HTTPTransport(uds=str(Home(home).socket))
-        self._client = httpx2.Client(transport=transport, base_url=BASE, timeout=WAIT_FOREVER)
-
-    def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        """Send a request, and return the JSON object of the answer: {} if it has no content."""
-        with _connection_errors(self._home):
-            return read_answer(self._client.request(method, path, **more))
-
-    def events(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name and the data of each server-sent event, until the daemon ends the stream."""
-        with _connection_errors(self._home), self._client.stream("GET", path) as response:
-            if response.status_code != HTTPStatus.OK:
-                response.read()
-                read_answer(response)
-            for message in httpx2.EventSource(response, max_event_size=None):
-                yield message.event, json.loads(message.data)
-
-    def check_registry(self, ours: Path) -> None:
-        """Raises InputError if the daemon uses another registry file than `ours`."""
-        _refuse_other(self.ask("GET", "/v1/registry")["path"], ours, self._home)
-
-    def __enter__(self) -> Self:
-        if not answers(self._home):
-            raise NoDaemon(self._home)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._client.close()
-
-
-def registry_of_jobs(options: Settings) -> Registry:
-    """Load the registry that jobs run with: the one that --registry names, else the daemon's, if one answers.
-
-    Raises RegistryError, and the errors of `DaemonClient`.
-    """
-    if options.registry_flag is not None or not answers(options.home):
-        return options.registry()
-    with DaemonClient(options.home) as daemon:
-        return replace(options, registry_flag=Path(daemon.ask("GET", "/v1/registry")["path"])).registry()
 
 
 class DaemonBackend:
@@ -224,10 +135,10 @@ class DaemonBackend:
 
     async def _check_registry(self) -> None:
         if self._registry is not None:
-            _refuse_other((await self._ask("GET", "/v1/registry"))["path"], self._registry, self._home)
+            refuse_other((await self._ask("GET", "/v1/registry"))["path"], self._registry, self._home)
 
     async def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        with _connection_errors(self._home):
+        with connection_errors(self._home):
             return read_answer(await self._client.request(method, path, **more))
 
     async def _updates(self, run: str, last_event: int) -> AsyncGenerator[Update, None]:
@@ -239,14 +150,6 @@ class DaemonBackend:
             # A plan, or what a step has written, may be of any length.
             async for message in httpx2.EventSource(response, max_event_size=None):
                 yield _update(message)
-
-
-def path_part(where: str, name: str) -> str:
-    """Quote `name` as one segment of a URL path. Raises InputError, about `where`, if that is impossible."""
-    if name in ("", ".", "..") or "/" in name or not name.isprintable():
-        accepted = "a name without '/' and control characters, and neither '.' nor '..'"
-        raise InputError(Problem(where, f"there can be none named {name!r}", accepted))
-    return quote(name, safe="")
 
 
 def key_header(key: str | None) -> dict[str, str]:
@@ -271,25 +174,6 @@ def job_json(job: Job) -> dict[str, Any]:
     return body | ({"request": job.request} if job.task is None else {"task": dump_task(job.task)})
 
 
-def read_answer(response: httpx2.Response) -> dict[str, Any]:
-    """Return the JSON object of an answer. Raises InputError if the request had problems, else DaemonRefused."""
-    if response.status_code == HTTPStatus.NO_CONTENT:
-        return {}
-    try:
-        answer = response.json()
-    except ValueError as error:
-        raise DaemonRefused(f"the daemon answered {response.status_code} without JSON") from error
-    if response.is_success and isinstance(answer, dict):
-        return answer
-    detail = answer.get("error", {}) if isinstance(answer, dict) else {}
-    problems = [Problem(**problem) for problem in detail.get("problems", ())]
-    if problems and detail.get("code") == INCOMPLETE:
-        raise RequestIncomplete(*(problem.what for problem in problems))
-    if problems:
-        raise InputError(*problems)
-    raise DaemonRefused(str(detail.get("message", f"the daemon answered {response.status_code}")))
-
-
 def _update(message: httpx2.ServerSentEvent) -> Update:
     if message.event == "progress":
         data = json.loads(message.data)
@@ -297,21 +181,5 @@ def _update(message: httpx2.ServerSentEvent) -> Update:
     return EventUpdate(decode_event(message.data), int(message.id))
 
 
-def _refuse_other(theirs: str, ours: Path, home: Path) -> None:
-    if os.path.realpath(theirs) != os.path.realpath(ours):
-        problem = f"the daemon that owns {home} uses {theirs}"
-        raise InputError(Problem(f"--registry {ours}", problem, "the same registry, or another --home"))
-
-
 def _text(path: Path | None) -> str | None:
     return None if path is None else str(path.absolute())
-
-
-@contextmanager
-def _connection_errors(home: Path) -> Iterator[None]:
-    try:
-        yield
-    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-        raise NoDaemon(home) from error
-    except httpx2.TransportError as error:
-        raise DaemonGone(f"the daemon of {home} has gone away: {error}") from error

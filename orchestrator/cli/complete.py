@@ -1,66 +1,36 @@
-"""Complete names in the shell: of models, roles, personas and procedures, and where models come from.
-
-The shell waits for the answer after each press of the key, so only a registry is loaded. What cannot be read completes
-to nothing, since there is no place for an error.
-"""
-
-import glob
-import os
-from collections.abc import Callable, Iterable
+"""Complete names in the shell. What finds them is imported when a name is completed, not with every command."""
 
 import typer
 
-from orchestrator.cli.client import registry_of_jobs
-from orchestrator.cli.settings import settings_so_far
-from orchestrator.errors import OrchestratorError
-from orchestrator.service.configuration import load_configuration, models_folder, procedures_folder
-from procedures.library import SHIPPED, Library
-from registry.errors import RegistryError
-from registry.models import Registry
-from registry.sources.catalogue import read_catalogue
-from registry.sources.local import models_in
+from orchestrator.cli.on_demand import load
+
+PLACE = "orchestrator.cli.completions:"
 
 
 def complete_model(context: typer.Context, incomplete: str) -> list[str]:
-    return _of_registry(context, incomplete, lambda registry: registry.models)
+    return _completed("models", context, incomplete)
 
 
 def complete_role(context: typer.Context, incomplete: str) -> list[str]:
-    return _of_registry(context, incomplete, lambda registry: registry.roles)
+    return _completed("roles", context, incomplete)
 
 
 def complete_persona(context: typer.Context, incomplete: str) -> list[str]:
-    # Also those that were made at run time.
-    return _of_registry(context, incomplete, lambda registry: registry.personas)
+    return _completed("personas", context, incomplete)
 
 
 def complete_model_or_file(context: typer.Context, incomplete: str) -> list[str]:
-    return [*dict.fromkeys([*complete_model(context, incomplete), *_models_and_files(incomplete)])]
+    return _completed("models_or_files", context, incomplete)
 
 
-def complete_source(incomplete: str) -> list[str]:
-    return [*dict.fromkeys([*_beginning(incomplete, read_catalogue()), *_models_and_files(incomplete)])]
+def complete_source(context: typer.Context, incomplete: str) -> list[str]:
+    return _completed("sources", context, incomplete)
 
 
-def complete_procedure(incomplete: str) -> list[str]:
-    library = Library((procedures_folder(load_configuration().procedures, os.environ), SHIPPED))
-    return _beginning(incomplete, library.files())
+def complete_procedure(context: typer.Context, incomplete: str) -> list[str]:
+    return _completed("procedures", context, incomplete)
 
 
-def _of_registry(context: typer.Context, incomplete: str, names: Callable[[Registry], Iterable[str]]) -> list[str]:
-    try:
-        return _beginning(incomplete, names(registry_of_jobs(settings_so_far(context))))
-    except (OrchestratorError, RegistryError):
-        return []
-
-
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    return [*dict.fromkeys(name for name in names if name.startswith(incomplete))]
-
-
-def _models_and_files(incomplete: str) -> list[str]:
-    folder = models_folder(load_configuration().models, os.environ)
-    here = _beginning(incomplete, (file.stem for file in models_in(folder)))
-    paths = sorted(glob.iglob(f"{glob.escape(incomplete)}*"))
-    folders = [f"{path}/" for path in paths if os.path.isdir(path)]
-    return [*here, *folders, *(path for path in paths if path.endswith(".gguf") and os.path.isfile(path))]
+def _completed(kind: str, context: typer.Context, incomplete: str) -> list[str]:
+    names: list[str] = load(PLACE + kind)(context, incomplete)
+    return names

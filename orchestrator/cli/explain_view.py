@@ -6,7 +6,7 @@ from rich.text import Text
 
 from orchestrator.cli.report_view import counted, format_gates, format_rating
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
-from orchestrator.run.journal import ChatRecord
+from orchestrator.run.journal.chats import ChatRecord
 from orchestrator.run.record.report import Report, StepRow, last_dependency
 from orchestrator.run.record.view import AttemptRow
 from orchestrator.task.analysis import Edge

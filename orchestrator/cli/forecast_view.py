@@ -16,7 +16,8 @@ from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import CriticalPath, best_seconds, critical_path, slack
 from orchestrator.task.events import Mode, RoleRates
 from orchestrator.task.prediction import CHANCE, Prediction, path_range, predict_plan
-from orchestrator.task.taskir import TaskIR, dump_task
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import dump_task
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,51 +7,95 @@ from typing import Annotated, ClassVar, Final
 import typer
 
 from orchestrator.cli.errors import Boundary
-from orchestrator.cli.on_demand import GroupOnDemand, load
+from orchestrator.cli.on_demand import CommandPlace, GroupOnDemand, load
 from orchestrator.cli.settings import Settings
 
 # Where each command is, in the order of the help
-PLACES: Final = {
-    "run": "orchestrator.cli.run:run",
-    "init": "orchestrator.cli.init:init",
-    "submit": "orchestrator.cli.submit:submit",
-    "watch": "orchestrator.cli.submit:watch",
-    "result": "orchestrator.cli.submit:result",
-    "cancel": "orchestrator.cli.submit:cancel",
-    "retry": "orchestrator.cli.submit:retry",
-    "delete": "orchestrator.cli.submit:delete",
-    "plan": "orchestrator.cli.task:plan",
-    "validate": "orchestrator.cli.task:validate",
-    "schema": "orchestrator.cli.task:schema",
-    "models": "orchestrator.cli.models:app",
-    "personas": "orchestrator.cli.personas:app",
-    "memory": "orchestrator.cli.memory:app",
-    "bench": "orchestrator.cli.bench:app",
-    "runs": "orchestrator.cli.history:runs",
-    "show": "orchestrator.cli.history:show",
-    "diff": "orchestrator.cli.apply:diff",
-    "apply": "orchestrator.cli.apply:apply",
-    "export": "orchestrator.cli.export:export",
-    "explain": "orchestrator.cli.history:explain",
-    "rate": "orchestrator.cli.rate:rate",
-    "resume": "orchestrator.cli.run:resume",
-    "serve": "orchestrator.cli.serve:serve",
-    "mcp": "orchestrator.cli.serve:mcp",
-    "pool": "orchestrator.cli.pool:pool",
-    "logs": "orchestrator.cli.serve:logs",
-    "backup": "orchestrator.cli.state_folder:backup",
-    "restore": "orchestrator.cli.state_folder:restore",
-    "vacuum": "orchestrator.cli.state_folder:vacuum",
-    "procedures": "orchestrator.cli.procedures:app",
-    "service": "orchestrator.cli.serve:service_app",
-    "config": "orchestrator.cli.serve:config_app",
-    "doctor": "orchestrator.cli.system:doctor",
-    "version": "orchestrator.cli.system:show_version",
+COMMANDS: Final = {
+    "run": CommandPlace("orchestrator.cli.run:run", "Run a request or a TaskIR document."),
+    "init": CommandPlace("orchestrator.cli.init:init", "Write a registry that works."),
+    "submit": CommandPlace("orchestrator.cli.submit:submit", "Submit a request or a TaskIR document to the daemon."),
+    "watch": CommandPlace(
+        "orchestrator.cli.submit:watch", "Show a run of the daemon until it has ended, and print its report."
+    ),
+    "result": CommandPlace("orchestrator.cli.submit:result", "Print the answer of a run."),
+    "cancel": CommandPlace(
+        "orchestrator.cli.submit:cancel", "Have the daemon cancel a run, or one step of it, and print what that did."
+    ),
+    "retry": CommandPlace(
+        "orchestrator.cli.submit:retry", "Submit the job of a run that has ended again, as a new run."
+    ),
+    "delete": CommandPlace(
+        "orchestrator.cli.submit:delete", "Have the daemon delete a run that has ended, and all that is kept of it."
+    ),
+    "plan": CommandPlace("orchestrator.cli.task:plan", "Print the plan of a request."),
+    "validate": CommandPlace("orchestrator.cli.task:validate", "Check a TaskIR document."),
+    "schema": CommandPlace("orchestrator.cli.task:schema", "Print the JSON Schema of TaskIR."),
+    "models": CommandPlace("orchestrator.cli.models:app", "List models, roles and personas."),
+    "personas": CommandPlace(
+        "orchestrator.cli.personas:app",
+        "List, show, add and retire personas, each of which says how a role does its work.",
+    ),
+    "memory": CommandPlace(
+        "orchestrator.cli.memory:app", "Show, ask and train what the router has learned from the outcomes of runs."
+    ),
+    "bench": CommandPlace("orchestrator.cli.bench:app", "Measure what a model can do, and how long tasks take."),
+    "runs": CommandPlace("orchestrator.cli.runs:runs", "List past runs, newest first."),
+    "show": CommandPlace(
+        "orchestrator.cli.history:show",
+        "Show the report of a run, or the answer of a failed attempt at one of its steps.",
+    ),
+    "diff": CommandPlace(
+        "orchestrator.cli.apply:diff",
+        "Show how the results of a run differ from the files that it read, as a unified diff.",
+    ),
+    "apply": CommandPlace(
+        "orchestrator.cli.apply:apply",
+        "Write the results of a run into the folder whose files it read: all of them or none.",
+    ),
+    "export": CommandPlace(
+        "orchestrator.cli.export:export",
+        "Write the results of a run into a folder, over files of the same names: all of them or none.",
+    ),
+    "explain": CommandPlace(
+        "orchestrator.cli.history:explain", "Explain one step of a run, or a chat whose model the router chose."
+    ),
+    "rate": CommandPlace(
+        "orchestrator.cli.rate:rate",
+        "Rate a run that has ended, one step of it, or a chat whose model the router chose.",
+    ),
+    "resume": CommandPlace("orchestrator.cli.run:resume", "Resume an interrupted run."),
+    "serve": CommandPlace(
+        "orchestrator.cli.serve:serve", "Own the state folder and serve its socket until SIGTERM or ctrl-C."
+    ),
+    "mcp": CommandPlace("orchestrator.cli.serve:mcp", "Serve the daemon's MCP tools on stdin and stdout."),
+    "pool": CommandPlace("orchestrator.cli.pool:pool", "Show which models the daemon has loaded, and what uses them."),
+    "logs": CommandPlace(
+        "orchestrator.cli.serve:logs", "Print the last lines of the daemon's log, each a JSON object."
+    ),
+    "backup": CommandPlace(
+        "orchestrator.cli.state_folder:backup", "Have the daemon back up the state folder, while it goes on."
+    ),
+    "restore": CommandPlace(
+        "orchestrator.cli.state_folder:restore", "Replace all runs by those of a backup, with or without a daemon."
+    ),
+    "vacuum": CommandPlace(
+        "orchestrator.cli.state_folder:vacuum",
+        "Remove runs and chats that exceed the limits, and data that no run uses.",
+    ),
+    "procedures": CommandPlace(
+        "orchestrator.cli.procedures:app",
+        "Maintain this installation by procedures: planned, approved, audited and reversible.",
+    ),
+    "service": CommandPlace("orchestrator.cli.serve:service_app", "Have systemd run the daemon."),
+    "config": CommandPlace("orchestrator.cli.serve:config_app", "The configuration file."),
+    "doctor": CommandPlace("orchestrator.cli.system:doctor", "Check this installation."),
+    "version": CommandPlace("orchestrator.cli.version:show_version", "Print version numbers."),
 }
 
 
 class _Commands(Boundary, GroupOnDemand):
-    places: ClassVar[Mapping[str, str]] = PLACES
+    places: ClassVar[Mapping[str, CommandPlace]] = COMMANDS
 
 
 app = typer.Typer(
@@ -76,7 +120,7 @@ def options(
     """Keep the global options for the command; without a command, print the help."""
     context.obj = Settings(registry, home)
     if version:
-        load(PLACES["version"])()
+        load(COMMANDS["version"].target)()
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

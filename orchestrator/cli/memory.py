@@ -15,13 +15,15 @@ from rich.text import Text
 
 from benchmarks.rollouts import STEP_FAMILIES, Point, RolloutTask, family_tasks, folder_tasks, train, write_page
 from memrl.episodes import Action
-from orchestrator.cli.client import DaemonClient, answers
-from orchestrator.cli.history import RunArgument, find_run
+from orchestrator.cli.daemon import DaemonClient, answers
 from orchestrator.cli.logs import log_to
+from orchestrator.cli.registry import registry_of
+from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, size, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal import Home, JournalReader
+from orchestrator.run.journal.home import Home
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.routing.hybrid import CONFIDENT, MODES, named
 from orchestrator.run.sandbox import Sandbox
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings, load_configuration
@@ -51,7 +53,7 @@ def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
         with DaemonClient(options.home) as daemon:
             report = daemon.ask("GET", "/v1/memory")
     else:
-        with offline(options.home, options.registry(), load_configuration().memory) as learning:
+        with offline(options.home, registry_of(options), load_configuration().memory) as learning:
             report = plain(learning.status())
     if as_json:
         print_json(report)
@@ -122,7 +124,7 @@ def ask(
         with DaemonClient(options.home) as daemon:
             answer = daemon.ask("POST", "/v1/memory/ask", json={"cypher": cypher})
     else:
-        with offline(options.home, options.registry(), load_configuration().memory) as learning:
+        with offline(options.home, registry_of(options), load_configuration().memory) as learning:
             answer = asdict(asyncio.run(ask_memory(learning, Sandbox.probe, cypher, 10.0)))
     if as_json:
         print_json(answer)
@@ -150,7 +152,7 @@ def rebuild_index_and_graph(options: Settings, memory: MemorySettings) -> None:
         with DaemonClient(options.home) as daemon:
             daemon.ask("POST", "/v1/memory/rebuild")
     else:
-        with offline(options.home, options.registry(), memory) as learning:
+        with offline(options.home, registry_of(options), memory) as learning:
             rebuild_memory(learning)
 
 
@@ -223,7 +225,7 @@ async def _train(options: Settings, tasks: Sequence[RolloutTask], width: int, ex
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=make_console(sys.stderr), disable=not sys.stderr.isatty()) as progress:
         bar = progress.add_task("tasks", total=len(tasks))
-        async with Service(options.home, options.registry(), changed) as service:
+        async with Service(options.home, registry_of(options), changed) as service:
             return await train(service, tasks, width, lambda finished, total: progress.update(bar, completed=finished))
 
 

@@ -17,7 +17,8 @@ from orchestrator.cli import pool
 from orchestrator.cli.backend import ask_backend
 from orchestrator.cli.complete import complete_role
 from orchestrator.cli.get import get
-from orchestrator.cli.on_demand import GroupOnDemand
+from orchestrator.cli.on_demand import CommandPlace, GroupOnDemand
+from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
@@ -26,19 +27,24 @@ from registry.compose import NothingAnswers, compose
 from registry.edit import add_model, create_registry, first_entries, give_role, made_for_model, replace_registry
 from registry.errors import GgufError
 from registry.fit import Room
-from registry.forms import NAME, NAME_RULE, usual_tier
+from registry.forms import usual_tier
 from registry.gguf import read_header
 from registry.load import PACKAGED, blank_registry, configured_registry, load_registry
 from registry.models import ModelEntry, Registry, RoleEntry
+from registry.names import NAME, NAME_RULE
 from registry.propose import Proposal, full_path, propose
 from registry.sources.local import as_candidate, recognise
 from registry.strict_yaml import write_yaml
 
 
 class _ModelCommands(GroupOnDemand):
-    places: ClassVar[Mapping[str, str]] = {
-        "try": "orchestrator.cli.trial:try_model",
-        "import": "orchestrator.cli.import_models:import_models",
+    places: ClassVar[Mapping[str, CommandPlace]] = {
+        "try": CommandPlace(
+            "orchestrator.cli.trial:try_model", "Ask a model three things, and say how quick it is and what works."
+        ),
+        "import": CommandPlace(
+            "orchestrator.cli.import_models:import_models", "Take over the models of llama-swap or llama-server."
+        ),
     }
 
 
@@ -52,7 +58,7 @@ def models(context: typer.Context, as_json: JsonFlag = False) -> None:
     """List models, roles and personas."""
     if context.invoked_subcommand is not None:
         return
-    registry = settings(context).registry()
+    registry = registry_of(settings(context))
     if as_json:
         print_json(_registry_json(registry))
         return
@@ -107,7 +113,7 @@ def add(
 
 def registry_to_add_to(options: Settings, *, save: bool) -> Registry:
     """Return the registry to add a model to; an empty one if its file is new or has no models. Raises RegistryError."""
-    path = options.registry_path
+    path = registry_path(options)
     # Write the user's own registry: the packaged one is only a default.
     if save and path == PACKAGED:
         path = configured_registry()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import typer
 import typer.main
@@ -11,21 +11,27 @@ from typer.core import TyperGroup
 Command = Any  # a command as typer makes it; the class is in a private module of typer
 
 
+class CommandPlace(NamedTuple):
+    """Where a command is, and what the list of commands says of it."""
+
+    target: str  # "MODULE:ATTRIBUTE", a function or a `typer.Typer`
+    help: str  # the first sentence of its docstring; the list of commands then needs no module of a command
+
+
 class CommandsOnDemand(MutableMapping[str, Command]):
     """The commands of a group by name, each made when it is first used.
 
-    `places` maps a name to "MODULE:ATTRIBUTE", a function or a `typer.Typer`. `ready` are commands that exist already.
-    They are listed first.
+    `ready` are commands that exist already. They are listed first.
     """
 
-    def __init__(self, places: Mapping[str, str], ready: Mapping[str, Command] | None = None) -> None:
+    def __init__(self, places: Mapping[str, CommandPlace], ready: Mapping[str, Command] | None = None) -> None:
         self._places = dict(places)
         self._commands: dict[str, Command] = dict(ready or {})
         self._names: Final = dict.fromkeys([*self._commands, *self._places])
 
     def __getitem__(self, name: str) -> Command:
         if name not in self._commands:
-            self._commands[name] = _new_command(name, load(self._places[name]))
+            self._commands[name] = _new_command(name, load(self._places[name].target))
         return self._commands[name]
 
     def __setitem__(self, name: str, command: Command) -> None:
@@ -46,7 +52,7 @@ class CommandsOnDemand(MutableMapping[str, Command]):
 class GroupOnDemand(TyperGroup):
     """A group with the commands that it was made with, and those of `places`, made when they are first used."""
 
-    places: ClassVar[Mapping[str, str]] = {}  # the name of a command -> "MODULE:ATTRIBUTE"
+    places: ClassVar[Mapping[str, CommandPlace]] = {}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -55,6 +61,14 @@ class GroupOnDemand(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands without importing the modules of those in `places`."""
+        listed = {name: self.commands[name] for name in self.commands if name not in self.places}
+        listed |= {name: _new_command(name, _nothing, place.help) for name, place in self.places.items()}
+        TyperGroup(name=self.name, commands={name: listed[name] for name in self.commands}).format_commands(
+            ctx, formatter
+        )
+
 
 def load(place: str) -> Any:
     """Return the attribute that "MODULE:ATTRIBUTE" names."""
@@ -62,13 +76,13 @@ def load(place: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
-def _new_command(name: str, target: Any) -> Command:
+def _new_command(name: str, target: Any, help_text: str | None = None) -> Command:
     alone = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
     alone.callback()(_nothing)  # without it, typer would make the only command the outermost one
     if isinstance(target, typer.Typer):
         alone.add_typer(target, name=name)
     else:
-        alone.command(name)(target)
+        alone.command(name, help=help_text)(target)
     return typer.main.get_group(alone).commands[name]
 
 

@@ -12,13 +12,16 @@ from rich.text import Text
 
 from orchestrator.cli.backend import ask_backend
 from orchestrator.cli.complete import complete_persona
+from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal import JournalReader, PersonaUse
+from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.store import PersonaUse
 from orchestrator.run.personas import PersonaProposal
-from orchestrator.task.personas import MAX_TEXT, MadePersona, unknown_persona
-from registry.models import Persona
+from orchestrator.task.made_personas import MadePersona
+from orchestrator.task.personas import MAX_TEXT, unknown_persona
+from registry.persona import Persona
 
 LARGEST_FILE: Final = 64 * 1024  # bytes; a larger file is refused before all of it is read
 
@@ -146,7 +149,7 @@ def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
 
 
 def _rows(options: Settings) -> list[_Row]:
-    registry = options.registry()
+    registry = registry_of(options)
     with JournalReader.open_to_read(options.home) as journal:
         records, uses = {record.name: record for record in journal.personas()}, journal.persona_uses()
     by_name = {**{name: record.persona for name, record in records.items()}, **registry.personas}

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.client import DaemonClient, path_part
 from orchestrator.cli.complete import complete_model
+from orchestrator.cli.daemon import DaemonClient, path_part
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, size, write
 

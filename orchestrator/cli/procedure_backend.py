@@ -15,12 +15,14 @@ from typing import Any, Final, Protocol
 
 from memrl.memory import Compacted
 from orchestrator.cli.backend import Backend, ask_backend, backend
-from orchestrator.cli.client import DaemonClient, answers, path_part
+from orchestrator.cli.daemon import DaemonClient, answers, path_part
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.memory import rebuild_index_and_graph
+from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.settings import Settings
 from orchestrator.cli.terminal import write
-from orchestrator.run.journal import Home, HomeLock, Journal
+from orchestrator.run.journal.home import Home, HomeLock
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.service.backup import Backup, make_backup
 from orchestrator.service.callers import Callers
@@ -241,7 +243,7 @@ class EmbeddedUpkeep(Upkeep):
         rebuild_index_and_graph(self._options, self._memory)
 
     def compact_memory(self) -> Compacted:
-        with offline(self._options.home, self._options.registry(), self._memory) as learning:
+        with offline(self._options.home, registry_of(self._options), self._memory) as learning:
             return compact_memory(learning)
 
     @contextmanager
@@ -274,7 +276,7 @@ def embedded_engine(options: Settings) -> Iterator[ProcedureEngine]:
     log_to(Home(options.home).logs / "orchestrator.log")
     configuration = load_configuration()
     upkeep = EmbeddedUpkeep(options, configuration)
-    installation = Installation.of(options.home, options.registry_path, configuration, upkeep)
+    installation = Installation.of(options.home, registry_path(options), configuration, upkeep)
     engine = procedures_engine(installation, configuration)
     try:
         yield engine

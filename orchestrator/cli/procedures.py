@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.client import DaemonClient, DaemonRefused, path_part
 from orchestrator.cli.complete import complete_procedure
+from orchestrator.cli.daemon import DaemonClient, DaemonRefused, path_part
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.procedure_backend import Body, ProcedureBackend, Tell, embedded_engine, procedure_backend
 from orchestrator.cli.settings import JsonFlag, settings
@@ -25,8 +25,7 @@ from procedures.errors import ProcedureForbidden, ProcedureInvalid
 from procedures.forms import ActionForm, Procedure, kind_of, procedure_from, procedure_schema, read_procedure
 from procedures.library import SHIPPED, SUFFIX, read_named
 from procedures.ports import Operation
-from registry.errors import RegistryProblem
-from registry.forms import nearest
+from registry.errors import RegistryProblem, nearest
 from registry.strict_yaml import KeyPath
 
 app = typer.Typer(

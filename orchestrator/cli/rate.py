@@ -5,11 +5,12 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli.backend import ask_backend
-from orchestrator.cli.history import RUN_HELP, complete_run, find_run, is_chat
+from orchestrator.cli.run_names import RUN_HELP, complete_run, find_run, is_chat
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal import ChatRated, JournalReader
+from orchestrator.run.journal.chats import ChatRated
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.task.events import RatingGiven
 
 RatedArgument = Annotated[

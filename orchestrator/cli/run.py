@@ -12,25 +12,26 @@ from rich.text import Text
 from orchestrator.cli.errors import ExitCode, leaves, run_code
 from orchestrator.cli.export import check_target, export_results
 from orchestrator.cli.foreground import Foreground, StartRun
-from orchestrator.cli.history import AllFlag, RunArgument, find_run
 from orchestrator.cli.live import choose_display
+from orchestrator.cli.modes import DirectFlag, ModeOption
 from orchestrator.cli.procedure_backend import procedure_backend
 from orchestrator.cli.procedures import ask_about
 from orchestrator.cli.report_view import print_report
-from orchestrator.cli.settings import DirectFlag, DirOption, JsonFlag, ModeOption, Settings, settings
+from orchestrator.cli.run_names import RunArgument, find_run
+from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.speedup import compare_with_serial
 from orchestrator.cli.task import dry_run as print_dry_run
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.run.job import Job
-from orchestrator.run.journal import JournalReader
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import Report
 from orchestrator.run.record.view import RunView, accepted_in
 from orchestrator.service.procedures import proposer
 from orchestrator.task.events import Mode, StepsPlanned
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 
 OutOption = Annotated[
     Path | None,

@@ -12,14 +12,15 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.api.listen import tcp_address
-from orchestrator.cli.client import NoDaemon, answers
-from orchestrator.cli.history import complete_run
+from orchestrator.cli.daemon import NoDaemon, answers
 from orchestrator.cli.linger import ENABLE, enable_linger, lingers
 from orchestrator.cli.permissions_view import permission_lines, permissions_json
+from orchestrator.cli.registry import registry_path
+from orchestrator.cli.run_names import complete_run
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal import Home
+from orchestrator.run.journal.home import Home
 from orchestrator.service.configuration import (
     configuration_path,
     load_configuration,
@@ -214,7 +215,7 @@ def unit(options: Settings) -> str:
 
 def _environment(options: Settings) -> dict[str, str]:
     # The daemon gets the global options of the command line as variables.
-    stated = {"ORCHESTRATOR_HOME": str(options.home), "ORCHESTRATOR_REGISTRY": str(options.registry_path.absolute())}
+    stated = {"ORCHESTRATOR_HOME": str(options.home), "ORCHESTRATOR_REGISTRY": str(registry_path(options).absolute())}
     return {**os.environ, **stated}
 
 

@@ -8,25 +8,12 @@ from typing import Annotated
 import typer
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal import home_path, with_made_personas
-from orchestrator.task.events import Mode
-from registry.load import find_registry, load_registry
-from registry.models import Registry
+from orchestrator.run.journal.home import home_path
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
+AllFlag = Annotated[bool, typer.Option("--all", help="Show every step, however many there are.")]
 DirOption = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="Folder whose files the task may read; never written to.")
-]
-ModeOption = Annotated[
-    Mode | None,
-    typer.Option(
-        help="as-planned: by the edges of the plan; discover: without edges that carry no data; serial: one by one; "
-        "direct: one step answers the whole request. Without it: directly if no plan can be expected to be better, "
-        "else as planned; or as the router has learned."
-    ),
-]
-DirectFlag = Annotated[
-    bool, typer.Option("--direct", help="Answer the request by one step, without a plan: --mode direct.")
 ]
 
 
@@ -38,11 +25,6 @@ class Settings:
     home_flag: Path | None  # --home; None: look in the environment
 
     @property
-    def registry_path(self) -> Path:
-        """The registry file to use, which may not exist."""
-        return find_registry(self.registry_flag)
-
-    @property
     def home(self) -> Path:
         """The state folder to use, which may not exist. Raises `InputError` for `~name` of an unknown user."""
         try:
@@ -50,10 +32,6 @@ class Settings:
         except RuntimeError as error:
             named = f"--home {self.home_flag}" if self.home_flag else "ORCHESTRATOR_HOME"
             raise InputError(Problem(named, "there is no such user with a home", "the path of a folder")) from error
-
-    def registry(self) -> Registry:
-        """Load the registry, with the personas that were made at run time. Raises `RegistryError`."""
-        return with_made_personas(load_registry(self.registry_path), self.home)
 
 
 def settings(context: typer.Context) -> Settings:

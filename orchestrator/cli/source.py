@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.task.taskir import MAX_BYTES, TaskIR, parse_task
+from orchestrator.task.taskir.fields import MAX_BYTES
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import parse_task
 
 STDIN = "-"
 TASK_FILE: Final = "the name of a TaskIR file, or - for stdin"

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.backend import ask_backend
-from orchestrator.cli.client import DaemonClient, path_part
+from orchestrator.cli.daemon import DaemonClient, path_part
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, size, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal import JournalReader
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.service.backup import backups
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 

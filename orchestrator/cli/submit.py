@@ -8,20 +8,22 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli.backend import Backend
-from orchestrator.cli.client import DaemonClient, NoDaemon, answers, job_json, key_header
+from orchestrator.cli.client import job_json, key_header
+from orchestrator.cli.daemon import DaemonClient, NoDaemon, answers
 from orchestrator.cli.errors import STATUS_CODES, run_code
-from orchestrator.cli.history import AllFlag, RunArgument, complete_run, find_run
+from orchestrator.cli.modes import ModeOption
 from orchestrator.cli.run import report_runs, run_and_report
-from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
+from orchestrator.cli.run_names import RunArgument, complete_run, find_run
+from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.job import Job
-from orchestrator.run.journal import JournalReader
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.record.prior import PRIOR_RUNS
 from orchestrator.run.record.report import load_report
 from orchestrator.task.events import Priority, RunLimits
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 
 
 def submit(

@@ -1,16 +1,15 @@
-"""The commands about the installation: doctor, version."""
+"""The command that checks the installation: doctor."""
 
-import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.client import why_not_ready
+from orchestrator.cli.daemon import why_not_ready
 from orchestrator.cli.errors import ExitCode
+from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, write
 from orchestrator.run.gates import BUILTIN_GATES
@@ -26,7 +25,7 @@ def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
     Exits with 1 if something that a run needs is missing or broken.
     """
     options = settings(context)
-    checks = examine(options.registry_path, options.home, frozenset(BUILTIN_GATES))
+    checks = examine(registry_path(options), options.home, frozenset(BUILTIN_GATES))
     if (reason := why_not_ready(options.home)) is not None:
         checks.append(Check("daemon", "broken", reason, "until then, the daemon accepts no runs"))
     broken = [check for check in checks if check.state == "broken"]
@@ -38,23 +37,6 @@ def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
         write(lambda: _print_checks(console, checks))
     if broken:
         raise typer.Exit(ExitCode.FAILED)
-
-
-def show_version(as_json: JsonFlag = False) -> None:
-    """Print version numbers."""
-    versions = {name: _version(name) for name in ("orchestrator", "llama-cpp-python")}
-    versions["python"] = platform.python_version()
-    if as_json:
-        print_json(versions)
-        return
-    write(lambda: print("\n".join(f"{name} {number}" for name, number in versions.items())))
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _print_checks(console: Console, checks: list[Check]) -> None:

@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from orchestrator.cli.client import registry_of_jobs
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.foreground import Foreground
 from orchestrator.cli.live import SilentDisplay
 from orchestrator.cli.logs import log_to
+from orchestrator.cli.registry import registry_of_jobs
 from orchestrator.cli.report_view import counted, format_gates, listed
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source, read_task
@@ -21,13 +21,15 @@ from orchestrator.cli.terminal import glyphs, make_console, print_json, printabl
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.gates import gates_for_step
 from orchestrator.run.job import CheckedJob, Job, check_job, known_rates
-from orchestrator.run.journal import Home, JournalReader
+from orchestrator.run.journal.home import Home
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import load_configuration, tool_servers
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.prediction import pace_of, plan_key
-from orchestrator.task.taskir import TaskIR, dump_task, json_schema
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import dump_task, json_schema
 
 TaskArgument = Annotated[str, typer.Argument(metavar="FILE", help="A TaskIR document, or - for stdin.")]
 

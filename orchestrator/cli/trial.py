@@ -22,6 +22,7 @@ from orchestrator.cli.complete import complete_model_or_file
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.get import downloads
 from orchestrator.cli.models import memory_for_models
+from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, seconds, write
 from orchestrator.engine.client.engine import Completion, Engine
@@ -138,7 +139,7 @@ def try_model(
 
 
 def _subject(name: str, options: Settings) -> Subject:
-    registry = options.registry()
+    registry = registry_of(options)
     model = registry.model_named(name)
     if model is not None:
         return _registered(registry.models[model])

@@ -22,7 +22,10 @@ from orchestrator.run.clock import Clock
 from orchestrator.run.frontdoor.direct import direct_answer
 from orchestrator.run.gates import GateSkipped, RunJob, RunnerFor, no_runner, requested_gates, scope_of, unseen_tests
 from orchestrator.run.job import JUDGE
-from orchestrator.run.journal import Journal, JournalError, publish, retry_when_disk_full
+from orchestrator.run.journal.artifacts import publish
+from orchestrator.run.journal.disk import retry_when_disk_full
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.planning import PlanContext, PlanError, PlannedPart, Planner
 from orchestrator.run.prompts import prompt_digests
 from orchestrator.run.record.view import RunView
@@ -82,7 +85,8 @@ from orchestrator.task.events import (
 from orchestrator.task.failures import failures_shown_to, previous_answer
 from orchestrator.task.prediction import predict_seconds
 from orchestrator.task.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace, Stage, following
-from orchestrator.task.taskir import REQUEST_LABEL, Step, TaskInput
+from orchestrator.task.taskir.fields import REQUEST_LABEL
+from orchestrator.task.taskir.models import Step, TaskInput
 from registry.models import Registry
 
 PROGRESS_SECONDS = 0.1

@@ -16,7 +16,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.run.frontdoor import FrontdoorPlanner
 from orchestrator.run.frontdoor.direct import mentioned, why_no_direct
 from orchestrator.run.gates import BUILTIN_GATES
-from orchestrator.run.journal import JournalReader
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.planning import Planner
 from orchestrator.run.record.prior import prior_artifacts
 from orchestrator.run.sandbox import Sandbox
@@ -27,10 +27,11 @@ from orchestrator.run.steps.tools.toolbox import TOOLS
 from orchestrator.task.analysis import StepGraph, analyze_task
 from orchestrator.task.events import EscalationTarget, Mode, Priority, RoleRates, RunAccepted, RunLimits, RunOptions
 from orchestrator.task.prediction import RateTable
-from orchestrator.task.taskir import Capabilities, InvalidTask, TaskIR, check_hints, check_task
+from orchestrator.task.taskir.check import Capabilities, check_hints, check_task
 from orchestrator.task.taskir.fields import MAX_NAME, NAME
 from orchestrator.task.taskir.json_text import is_unicode
-from orchestrator.task.taskir.problems import MAX_PROBLEMS, pointer
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.problems import MAX_PROBLEMS, InvalidTask, pointer
 from orchestrator.task.taskir.validation import unenforced
 from registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
 from registry.models import Registry

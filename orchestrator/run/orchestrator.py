@@ -31,7 +31,8 @@ from orchestrator.run.job import (
     check_job_given,
     escalation_targets,
 )
-from orchestrator.run.journal import Journal, JournalError
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.personas import PersonaBook, PersonaProposal
 from orchestrator.run.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
@@ -61,9 +62,11 @@ from orchestrator.task.events import (
     RunBegun,
     StepsPlanned,
 )
-from orchestrator.task.personas import MadePersona, Placed
+from orchestrator.task.made_personas import MadePersona
+from orchestrator.task.personas import Placed
 from orchestrator.task.prediction import pace_of, plan_key, predict_seconds, predict_step
-from orchestrator.task.taskir import REQUEST_LABEL, Step, TaskIR
+from orchestrator.task.taskir.fields import REQUEST_LABEL
+from orchestrator.task.taskir.models import Step, TaskIR
 from registry.models import Registry
 from registry.watch import Reload, Reloader, WatchStatus
 

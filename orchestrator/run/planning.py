@@ -22,7 +22,8 @@ from orchestrator.task.events import (
     ReplanOutcome,
     Usage,
 )
-from orchestrator.task.taskir import REQUEST_LABEL, Context, Plan, Step, TaskInput, TaskIR
+from orchestrator.task.taskir.fields import REQUEST_LABEL
+from orchestrator.task.taskir.models import Context, Plan, Step, TaskInput, TaskIR
 from registry.models import Registry
 
 

@@ -2,7 +2,9 @@
 
 from functools import lru_cache, partial
 
-from orchestrator.run.journal import Journal, digest_of, retry_when_disk_full
+from orchestrator.run.journal.disk import retry_when_disk_full
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.objects import digest_of
 from orchestrator.task.events import PromptDigests
 from registry.models import Registry
 

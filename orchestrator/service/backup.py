@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal import Home, HomeLock, Journal, JournalError, JournalReader, ObjectStore
-from orchestrator.run.journal.errors import write_error
+from orchestrator.run.journal.errors import JournalError, write_error
+from orchestrator.run.journal.home import Home, HomeLock
+from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.objects import ObjectStore
 
 NAME = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?\Z")
 UNFINISHED = "unfinished-"

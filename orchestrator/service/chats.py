@@ -12,8 +12,8 @@ from orchestrator.engine.errors import EngineError
 from orchestrator.errors import OrchestratorError
 from orchestrator.pool import PoolError
 from orchestrator.run.clock import Clock
-from orchestrator.run.journal import ChatAnswered, ChatFinish, ChatRouted, Journal
-from orchestrator.run.journal.chats import MAX_OBJECTIVE_LENGTH
+from orchestrator.run.journal.chats import MAX_OBJECTIVE_LENGTH, ChatAnswered, ChatFinish, ChatRouted
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.prompts import prompt_digests
 from orchestrator.run.routing import Decision

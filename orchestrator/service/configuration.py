@@ -21,7 +21,7 @@ from orchestrator.run.steps.tools.servers import ToolServer
 from orchestrator.service.callers import check_callers
 from orchestrator.service.permissions import Permission
 from orchestrator.service.schedules import schedules_from
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 
 FILE_NAME = "config.toml"
 PREFIX = "ORCHESTRATOR"

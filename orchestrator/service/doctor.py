@@ -22,9 +22,11 @@ import psutil
 from orchestrator.engine.processor import cpu_quota, usable_cpus
 from orchestrator.pool import memory_budget, memory_limits
 from orchestrator.pool.remote import probe
-from orchestrator.run.journal import Home, JournalError, JournalReader
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.home import Home
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
-from orchestrator.task.taskir import GATES
+from orchestrator.task.taskir.fields import GATES
 from registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
 from registry.errors import RegistryError
 from registry.load import load_registry

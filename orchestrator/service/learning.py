@@ -25,7 +25,9 @@ from memrl.memory import DATABASE, Compacted, Memory, MemoryOptions, MemoryStats
 from memrl.policy import ExplorationSettings, Policy, PolicySettings
 from memrl.reward import judge_weight, staged, teaches
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.run.journal import Journal, JournalCorrupt, JournalReader, Presence, UnknownChat, UnknownRun
+from orchestrator.run.journal.errors import JournalCorrupt, UnknownChat, UnknownRun
+from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.presence import Presence
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.lessons import Agreement, Lesson, chat_lesson, lessons_of
 from orchestrator.run.record.routers import ROUTERS, LoggedChoice, choices_of, evaluate

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from memrl.memory import DATABASE
-from orchestrator.run.journal import Home, JournalReader
+from orchestrator.run.journal.home import Home
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.service.configuration import configuration_path, variable, with_value
 from orchestrator.service.learning import FOLDER, evaluate_router

@@ -29,7 +29,8 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.pool import memory_budget
 from orchestrator.run.gates import BUILTIN_GATES, Artifact, GateContext, JobRunner, Scope, run_gates
 from orchestrator.run.job import Job
-from orchestrator.run.journal import Home, Journal, JournalReader
+from orchestrator.run.journal.home import Home
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.run.updates import Update
@@ -38,7 +39,7 @@ from orchestrator.service.configuration import Configuration, models_folder
 from orchestrator.service.doctor import examine
 from orchestrator.service.retention import DAY_SECONDS, VacuumRequest, VacuumResult
 from orchestrator.task.personas import Placed
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from procedures.audit import Audit, SealedPart
 from procedures.durable import make_private_folder, replace_file, sync_folder
 from procedures.errors import StepFailed

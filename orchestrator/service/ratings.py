@@ -8,7 +8,8 @@ from typing import Final
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.clock import Clock, SystemClock
-from orchestrator.run.journal import ChatRated, Journal
+from orchestrator.run.journal.chats import ChatRated
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.service.errors import Conflict
 from orchestrator.task.events import RatingGiven

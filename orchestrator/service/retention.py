@@ -14,8 +14,10 @@ import structlog
 
 from orchestrator.errors import InputError
 from orchestrator.run.clock import Clock, SystemClock
-from orchestrator.run.journal import AttemptOutcome, Journal, JournalCorrupt, JournalReader, UnknownRun
+from orchestrator.run.journal.errors import JournalCorrupt, UnknownRun
 from orchestrator.run.journal.home import RUN_NAME
+from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.outcomes import AttemptOutcome
 from orchestrator.run.record.outcomes import attempt_outcomes
 from orchestrator.run.record.view import RunView
 from orchestrator.run.scheduler import IllegalTransition

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.run.job import Job, check_job
-from orchestrator.run.journal import Home, JournalReader, RunRow
+from orchestrator.run.journal.home import Home
+from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.store import RunRow
 from orchestrator.run.record import load_report
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import tool_servers
 from orchestrator.service.operations import Installation, RunBackend, run_or_fail, run_to_end
-from orchestrator.task.taskir import InvalidTask, task_from
+from orchestrator.task.taskir.parse import task_from
+from orchestrator.task.taskir.problems import InvalidTask
 from procedures.errors import StepFailed
 from procedures.forms import MAX_ATTEMPTS, TaskForm
 from procedures.ports import Operation, Work

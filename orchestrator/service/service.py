@@ -25,7 +25,10 @@ from memrl.memory import Compacted
 from orchestrator.errors import OrchestratorError
 from orchestrator.run.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
 from orchestrator.run.job import FRONTDOOR_PLANNER, Job, job_of
-from orchestrator.run.journal import ChatRated, Journal, JournalError, JournalReader, RunRow
+from orchestrator.run.journal.chats import ChatRated
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.store import RunRow
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.run.record.view import accepted_in

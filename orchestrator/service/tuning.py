@@ -27,7 +27,7 @@ from orchestrator.pool import Topology, memory_budget, read_topology
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.placement import nodes_for
 from orchestrator.pool.residency import Folders, engine_spec
-from orchestrator.run.journal import Home
+from orchestrator.run.journal.home import Home
 from orchestrator.service.operations import Installation, run_to_end
 from procedures.durable import replace_file
 from procedures.errors import StepFailed

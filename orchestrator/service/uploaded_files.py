@@ -16,8 +16,8 @@ from threading import Lock
 from typing import Final
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.run.journal import Home
 from orchestrator.run.journal.errors import write_error
+from orchestrator.run.journal.home import Home
 from orchestrator.service.configuration import FolderSettings
 from orchestrator.service.errors import FolderFull
 from orchestrator.service.quota import why_full

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
 
-from orchestrator.task.taskir import Level, Step, TaskIR
+from orchestrator.task.taskir.models import Level, Step, TaskIR
 
 Mode = Literal["as-planned", "discover", "serial", "direct"]  # "direct": one step that answers the whole request
 RunStatus = Literal["queued", "planning", "running", "done", "failed", "cancelled"]

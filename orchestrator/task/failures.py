@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from orchestrator.task.events import EscalationTarget, Failure, FailureKind
-from orchestrator.task.taskir import Level
+from orchestrator.task.taskir.models import Level
 
 MAX_RETRIES = 3  # per role of a step, over all kinds; escalations and re-runs after a restart are no retries
 

@@ -7,45 +7,22 @@ that go badly. A near-duplicate is merged into the existing persona, so that bot
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from pydantic import TypeAdapter
-
 from orchestrator.errors import Problem
-from orchestrator.task.lexical import embed
-from orchestrator.task.taskir import nearest
-from registry.forms import NAME, NAME_RULE
-from registry.models import Maker, Persona, Registry
+from orchestrator.task.taskir.problems import nearest
+from registry.models import Registry
+from registry.names import NAME, NAME_RULE
+from registry.persona import Maker
 
 MAX_TEXT: Final[Mapping[Maker, int]] = {"user": 4000, "plan": 400, "memory": 400}  # characters
 MAX_DESCRIPTION: Final = 400  # characters
 MAX_IN_USE: Final = 200  # personas made at run time
 MAX_PER_PLAN: Final = 4
-# Near-duplicates have at least this cosine of `lexical.embed`. Other punctuation gives about 0.9, a reworded text 0.7
-# to 0.8, another subject below 0.6.
-ALIKE: Final = 0.75
 RESERVED: Final = frozenset({"auto", "orchestrate", "none"})  # have another meaning in requests
 # With marks of chat templates, a text could pretend to be another message.
 _MARKS: Final = re.compile(r"<\|.*?\|>|</?s>|\[/?INST\]|<start_of_turn>|<end_of_turn>|</?think>", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadePersona:
-    """A persona that was made at run time. The state folder keeps it even when it is retired."""
-
-    name: str
-    text: str
-    description: str = ""
-    maker: Maker
-    by: str = ""  # the user, or the run whose plan defined it; empty for the memory
-    made: float  # seconds since the epoch, like `retired`
-    retired: float | None = None  # None while it is in use
-    why_retired: str = ""
-
-    @property
-    def persona(self) -> Persona:
-        return Persona(self.name, self.text, self.description, self.maker, retired=self.retired is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +30,6 @@ class Placed:
     name: str  # the proposed persona, or its near-duplicate
     new: bool  # it has to be added
     similarity: float = 1.0  # cosine of its text and that of the persona used instead
-
-
-_MADE: TypeAdapter[MadePersona] = TypeAdapter(MadePersona)
-
-
-def encode_persona(persona: MadePersona) -> str:
-    return _MADE.dump_json(persona).decode()
-
-
-def decode_persona(body: str) -> MadePersona:
-    """Return the persona that `encode_persona` wrote. Raises `ValueError`."""
-    return _MADE.validate_json(body)
 
 
 def persona_name(words: str) -> str:
@@ -100,22 +65,6 @@ def persona_problems(
     return problems
 
 
-def place_persona(name: str, text: str, personas: Mapping[str, Persona], maker: Maker) -> Placed:
-    """Return which persona a proposed one becomes: an existing near-duplicate, or a new one.
-
-    If a plan reuses a name with another text, the name gets a number, as in `historian-2`.
-    """
-    there = [*personas.values()]
-    vectors = embed([text, *(persona.text for persona in there)])
-    alike = vectors[1:] @ vectors[0]
-    best = max(range(len(there)), key=lambda at: (alike[at], there[at].name == name), default=None)
-    if best is not None and alike[best] >= ALIKE:
-        return Placed(there[best].name, False, float(alike[best]))
-    if maker == "plan" and name in personas:
-        name = next(numbered for n in range(2, 10_000) if (numbered := f"{name}-{n}") not in personas)
-    return Placed(name, True)
-
-
 def name_taken(name: str, registry: Registry) -> str:
     """Return what has this name already, such as "the role coder"; empty if nothing has."""
     # Requests name models, roles and personas in the same way.
@@ -131,14 +80,6 @@ def unknown_persona(name: str, known: Iterable[str], where: str = "persona") -> 
     near, listed = nearest(name, names), ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
     accepted = f"{near}? (one of {listed})" if near else listed or "none: there are no personas"
     return Problem(where, f"there is no persona {_short(name)}", accepted)
-
-
-def in_use(made: Iterable[MadePersona]) -> dict[str, MadePersona]:
-    return {persona.name: persona for persona in made if persona.retired is None}
-
-
-def retired(persona: MadePersona, at: float, why: str) -> MadePersona:
-    return replace(persona, retired=at, why_retired=why)
 
 
 def _unprintable(text: str, allowed: str) -> str:

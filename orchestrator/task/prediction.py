@@ -19,7 +19,7 @@ from typing import Any, Final
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import Effort, critical_path
 from orchestrator.task.events import Mode, PlanKey, RoleRates
-from orchestrator.task.taskir import Step, TaskIR
+from orchestrator.task.taskir.models import Step, TaskIR
 
 RATED_GENERATIONS: Final = 32  # last generations of a key that count
 FEW: Final = 2  # generations of a kind, before they count instead of those of the whole role

@@ -15,7 +15,7 @@ from benchmarks.goals import at_least, at_most, exactly
 from benchmarks.results import FOLDER, machine, write
 from orchestrator.task.analysis import analyze_task
 from orchestrator.task.events import AttemptGenerated, AttemptStarted, AttemptSucceeded, Usage
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 
 FINITE = st.floats(-1e6, 1e6)
 

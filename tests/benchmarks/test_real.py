@@ -12,7 +12,7 @@ from benchmarks.real.measure import ModelResults, Result, as_measured, goals, me
 from benchmarks.real.requests import RealRequest, real_requests
 from benchmarks.real.structure import structure, width
 from benchmarks.real.tasks import RealTask, label_in, numbers_in, real_tasks, same_values
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.load import PACKAGED, load_registry
 from registry.measured import MeasuredShares
 from registry.prompts import prompt_set

@@ -66,7 +66,7 @@ from orchestrator.engine.kv.prefix_tree import common_prefix
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError
 from orchestrator.task.events import Usage
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.validation import OutputSchema
 from registry.load import find_registry, load_registry
 from tests.orchestrator.cli.cli_command import make_command

@@ -45,7 +45,7 @@ from benchmarks.engine.systems.daemon import (
 from benchmarks.engine.systems.served import ServerFailed
 from orchestrator.engine.contract import Message
 from orchestrator.task.analysis import analyze_task
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 
 CHAT, SHARED, ONE, EACH, STEPS = trial_user_cells()
 

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import psutil
 
-from orchestrator.run.journal import Home
+from orchestrator.run.journal.home import Home
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("doomed_daemon.py")

@@ -1,6 +1,6 @@
 """The events of one chat whose model a router has chosen."""
 
-from orchestrator.run.journal import ChatAnswered, ChatRated, ChatRouted
+from orchestrator.run.journal.chats import ChatAnswered, ChatRated, ChatRouted
 from orchestrator.task.events import FailureKind, RouteCandidate, Usage
 
 ROUTED = ChatRouted(

@@ -8,7 +8,7 @@ from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.run.steps.attempt import Attempt
 from orchestrator.run.steps.role import ResolvedRole
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.prompts import prompt_set
 
 

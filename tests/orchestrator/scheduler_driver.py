@@ -45,7 +45,7 @@ from orchestrator.task.events import (
     Usage,
 )
 from orchestrator.task.failures import EscalationChain
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 CHAIN = EscalationChain({"worker": EscalationTarget("coder", "B1")})
 """A chain in which the coder takes over from the worker."""

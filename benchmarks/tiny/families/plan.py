@@ -14,7 +14,7 @@ from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import PlanFlaw, PlanStream, plan_schema
 from orchestrator.run.planning import PlannedPart
 from orchestrator.run.steps.prompt import plan_messages
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 ROLES = ("worker", "coder", "judge")
 SCHEMA = plan_schema(ROLES, replan=True)

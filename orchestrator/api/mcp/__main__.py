@@ -21,7 +21,7 @@ from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, Pa
 
 from orchestrator.api.mcp import PATH
 from orchestrator.errors import OrchestratorError
-from orchestrator.run.journal import Home, home_path
+from orchestrator.run.journal.home import Home, home_path
 
 URL: Final = f"http://localhost{PATH}"
 CONNECT_SECONDS: Final = 5.0

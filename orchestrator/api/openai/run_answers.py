@@ -21,7 +21,7 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.run.job import Job
-from orchestrator.run.journal import Journal
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.record.progress_lines import ProgressLines
 from orchestrator.run.record.report import Report
 from orchestrator.run.updates import EventUpdate

@@ -28,7 +28,7 @@ from orchestrator.engine.contract import MAX_CALL_GRAMMARS_BYTES, Generation, Gu
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.tool_calls import ToolCallParser
 from orchestrator.errors import InputError, Problem
-from orchestrator.task.taskir import MAX_DEPTH
+from orchestrator.task.taskir.fields import MAX_DEPTH
 from orchestrator.task.taskir.validation import MAX_SCHEMA, BadSchema, OutputSchema, SchemaMismatch
 from registry.call_syntax import HERMES, REMOTE, CallSyntax
 

@@ -25,8 +25,10 @@ from orchestrator.run.planning import CheckSteps, PlannedPart
 from orchestrator.run.steps.foreach import LIST_OF_TEXTS
 from orchestrator.task.analysis import PlanAnalysis
 from orchestrator.task.events import PlanPersona
-from orchestrator.task.taskir import REQUEST_LABEL, InvalidTask, Step, nearest
-from registry.models import Persona
+from orchestrator.task.taskir.fields import REQUEST_LABEL
+from orchestrator.task.taskir.models import Step
+from orchestrator.task.taskir.problems import InvalidTask, nearest
+from registry.persona import Persona
 
 # a word that can only be the name of a file or a pattern
 _FILE_NAME = re.compile(r"[\w./*{}-]*\.[A-Za-z][A-Za-z0-9]{0,4}")

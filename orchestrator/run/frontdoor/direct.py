@@ -16,7 +16,8 @@ from orchestrator.run.frontdoor.references import FileNames, default_output, nam
 from orchestrator.run.frontdoor.request import RequestFiles
 from orchestrator.run.gates import default_gates
 from orchestrator.run.planning import PlannedPart
-from orchestrator.task.taskir import REQUEST_LABEL, Step
+from orchestrator.task.taskir.fields import REQUEST_LABEL
+from orchestrator.task.taskir.models import Step
 from registry.models import LEAST_PLAN_QUALITY, Registry
 
 FEW_FILES: Final = 10  # up to this many files, a request that mentions none is about all of them

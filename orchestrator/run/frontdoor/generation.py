@@ -21,8 +21,8 @@ from orchestrator.run.steps.errors import map_error
 from orchestrator.run.steps.prompt import after_flaw, plan_messages
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import Failure, Usage
-from registry.models import Persona
 from registry.options import StepContext
+from registry.persona import Persona
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from orchestrator.run.fences import is_code
 from orchestrator.run.frontdoor.each_words import EACH, items_in
 from orchestrator.run.frontdoor.references import FileNames
-from orchestrator.task.taskir import REQUEST_LABEL
+from orchestrator.task.taskir.fields import REQUEST_LABEL
 
 MAX_LISTED: Final = 120  # with more files, names are not listed, since the grammar would become slow
 

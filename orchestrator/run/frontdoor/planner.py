@@ -24,7 +24,7 @@ from orchestrator.run.steps.errors import map_error
 from orchestrator.run.steps.prompt import after_parts, plan_messages
 from orchestrator.run.steps.role import resolve_role
 from orchestrator.task.events import Usage
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.models import Registry
 
 FRONTDOOR: Final = "frontdoor"

@@ -21,8 +21,8 @@ from orchestrator.run.steps.errors import map_error
 from orchestrator.run.steps.prompt import plan_messages
 from orchestrator.run.steps.role import resolve_role
 from orchestrator.task.events import Usage
-from orchestrator.task.taskir import Plan, Step, TaskIR
 from orchestrator.task.taskir.json_text import read_json
+from orchestrator.task.taskir.models import Plan, Step, TaskIR
 from procedures.errors import ProcedureError
 from procedures.forms import InputForm, Procedure
 from procedures.library import Library

@@ -15,8 +15,8 @@ from orchestrator.run.frontdoor.orders import needed_tool
 from orchestrator.run.frontdoor.references import names_file, ranges_of
 from orchestrator.run.frontdoor.sentences import Use, may_be_program, orders_program, sentences_of, tokens_of, use_of
 from orchestrator.run.frontdoor.words import folded
-from orchestrator.task.taskir import nearest
 from orchestrator.task.taskir.names import compose_name, find_name
+from orchestrator.task.taskir.problems import nearest
 
 MAX_INSTRUCTION: Final = 1500  # characters; a longer request contains texts, whose file names do not count
 

@@ -29,7 +29,8 @@ from orchestrator.run.frontdoor.references import FileNames, names_file, referre
 from orchestrator.run.frontdoor.request import RequestFiles
 from orchestrator.run.frontdoor.words import STOP_WORDS, concept, folded, related, words
 from orchestrator.run.planning import Accept
-from orchestrator.task.taskir import REQUEST_LABEL, Step
+from orchestrator.task.taskir.fields import REQUEST_LABEL
+from orchestrator.task.taskir.models import Step
 from registry.options import StepContext
 
 CODER: Final = "coder"

@@ -8,7 +8,8 @@ from orchestrator.run.frontdoor.direct import DirectAnswer
 from orchestrator.run.planning import Accept, PlannedPart, Predict
 from orchestrator.task.analysis import PlanAnalysis
 from orchestrator.task.events import ModeForecast
-from orchestrator.task.taskir import REQUEST_LABEL, Step
+from orchestrator.task.taskir.fields import REQUEST_LABEL
+from orchestrator.task.taskir.models import Step
 
 # longest predicted time of a sequential plan, as a share of a direct answer: each step that passes a text on loses
 # something, and most predictions are off by as much

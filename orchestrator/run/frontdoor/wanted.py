@@ -12,7 +12,7 @@ from math import inf
 from orchestrator.run.frontdoor.clauses import Clause, clauses_of, made_by
 from orchestrator.run.frontdoor.request import RequestFiles
 from orchestrator.run.frontdoor.words import related
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 
 @dataclass(frozen=True, slots=True)

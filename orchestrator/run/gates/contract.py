@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from orchestrator.run.sandbox import JobOutcome, SandboxJob
 from orchestrator.task.events import FailureKind, GateResult
-from orchestrator.task.taskir import Commands, Step
+from orchestrator.task.taskir.models import Commands, Step
 
 Language = Literal["python", "shell", "json", "text"]
 

@@ -34,7 +34,8 @@ from orchestrator.run.gates.tests import Integration, Unit, tests_own_module
 from orchestrator.run.gates.typecheck import Typecheck
 from orchestrator.task.events import Failure, FailureKind, GateResult
 from orchestrator.task.stages import checking
-from orchestrator.task.taskir import GATES, Step, TaskIR
+from orchestrator.task.taskir.fields import GATES
+from orchestrator.task.taskir.models import Step, TaskIR
 
 _ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, BenchGate, JudgeGate)
 

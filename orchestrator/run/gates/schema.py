@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from orchestrator.run.gates.contract import Artifact, Gate, GateContext, Scope
 from orchestrator.task.events import FailureKind, GateResult
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
 

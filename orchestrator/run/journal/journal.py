@@ -47,9 +47,8 @@ from orchestrator.task.events import (
     RunStatus,
     StepGathered,
 )
-from orchestrator.task.personas import MadePersona, decode_persona, in_use
+from orchestrator.task.made_personas import MadePersona, decode_persona
 from orchestrator.task.prediction import COMPARED_RUNS, EarlierRun
-from registry.models import Registry
 
 MEASURED_GENERATIONS = 2000
 
@@ -424,12 +423,3 @@ def _named(events: Sequence[Event]) -> Iterator[str]:
             yield from event.outputs.values()
         if isinstance(event, AttemptSucceeded | StepGathered):
             yield from filter(None, event.originals.values())
-
-
-def with_made_personas(registry: Registry, home: Path) -> Registry:
-    """Return the registry with the personas that were made at run time in a state folder."""
-    try:
-        with JournalReader.open_to_read(home) as journal:
-            return registry.with_personas(entry.persona for entry in in_use(journal.personas()).values())
-    except JournalError:  # whoever needs the journal itself gets the error
-        return registry

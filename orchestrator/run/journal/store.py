@@ -20,7 +20,7 @@ from orchestrator.run.journal.errors import DiskFull, JournalClosed, JournalCorr
 from orchestrator.run.journal.migrations import MIGRATIONS, VERSION
 from orchestrator.run.journal.outcomes import AttemptOutcome, encode_outcome
 from orchestrator.task.events import Event, Mode, RunAccepted, RunFinished, RunStatus
-from orchestrator.task.personas import MadePersona, encode_persona
+from orchestrator.task.made_personas import MadePersona, encode_persona
 from orchestrator.task.prediction import EarlierRun, MeasuredGeneration
 
 TITLE_LENGTH = 200

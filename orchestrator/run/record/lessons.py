@@ -14,7 +14,7 @@ from memrl.reward import (
     propensity_weight,
     success_weight,
 )
-from orchestrator.run.journal import ChatRecord
+from orchestrator.run.journal.chats import ChatRecord
 from orchestrator.run.record.report import Report, StepRow, build_report
 from orchestrator.run.record.view import AttemptRow, RatingRow, RunView
 from orchestrator.run.routing.hybrid import MODES, situation_of

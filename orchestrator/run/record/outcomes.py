@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from orchestrator.run.journal import AttemptOutcome, Rating
+from orchestrator.run.journal.outcomes import AttemptOutcome, Rating
 from orchestrator.run.record.view import AttemptRow, RatingRow, RunView
 
 

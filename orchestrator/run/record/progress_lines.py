@@ -26,7 +26,7 @@ from orchestrator.task.events import (
     StepsPlanned,
     ToolCalled,
 )
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 
 class ProgressLines:

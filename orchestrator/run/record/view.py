@@ -44,7 +44,7 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.failures import EscalationChain
 from orchestrator.task.prediction import Prediction, predict_plan
-from orchestrator.task.taskir import REQUEST_LABEL
+from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.names import compose_name
 
 # How many of a run's steps the message about an unknown step lists.

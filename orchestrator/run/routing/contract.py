@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from orchestrator.errors import Problem
 from orchestrator.task.events import InputSize, Mode, Priority, RouteAdvice, RouteCandidate
 from orchestrator.task.failures import FailedAttempt
-from orchestrator.task.taskir import Agent, Step, TaskIR
+from orchestrator.task.taskir.models import Agent, Step, TaskIR
 from registry.models import Registry
 
 # Stands for the model in a decision that cannot be carried out.

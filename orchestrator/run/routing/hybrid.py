@@ -28,8 +28,9 @@ from orchestrator.run.routing.contract import Decision, DecisionContext
 from orchestrator.run.routing.rules import by_rules, unforced_context
 from orchestrator.task.events import AdviceEstimate, AdviceVoice, Mode, RouteAdvice, RouteCandidate
 from orchestrator.task.lexical import embed as embed_lexically
-from orchestrator.task.taskir import Level, Step, TaskIR
-from registry.models import ModelEntry, Persona, Registry
+from orchestrator.task.taskir.models import Level, Step, TaskIR
+from registry.models import ModelEntry, Registry
+from registry.persona import Persona
 from registry.thinking import thought_markers
 
 # What happens to the memory's advice: it is not asked for, journaled next to the rules' choice, or followed.

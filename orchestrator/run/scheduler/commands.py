@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.task.failures import FailedAttempt
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 
 @dataclass(frozen=True, slots=True)

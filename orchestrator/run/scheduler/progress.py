@@ -25,7 +25,7 @@ from orchestrator.task.events import (
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 # While the plan is "planning", steps are added. If it continues after its last step, it is "waiting" for that step,
 # then "asked" (the planner has the request), then "extending" while more steps are added. When it is "closed", no more

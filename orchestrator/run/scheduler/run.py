@@ -49,7 +49,7 @@ from orchestrator.task.events import (
     ToolCalled,
 )
 from orchestrator.task.failures import EscalationChain, FailureResponse, GiveUp, decide
-from orchestrator.task.taskir import Agent, Parallelism, Step
+from orchestrator.task.taskir.models import Agent, Parallelism, Step
 
 
 class RunState:

@@ -18,7 +18,7 @@ from orchestrator.task.events import (
     StepGathered,
 )
 from orchestrator.task.failures import Escalate, FailedAttempt, FailureResponse, Retry
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 AttemptEvent = AttemptStarted | AttemptGenerated | AttemptSucceeded | AttemptFailed | AttemptCancelled
 StepEvent = AttemptEvent | StepExpanded | StepGathered

@@ -16,8 +16,8 @@ from orchestrator.run.fences import file_text, files_text, is_code
 from orchestrator.run.gates import BadSchema, OutputSchema, SchemaMismatch, file_name, is_json
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.task.events import Failure, FailureKind
-from orchestrator.task.taskir import Step
 from orchestrator.task.taskir.json_text import compact_json
+from orchestrator.task.taskir.models import Step
 
 ANY_JSON: dict[str, Any] = {}
 # JSON answers are read under this name, whatever their outputs are called.

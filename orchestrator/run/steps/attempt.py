@@ -12,7 +12,7 @@ from orchestrator.run.steps.prompt import StepInput
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.run.steps.seen import SeenFiles
 from orchestrator.task.events import Failure, Usage
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 # A prompt that leaves less room than this, and less than the answer's limit, is too long.
 MIN_ANSWER_TOKENS = 16

@@ -7,9 +7,9 @@ from typing import Final
 
 from orchestrator.run.steps.errors import unusable_input
 from orchestrator.task.events import ListReading
-from orchestrator.task.taskir import Step
 from orchestrator.task.taskir.fields import JsonObject
 from orchestrator.task.taskir.json_text import compact_json, read_json
+from orchestrator.task.taskir.models import Step
 
 # The schema of a list that a `foreach` runs over.
 LIST_OF_TEXTS: Final[JsonObject] = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}

@@ -25,8 +25,8 @@ from orchestrator.run.steps.errors import AttemptError, attempt_timeout, map_err
 from orchestrator.run.steps.prompt import StepInput, step_messages
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import GateResult
-from orchestrator.task.taskir import Commands, Step
 from orchestrator.task.taskir.fields import ARTIFACT
+from orchestrator.task.taskir.models import Commands, Step
 
 # An input's label need not be a possible name of a file.
 _FILE = re.compile(ARTIFACT)

@@ -10,8 +10,8 @@ from orchestrator.task.analysis.edges import edges
 from orchestrator.task.analysis.graph import Edge, Source, StepGraph
 from orchestrator.task.analysis.names import NameResolver
 from orchestrator.task.events import Mode
-from orchestrator.task.taskir import Step, TaskIR, pointer
-from orchestrator.task.taskir.problems import MAX_PROBLEMS, format_value, invalid_task
+from orchestrator.task.taskir.models import Step, TaskIR
+from orchestrator.task.taskir.problems import MAX_PROBLEMS, format_value, invalid_task, pointer
 from procedures.dag import cycles, neighbours, topological, waves
 
 _MAX_IDS_SHOWN = 100

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 Reason = Literal["explicit", "order only", "data", "write after read", "write after write"]
 

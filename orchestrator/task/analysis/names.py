@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from orchestrator.errors import Problem
 from orchestrator.task.analysis.graph import Source
-from orchestrator.task.taskir import Step, pointer
+from orchestrator.task.taskir.models import Step
 from orchestrator.task.taskir.names import compose_name, find_name
-from orchestrator.task.taskir.problems import format_known_names, format_value
+from orchestrator.task.taskir.problems import format_known_names, format_value, pointer
 
 MAX_PART_BYTES = 240  # File systems allow 255 bytes for a part of a name, and a file being written has a suffix.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 
-from orchestrator.run.journal import Home
+from orchestrator.run.journal.home import Home
 from tests.orchestrator.api.forked_daemons import ForkedProcess, fork_daemon
 
 ROOT = Path(__file__).parents[3]

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from orchestrator.run.journal import Home
+from orchestrator.run.journal.home import Home
 from tests.orchestrator.api.daemon_process import ROOT, Running, executed, running_daemon, submitted, summary
 from tests.orchestrator.api.forked_daemons import fork_daemon
 

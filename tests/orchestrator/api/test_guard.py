@@ -10,7 +10,8 @@ from orchestrator.api.auth import given_token, load_or_create_token, load_tokens
 from orchestrator.api.guard import accepts_origin
 from orchestrator.api.runs import RunBody, job_from
 from orchestrator.errors import InputError
-from orchestrator.run.journal import Home, JournalError
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.home import Home
 from orchestrator.service.callers import Access
 from orchestrator.service.configuration import Configuration, RunSettings, ServerSettings
 from orchestrator.service.service import Service

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.api.listen import tcp_address, unix_socket
 from orchestrator.errors import InputError
-from orchestrator.run.journal import JournalError
+from orchestrator.run.journal.errors import JournalError
 from orchestrator.service.configuration import ServerSettings
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from orchestrator.run.journal import Home
+from orchestrator.run.journal.home import Home
 from tests.orchestrator.api.daemon_process import ROOT, Running, lasting, summary
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from orchestrator.run.journal import Journal
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.migrations import VERSION
 from procedures.library import SHIPPED
 from tests.orchestrator.api.daemon_process import Running, executed, finished, running_daemon, submitted, summary

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from orchestrator.api import runs
-from orchestrator.run.journal import Journal
+from orchestrator.run.journal.journal import Journal
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.service import Service
 from orchestrator.task.events import (
@@ -18,7 +18,7 @@ from orchestrator.task.events import (
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.load import find_registry, load_registry
 
 

@@ -11,12 +11,12 @@ from orchestrator.cli.client import DaemonBackend
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, OrchestratorError
 from orchestrator.run.job import Job
-from orchestrator.run.journal import JournalReader
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.updates import EventUpdate
 from orchestrator.service.callers import user_key
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.task.events import RatingGiven, RunFinished
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.api.daemon_process import RECORDS, running_daemon
 
 STEP = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s"]}

@@ -12,8 +12,8 @@ from socketserver import ThreadingUnixStreamServer
 import pytest
 
 from orchestrator.cli.client import DaemonBackend
-from orchestrator.run.journal import Journal
 from orchestrator.run.journal.codec import encode_event
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.updates import EventUpdate, Progress, Update
 from orchestrator.task.events import Event, RunAccepted, RunFinished
 from registry.load import PACKAGED

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.client import DaemonClient
+from orchestrator.cli.daemon import DaemonClient
 from orchestrator.service.callers import user_key
 from orchestrator.service.configuration import Configuration, load_configuration
 from tests.orchestrator.cli.cli_command import (

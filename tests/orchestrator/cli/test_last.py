@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from orchestrator.run.journal import Journal
+from orchestrator.run.journal.journal import Journal
 from orchestrator.service.callers import user_key
 from orchestrator.task.events import RunAccepted
 from tests.orchestrator.cli.cli_command import Cli

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.service.callers import user_key
 from orchestrator.task.events import (
     AttemptStarted,
@@ -16,7 +16,7 @@ from orchestrator.task.events import (
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from tests.orchestrator.chat_events import ANSWERED, ROUTED
 from tests.orchestrator.cli.cli_command import Cli
 

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.cli.source import check_folder, read_source, read_task
 from orchestrator.errors import InputError
-from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.models import TaskIR
 
 TASK = {
     "objective": "Try it",

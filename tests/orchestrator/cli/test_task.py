@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.task import gate_lines, gates_json
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.cli.cli_command import Cli
 
 

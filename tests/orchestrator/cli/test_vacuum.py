@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal import AttemptOutcome, Journal, JournalReader
+from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.outcomes import AttemptOutcome
 from orchestrator.task.events import PromptDigests, RunAccepted, RunFinished
 from tests.orchestrator.cli.cli_command import Cli
 

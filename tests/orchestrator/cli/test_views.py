@@ -43,7 +43,8 @@ from orchestrator.task.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.task.taskir import Step, dump_task
+from orchestrator.task.taskir.models import Step
+from orchestrator.task.taskir.parse import dump_task
 
 ANSWER = "Zilthir 214,\tHaklon 305; \x1b[2Jhighest Haklon."
 HOSTILE = "[bold]a.txt[/bold] \x1b[31m"

@@ -5,7 +5,7 @@ from pathlib import Path
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import Problem
 from orchestrator.run.job import Job
-from orchestrator.run.journal import JournalReader
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
 from orchestrator.run.record import Report
@@ -18,7 +18,8 @@ from orchestrator.task.events import (
     RunFinished,
     Usage,
 )
-from orchestrator.task.taskir import Step, task_from
+from orchestrator.task.taskir.models import Step
+from orchestrator.task.taskir.parse import task_from
 from registry.models import Registry
 from tests.orchestrator.run_jobs import ON_DEMAND, RECORDS, execute, job, report_of, step
 

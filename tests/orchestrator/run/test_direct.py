@@ -11,12 +11,12 @@ import pytest_asyncio
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.job import Job
-from orchestrator.run.journal import JournalReader
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
 from orchestrator.run.record import Report
 from orchestrator.task.events import Event, Mode, PlanFinished, PlanReplaced, RunAccepted, Usage
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.models import Registry
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, execute, job, report_of, step
 

@@ -10,7 +10,8 @@ import pytest
 
 from orchestrator.errors import InputError
 from orchestrator.run.job import Job, check_job_given, list_files
-from orchestrator.task.taskir import InvalidTask, task_from
+from orchestrator.task.taskir.parse import task_from
+from orchestrator.task.taskir.problems import InvalidTask
 from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import step
 

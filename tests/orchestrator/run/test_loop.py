@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.run.clock import SystemClock
-from orchestrator.run.journal import Journal
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.record.report import load_report
 from orchestrator.run.record.view import fresh_state
@@ -34,7 +34,8 @@ from orchestrator.task.events import (
     RunAccepted,
     StepsPlanned,
 )
-from orchestrator.task.taskir import TaskIR, task_from
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.run_jobs import REGISTRY, step
 
 RUN = "20260101-000000-abcdef"

@@ -13,11 +13,12 @@ import pytest_asyncio
 
 from orchestrator.errors import InputError
 from orchestrator.run.job import Job
-from orchestrator.run.journal import JournalReader, UnknownRun
+from orchestrator.run.journal.errors import UnknownRun
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.updates import EventUpdate, Progress
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, StepExpanded, StepsPlanned
-from orchestrator.task.taskir import InvalidTask
+from orchestrator.task.taskir.problems import InvalidTask
 from tests.orchestrator.forked_engines import children_of_tests
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, execute, job, report_of, step
 

@@ -9,13 +9,15 @@ import pytest
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import InputError
 from orchestrator.run.job import Job
-from orchestrator.run.journal import JournalReader, PersonaUse
+from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.store import PersonaUse
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.personas import PersonaProposal, checked_proposal, useless_personas
 from orchestrator.run.planning import Accept, PlanContext, Planned, PlannedPart
 from orchestrator.task.events import AttemptStarted, PlanPersona, RunAccepted, StepsPlanned, Usage
-from orchestrator.task.personas import MAX_IN_USE, MadePersona
-from orchestrator.task.taskir import Step
+from orchestrator.task.made_personas import MadePersona
+from orchestrator.task.personas import MAX_IN_USE
+from orchestrator.task.taskir.models import Step
 from tests.orchestrator.run.test_planners import Stored
 from tests.orchestrator.run_jobs import ON_DEMAND, RECORDS, REGISTRY, execute, job, report_of, step
 

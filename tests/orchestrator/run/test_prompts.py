@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.run.journal import Journal, digest_of
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.objects import digest_of
 from orchestrator.run.prompts import keep_prompts, prompt_digests
 from orchestrator.task.events import PromptDigests
 from registry.load import load_registry
-from registry.models import Persona
+from registry.persona import Persona
 from registry.prompts import prompt_set
 
 REGISTRY = replace(

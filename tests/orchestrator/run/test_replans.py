@@ -16,7 +16,7 @@ from orchestrator.pool.errors import PoolError
 from orchestrator.run.clock import SystemClock
 from orchestrator.run.effects import RunEffects, Services
 from orchestrator.run.frontdoor import FrontdoorPlanner
-from orchestrator.run.journal import Journal
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.record.report import Report, build_report
 from orchestrator.run.record.view import RunView, accepted_in, fresh_state

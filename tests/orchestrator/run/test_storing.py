@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.run.effects import RunEffects
-from orchestrator.run.journal import Journal, JournalError
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.objects import digest_of
 from orchestrator.run.record.view import fresh_state
 from orchestrator.run.steps.seen import NO_FILE, SeenFiles

@@ -9,12 +9,12 @@ import pytest
 import pytest_asyncio
 
 from orchestrator.run.job import CheckedJob, check_job
-from orchestrator.run.journal import JournalReader
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.sandbox import Sandbox
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.run.steps.tools.servers import ToolServer
-from orchestrator.task.taskir import InvalidTask
+from orchestrator.task.taskir.problems import InvalidTask
 from tests.orchestrator.run.steps.tools.server_fixture import plain
 from tests.orchestrator.run_jobs import ON_DEMAND, execute, job, report_of
 

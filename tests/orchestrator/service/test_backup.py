@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.journal import Journal, JournalError
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.journal import Journal
 from orchestrator.service.backup import NAME, backups, make_backup, next_name, restore_backup
 
 NOON = "20260101-120000"

@@ -17,7 +17,7 @@ from orchestrator.task.events import (
     StepExpanded,
     StepsPlanned,
 )
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 
 def step(name: str, *inputs: str, foreach: str | None = None) -> Step:

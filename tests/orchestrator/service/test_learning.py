@@ -16,7 +16,7 @@ from memrl.episodes import Action, Outcome, Reward, Situation
 from memrl.memory import DATABASE, Memory
 from memrl.policy import Policy
 from orchestrator.run.job import Job
-from orchestrator.run.journal import JournalReader
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.record.lessons import Lesson, lessons_of
 from orchestrator.run.record.routers import choices_of, evaluate
 from orchestrator.run.routing import DecisionContext
@@ -28,7 +28,7 @@ from orchestrator.service.learning import FOLDER, POLICY
 from orchestrator.service.service import Service
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, RatingGiven
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 from registry.load import load_registry
 from registry.models import Registry
 from tests.orchestrator.run_jobs import job, step

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal import AttemptOutcome, Journal, JournalReader, ObjectMissing, ObjectStore, Rating
 from orchestrator.run.journal.codec import encode_event
+from orchestrator.run.journal.errors import ObjectMissing
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.migrations import MIGRATIONS
+from orchestrator.run.journal.objects import ObjectStore
+from orchestrator.run.journal.outcomes import AttemptOutcome, Rating
 from orchestrator.run.journal.store import checksum_of
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import load_report
@@ -30,7 +33,7 @@ from orchestrator.task.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 
 TASK = task_from(
     {

@@ -18,8 +18,10 @@ from memrl.episodes import Action, Outcome, Reward, Situation
 from memrl.memory import Memory
 from memrl.memory import MemoryOptions as MemoryRules
 from orchestrator.cli.procedure_backend import EmbeddedUpkeep
+from orchestrator.cli.registry import with_made_personas
 from orchestrator.cli.settings import Settings
-from orchestrator.run.journal import Home, HomeLock, Journal, JournalReader, with_made_personas
+from orchestrator.run.journal.home import Home, HomeLock
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.migrations import VERSION
 from orchestrator.run.personas import PersonaProposal, add_without_daemon
 from orchestrator.run.routing.hybrid import named
@@ -49,7 +51,7 @@ from orchestrator.task.events import (
     StepsPlanned,
 )
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 from procedures import retention
 from procedures.engine import ProcedureEngine
 from procedures.errors import StepFailed

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.run.journal import HomeLocked, Journal, JournalReader, UnknownRun
+from orchestrator.run.journal.errors import HomeLocked, UnknownRun
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import load_report
@@ -26,7 +27,7 @@ from orchestrator.task.events import (
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.load import find_registry, load_registry
 
 GOOD = RatingGiven(at=100.0, score=1.0, by="ann", note="just right")

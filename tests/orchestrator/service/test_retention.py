@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.journal import HomeLocked, Journal, JournalReader, ObjectMissing, publish
+from orchestrator.run.journal.artifacts import publish
+from orchestrator.run.journal.errors import HomeLocked, ObjectMissing
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.service.configuration import RetentionSettings
 from orchestrator.service.retention import (
     DAY_SECONDS,
@@ -28,7 +30,7 @@ from orchestrator.task.events import (
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 
 TASK = task_from(
     {"objective": "x", "plan": {"steps": [{"id": "S1", "actor": "worker", "action": "a", "outputs": ["o"]}]}}

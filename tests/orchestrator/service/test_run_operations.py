@@ -9,12 +9,12 @@ import pytest
 
 from orchestrator.cli.procedure_backend import EmbeddedUpkeep
 from orchestrator.cli.settings import Settings
-from orchestrator.run.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.operations import Installation
 from orchestrator.service.run_operations import RunOperations
 from orchestrator.task.events import PlanFinished, RunAccepted, StepsPlanned
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 from procedures.forms import TaskForm
 from procedures.ports import planning_work
 

@@ -12,7 +12,8 @@ import pytest
 
 from orchestrator.cli.report_view import format_gates
 from orchestrator.errors import InputError
-from orchestrator.run.journal import Journal, JournalError, JournalReader
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.report import StepRow, load_report
 from orchestrator.run.updates import EventUpdate
@@ -33,7 +34,7 @@ from orchestrator.task.events import (
     RunLimits,
     StepsPlanned,
 )
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, job, step
 
 SHORT = [step("S1", "Summarize a.txt.", ["a.txt"], ["s1"])]

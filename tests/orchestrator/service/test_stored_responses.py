@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.run.journal import JournalError
+from orchestrator.run.journal.errors import JournalError
 from orchestrator.service import stored_responses
 from orchestrator.service.stored_responses import StoredResponse, StoredResponses, UnknownResponse
 

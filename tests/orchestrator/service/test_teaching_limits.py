@@ -35,7 +35,7 @@ from orchestrator.task.events import (
     Usage,
 )
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 
 OWNER = "user:owner"
 TRUSTED = frozenset(("", OWNER))

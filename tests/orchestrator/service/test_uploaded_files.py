@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal import Home, JournalError
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.home import Home
 from orchestrator.service import uploaded_files
 from orchestrator.service.configuration import FolderSettings
 from orchestrator.service.errors import FolderFull

@@ -20,7 +20,7 @@ from orchestrator.task.critical_path import (
     slack,
 )
 from orchestrator.task.events import RoleRates
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 
 BEFORE = {"S1": (), "S2": ("S1",), "S3": ("S1",), "S4": ("S2", "S3"), "S5": ()}
 ORDER = ("S1", "S2", "S3", "S4", "S5")

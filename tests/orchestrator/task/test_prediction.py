@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.run.job import KnownRates, known_rates
-from orchestrator.run.journal import Journal
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.record.mispredictions import misprediction
 from orchestrator.run.record.view import AttemptRow
 from orchestrator.task.analysis import StepGraph, analyze_task
@@ -48,7 +48,8 @@ from orchestrator.task.prediction import (
     predict_step,
     size_class,
 )
-from orchestrator.task.taskir import Step, TaskIR, task_from
+from orchestrator.task.taskir.models import Step, TaskIR
+from orchestrator.task.taskir.parse import task_from
 from registry.load import find_registry, load_registry
 from registry.models import Registry
 

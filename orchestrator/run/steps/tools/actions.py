@@ -9,8 +9,8 @@ from orchestrator.engine.client.grammar import rebased
 from orchestrator.run.gates import is_json
 from orchestrator.run.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.run.steps.tools.contract import Tool
-from orchestrator.task.taskir import Step
 from orchestrator.task.taskir.json_text import read_json
+from orchestrator.task.taskir.models import Step
 
 
 class BadAction(Exception):

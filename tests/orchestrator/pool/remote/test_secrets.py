@@ -14,7 +14,7 @@ from orchestrator.pool import Pool
 from orchestrator.pool.remote import RemoteModel
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.pool.remote.conftest import EntryOf, RemoteRegistry
 from tests.orchestrator.pool.remote.server_answers import KEY, does, error, event, ok, piece
 from tests.orchestrator.pool.remote.server_play import Remote

@@ -6,7 +6,7 @@ from orchestrator.run.frontdoor.builder import MAX_EACH, PlanBuilder
 from orchestrator.run.frontdoor.compact import Part, PlanFlaw
 from orchestrator.run.frontdoor.references import FileNames, default_output, with_folders
 from orchestrator.run.planning import PlannedPart
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 FILES = ("a.txt", "b.md", "sub/c.csv", "both.txt", "both.md", "s4.txt")
 

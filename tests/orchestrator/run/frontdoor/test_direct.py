@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.run.frontdoor.direct import direct_answer, fits, mentioned, why_direct
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.load import find_registry, load_registry
 from registry.models import LEAST_PLAN_QUALITY, Registry
 

@@ -8,7 +8,7 @@ from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import Part, PlanFlaw, plan_schema
 from orchestrator.run.frontdoor.each_words import is_said, items_in, name_for
 from orchestrator.run.frontdoor.listed import Listed
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from orchestrator.task.taskir.validation import OutputSchema
 
 ROLES = ("worker", "coder")

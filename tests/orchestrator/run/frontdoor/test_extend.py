@@ -20,7 +20,7 @@ from orchestrator.run.frontdoor.planner import LEAST_PLAN_TOKENS, SHOWN_LENGTHS,
 from orchestrator.run.planning import Extended, PlannedPart
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import Usage
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls
 

@@ -8,7 +8,7 @@ from orchestrator.run.frontdoor.compact import Part, PlanFlaw, plan_schema
 from orchestrator.run.frontdoor.listed import Listed
 from orchestrator.run.frontdoor.personas import asks_for_manner, personas_hint
 from orchestrator.task.events import PlanPersona
-from registry.models import Persona
+from registry.persona import Persona
 
 TERSE = Persona("terse", "Write terse code.", "")
 SHIPS = {"name": "Harbour historian", "text": "You know ships, tides and trade."}

@@ -15,8 +15,8 @@ from orchestrator.run.frontdoor.direct import DirectAnswer
 from orchestrator.run.planning import PlanError, Planned, PlannedPart
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import FailureKind, ModeForecast, Usage
-from orchestrator.task.taskir import Step
 from orchestrator.task.taskir.json_text import compact_json
+from orchestrator.task.taskir.models import Step
 from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls, count_characters
 

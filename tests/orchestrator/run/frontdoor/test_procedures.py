@@ -26,7 +26,8 @@ from orchestrator.run.job import FRONTDOOR_PLANNER, Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
 from orchestrator.task.events import Usage
-from orchestrator.task.taskir import Step, TaskIR, task_from
+from orchestrator.task.taskir.models import Step, TaskIR
+from orchestrator.task.taskir.parse import task_from
 from procedures.forms import Procedure
 from procedures.library import Library
 from registry.load import load_registry

@@ -9,7 +9,8 @@ from orchestrator.run.frontdoor import PlanRequest, ReplanInput, extend_plan, ma
 from orchestrator.run.frontdoor.direct import direct_answer
 from orchestrator.run.planning import Planned, PlannedPart
 from orchestrator.run.steps.role import ResolvedRole
-from orchestrator.task.taskir import REQUEST_LABEL, Step
+from orchestrator.task.taskir.fields import REQUEST_LABEL
+from orchestrator.task.taskir.models import Step
 from registry.load import find_registry, load_registry
 from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls

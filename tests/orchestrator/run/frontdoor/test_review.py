@@ -11,7 +11,7 @@ from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import Part, PlanFlaw
 from orchestrator.run.frontdoor.review import PlanReview
 from orchestrator.run.planning import PlannedPart
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.options import StepContext
 
 ROLES = ("worker", "coder")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.run.frontdoor.direct import DirectAnswer
 from orchestrator.run.frontdoor.trial import CLEARLY_FASTER, PlanTrial, gains
 from orchestrator.run.planning import PlannedPart
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 FILES = ("a.txt", "b.txt")
 DIRECT = DirectAnswer(request="do it", role="worker", model="m", inputs=FILES, outputs=("x.md", "y.md"), files=FILES)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.run.gates import Artifact, GateContext, PipelineResult, RunJob, Scope, run_gates
-from orchestrator.task.taskir import Commands, Step
+from orchestrator.task.taskir.models import Commands, Step
 
 
 def step(*outputs: str, inputs: tuple[str, ...] = (), **more: Any) -> Step:

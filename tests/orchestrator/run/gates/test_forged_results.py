@@ -9,7 +9,7 @@ from orchestrator.run.gates import Artifact, GateContext, RunJob, Scope, run_gat
 from orchestrator.run.gates.jobs import CODE_LIMITS, run_code
 from orchestrator.run.gates.tests import PytestReport, PytestRun
 from orchestrator.task.events import FailureKind
-from orchestrator.task.taskir import Bench, Commands
+from orchestrator.task.taskir.models import Bench, Commands
 from tests.orchestrator.run.gates.forgeries import FORGERIES, TEST, Forgery
 from tests.orchestrator.run.gates.gate_steps import check, step
 from tests.orchestrator.run.gates.honest import CODE, OUTCOME, TESTS

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from orchestrator.run.job import Job
-from orchestrator.run.journal import JournalReader
+from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record import Report, load_report
 from orchestrator.run.sandbox import Sandbox
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.run.updates import Progress
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 from registry.load import find_registry, load_registry
 
 TEST = "from add import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"

@@ -25,7 +25,7 @@ from orchestrator.run.gates import (
 from orchestrator.run.sandbox import JobOutcome, Sandbox, SandboxJob
 from orchestrator.task.events import FailureKind, GateResult
 from orchestrator.task.stages import GateEnd, GateRun, Stage, following
-from orchestrator.task.taskir import GATES
+from orchestrator.task.taskir.fields import GATES
 from tests.orchestrator.run.gates.gate_steps import step
 
 ARTIFACT = Artifact("a.py", b"old")

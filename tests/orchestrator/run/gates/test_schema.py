@@ -9,7 +9,7 @@ from jsonschema.exceptions import SchemaError
 
 from orchestrator.run.gates import Artifact, BadSchema, GateContext, OutputSchema, SchemaMismatch, Scope, run_gates
 from orchestrator.task.events import GateResult
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from orchestrator.task.taskir.validation import schema_mismatch
 
 PERSON: dict[str, Any] = {

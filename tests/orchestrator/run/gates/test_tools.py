@@ -10,7 +10,7 @@ from orchestrator.pool.placement import Topology
 from orchestrator.run.gates import GateError, JobRunner, JobShares, RunJob
 from orchestrator.run.sandbox import JobOutcome, Sandbox, SandboxJob, SandboxLimits
 from orchestrator.task.events import FailureKind
-from orchestrator.task.taskir import Bench, Commands
+from orchestrator.task.taskir.models import Bench, Commands
 from tests.orchestrator.run.gates.gate_steps import check
 from tests.orchestrator.run.sandbox.sandbox_jobs import busy_core
 

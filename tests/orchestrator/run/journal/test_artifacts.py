@@ -6,7 +6,10 @@ from threading import Barrier
 
 import pytest
 
-from orchestrator.run.journal import Home, JournalError, ObjectStore, publish
+from orchestrator.run.journal.artifacts import publish
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.home import Home
+from orchestrator.run.journal.objects import ObjectStore
 
 
 @pytest.fixture

@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal import (
-    ChatRecord,
-    ChatRouted,
-    DiskFull,
-    Journal,
-    JournalCorrupt,
-    JournalReader,
-    UnknownChat,
-    store,
-)
+from orchestrator.run.journal import store
+from orchestrator.run.journal.chats import ChatRecord, ChatRouted
+from orchestrator.run.journal.errors import DiskFull, JournalCorrupt, UnknownChat
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.service.ratings import rate_chat, rate_chat_without_daemon
 from orchestrator.service.retention import Retention, vacuum, vacuum_without_daemon
 from orchestrator.task.events import PromptDigests, RunAccepted, StepExpanded

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from orchestrator.run.journal import Journal
+from orchestrator.run.journal.journal import Journal
 from orchestrator.task.events import Event, StepExpanded, StepGathered
 
 APPEND_UNTIL_KILLED = """

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal import Home, HomeLock, HomeLocked, JournalError, home_path
+from orchestrator.run.journal.errors import HomeLocked, JournalError
+from orchestrator.run.journal.home import Home, HomeLock, home_path
 
 HOLD = """
 import sys, time

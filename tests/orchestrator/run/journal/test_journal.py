@@ -8,18 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.journal import (
+from orchestrator.run.journal.codec import decode_event, encode_event
+from orchestrator.run.journal.errors import (
     HomeLocked,
-    Journal,
     JournalClosed,
     JournalCorrupt,
     JournalError,
-    JournalReader,
     JournalTooNew,
-    MeasuredGeneration,
     UnknownRun,
 )
-from orchestrator.run.journal.codec import decode_event, encode_event
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.migrations import VERSION
 from orchestrator.task.events import (
     AnswerChecked,
@@ -46,7 +44,9 @@ from orchestrator.task.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.task.taskir import Step, task_from
+from orchestrator.task.prediction import MeasuredGeneration
+from orchestrator.task.taskir.models import Step
+from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.older_journal import WITHOUT_OWNERS
 
 TASK = task_from(

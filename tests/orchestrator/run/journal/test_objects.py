@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.run.journal import JournalCorrupt, JournalError, ObjectMissing, ObjectStore
+from orchestrator.run.journal.errors import JournalCorrupt, JournalError, ObjectMissing
+from orchestrator.run.journal.objects import ObjectStore
 
 
 @settings(max_examples=25, deadline=None)

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.run.journal import Journal, JournalError, JournalReader
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.migrations import VERSION
 from orchestrator.run.record.prior import prior_artifacts
 from orchestrator.task.events import RunAccepted, RunFinished
-from orchestrator.task.taskir import task_from
+from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.chat_events import ROUTED
 from tests.orchestrator.older_journal import downgrade, version_of
 

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal import Journal, JournalReader, Presence
+from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.presence import Presence
 from orchestrator.task.events import RunAccepted
 
 RUN = RunAccepted(at=1.0, run="R", mode="as-planned", request="Say hello.", files=())

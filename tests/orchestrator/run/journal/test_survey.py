@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal import Journal, JournalCorrupt, JournalReader
+from orchestrator.run.journal.errors import JournalCorrupt
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.task.events import RunAccepted, StepExpanded
 from tests.orchestrator.older_journal import WITHOUT_OWNERS
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal import DiskFull, Journal, JournalError
+from orchestrator.run.journal.errors import DiskFull, JournalError
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.store import sqlite_errors
 from orchestrator.task.events import RunAccepted, StepExpanded
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from memrl.episodes import Action
-from orchestrator.run.journal import ChatAnswered, ChatRated, ChatRouted
-from orchestrator.run.journal.chats import ChatRecord
+from orchestrator.run.journal.chats import ChatAnswered, ChatRated, ChatRecord, ChatRouted
 from orchestrator.run.record.lessons import Agreement, Lesson, chat_lesson, lessons_of
 from orchestrator.task.events import (
     AnswerChecked,
@@ -30,7 +29,7 @@ from orchestrator.task.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 STEP = Step(id="S1", actor="worker", action="Extract the name.", outputs=("o",))
 PASSED = GateResult("unit", "passed")

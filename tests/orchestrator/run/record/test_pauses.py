@@ -21,7 +21,7 @@ from orchestrator.task.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 
 def step(number: int, *after: str, reads: str | None = None) -> Step:

@@ -28,7 +28,7 @@ from orchestrator.task.events import (
     ToolCalled,
     Usage,
 )
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 RUNGS = {"worker": EscalationTarget("coder"), "coder": EscalationTarget("architect")}
 ACCEPTED = RunAccepted(at=0, run="r1", mode="as-planned", request="Go.", rungs=RUNGS)

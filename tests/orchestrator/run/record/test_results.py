@@ -16,7 +16,7 @@ from orchestrator.task.events import (
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 Seen = Mapping[str, Mapping[str, Mapping[str, str]]]
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import InputError
-from orchestrator.run.journal import Journal, JournalReader, UnknownRun
+from orchestrator.run.journal.errors import UnknownRun
+from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import build_report, load_report
@@ -29,7 +30,8 @@ from orchestrator.task.events import (
     ToolCalled,
     Usage,
 )
-from orchestrator.task.taskir import REQUEST_LABEL, Step
+from orchestrator.task.taskir.fields import REQUEST_LABEL
+from orchestrator.task.taskir.models import Step
 from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import RECORDS, execute, job, step
 from tests.orchestrator.scheduler_driver import Driver

@@ -19,9 +19,11 @@ from orchestrator.run.routing.rules import by_rules
 from orchestrator.task.events import Failure, FailureKind, InputSize, Mode
 from orchestrator.task.failures import FailedAttempt
 from orchestrator.task.lexical import DIMENSIONS, NAME, embed
-from orchestrator.task.taskir import Agent, Step, task_from
+from orchestrator.task.taskir.models import Agent, Step
+from orchestrator.task.taskir.parse import task_from
 from registry.memory import MemoryEstimate
-from registry.models import Persona, Registry
+from registry.models import Registry
+from registry.persona import Persona
 
 RULED = Action("worker", "", "far")
 BETTER = Action("worker", "", "near")

@@ -6,7 +6,7 @@ from typing import Any
 from orchestrator.run.routing import NO_MODEL, Decision, DecisionContext, RuleRouter
 from orchestrator.task.events import Failure, FailureKind, RouteCandidate
 from orchestrator.task.failures import FailedAttempt
-from orchestrator.task.taskir import Agent, Step
+from orchestrator.task.taskir.models import Agent, Step
 from registry.models import Registry
 
 

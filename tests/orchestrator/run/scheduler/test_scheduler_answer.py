@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.run.scheduler import FinishRun, IllegalTransition, StartAttempt, State
 from orchestrator.task.events import AnswerChecked, AttemptSucceeded, FailureKind
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from tests.orchestrator.scheduler_driver import Driver, planned, step
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.run.scheduler import AnswerDirectly, IllegalTransition, State
 from orchestrator.task.events import AttemptFailed, Failure, FailureKind, PlanFinished, PlanReplaced, StepsPlanned
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from tests.orchestrator.scheduler_driver import CHAIN, Driver, step
 
 OF_MODELS = (FailureKind.FORMAT, FailureKind.SCHEMA, FailureKind.CODE, FailureKind.LOGIC)

@@ -3,7 +3,7 @@
 from orchestrator.run.scheduler import Cause, FinishRun, State
 from orchestrator.task.events import EscalationTarget, Failure, FailureKind, RunFinished
 from orchestrator.task.failures import EscalationChain, FailedAttempt
-from orchestrator.task.taskir import Agent
+from orchestrator.task.taskir.models import Agent
 from tests.orchestrator.scheduler_driver import CHAIN, planned, step
 
 

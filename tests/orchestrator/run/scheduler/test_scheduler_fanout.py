@@ -2,7 +2,7 @@
 
 from orchestrator.run.scheduler import CancelAttempt, Cause, ExpandStep, FinishRun, GatherStep
 from orchestrator.task.events import FailureKind
-from orchestrator.task.taskir import Parallelism
+from orchestrator.task.taskir.models import Parallelism
 from tests.orchestrator.scheduler_driver import planned, step
 
 

@@ -12,7 +12,7 @@ from orchestrator.task.events import (
     ReplanStarted,
     StepsPlanned,
 )
-from orchestrator.task.taskir import InvalidTask
+from orchestrator.task.taskir.problems import InvalidTask
 from tests.orchestrator.scheduler_driver import Driver, planned, step
 
 

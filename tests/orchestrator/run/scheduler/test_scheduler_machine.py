@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from orchestrator.run.scheduler import ExpandStep, StartAttempt, State
 from orchestrator.task.events import AttemptStarted, EscalationTarget, FailureKind
 from orchestrator.task.failures import MAX_RETRIES, EscalationChain
-from orchestrator.task.taskir import Agent, Parallelism, Step
+from orchestrator.task.taskir.models import Agent, Parallelism, Step
 from tests.orchestrator.scheduler_driver import Driver
 
 ROLES = ("worker", "coder", "architect")

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.task.events import FailureKind, Mode
-from orchestrator.task.taskir import Agent, Parallelism
+from orchestrator.task.taskir.models import Agent, Parallelism
 from tests.orchestrator.scheduler_driver import CHAIN, Driver, planned, step
 
 

@@ -16,7 +16,7 @@ from orchestrator.run.scheduler.queue import (
     rank,
 )
 from orchestrator.task.analysis import analyze
-from orchestrator.task.taskir import Agent, Parallelism
+from orchestrator.task.taskir.models import Agent, Parallelism
 from tests.orchestrator.scheduler_driver import step
 
 ROLES = ("worker", "coder", "judge", None)

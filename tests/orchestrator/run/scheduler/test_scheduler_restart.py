@@ -3,7 +3,7 @@
 from orchestrator.run.scheduler import CancelAttempt, CheckOutputs, FinishRun
 from orchestrator.task.events import FailureKind
 from orchestrator.task.failures import EscalationChain
-from orchestrator.task.taskir import Parallelism
+from orchestrator.task.taskir.models import Parallelism
 from tests.orchestrator.scheduler_driver import Driver, planned, step
 
 

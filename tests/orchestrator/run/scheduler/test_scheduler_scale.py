@@ -18,7 +18,8 @@ from orchestrator.task.events import (
     StepsPlanned,
 )
 from orchestrator.task.failures import EscalationChain
-from orchestrator.task.taskir import MAX_STEPS, Parallelism, Step
+from orchestrator.task.taskir.fields import MAX_STEPS
+from orchestrator.task.taskir.models import Parallelism, Step
 from tests.orchestrator.scheduler_driver import by_step, step
 
 MANY = 5_000

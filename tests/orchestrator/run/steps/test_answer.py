@@ -9,7 +9,7 @@ from orchestrator.engine.contract import Finish
 from orchestrator.run.steps.answer import AnswerShape
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.task.events import FailureKind, Usage
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.foreach import MAX_CHILDREN, Items, gather, items_of
-from orchestrator.task.taskir import Step
 from orchestrator.task.taskir.json_text import compact_json
+from orchestrator.task.taskir.models import Step
 
 SCALARS = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=10)
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner))

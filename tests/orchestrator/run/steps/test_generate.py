@@ -27,7 +27,7 @@ from orchestrator.run.steps.generate import AFTER_CUT_OFF, GenerateRunner
 from orchestrator.run.steps.prompt import StepInput
 from orchestrator.run.steps.retry import with_evidence
 from orchestrator.task.events import Failure, FailureKind, Usage
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls, attempt_of, count_characters
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.run.journal import ObjectStore
+from orchestrator.run.journal.objects import ObjectStore
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.foreach import Items
 from orchestrator.run.steps.inputs import RunInputs
 from orchestrator.run.steps.prompt import StepInput
 from orchestrator.task.analysis import Source, analyze
 from orchestrator.task.events import FailureKind, InputSize
-from orchestrator.task.taskir import Step, TaskInput
+from orchestrator.task.taskir.models import Step, TaskInput
 
 
 def step(number: int, *inputs: str, **more: Any) -> Step:

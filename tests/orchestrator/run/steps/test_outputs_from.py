@@ -5,7 +5,7 @@ import pytest
 from orchestrator.run.steps.answer import outputs_from
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.task.events import FailureKind
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 NUMBER = {"output_schema": {"type": "integer"}}
 

@@ -16,7 +16,7 @@ from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.generate import GenerateRunner
 from orchestrator.run.steps.prompt import StepInput
 from orchestrator.task.events import FailureKind, Usage
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import attempt_of
 

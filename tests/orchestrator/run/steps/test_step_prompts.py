@@ -3,7 +3,7 @@ from types import MappingProxyType
 
 from orchestrator.engine.contract import SystemPrompt
 from orchestrator.run.steps.prompt import StepInput, step_messages, system_messages
-from registry.models import Persona
+from registry.persona import Persona
 from tests.orchestrator.run_jobs import REGISTRY
 
 

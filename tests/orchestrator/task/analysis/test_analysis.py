@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.task.analysis import Edge, Source, StepGraph, analyze, analyze_task
-from orchestrator.task.taskir import MAX_STEPS, InvalidTask, Step, task_from
+from orchestrator.task.taskir.fields import MAX_STEPS
+from orchestrator.task.taskir.models import Step
+from orchestrator.task.taskir.parse import task_from
+from orchestrator.task.taskir.problems import InvalidTask
 
 
 def plan(*steps: dict[str, Any]) -> list[Step]:

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.task.taskir import GATES, Capabilities, TaskIR, check_hints, check_task, task_from
+from orchestrator.task.taskir.check import Capabilities, check_hints, check_task
+from orchestrator.task.taskir.fields import GATES
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import task_from
 
 CAN = Capabilities(
     roles=frozenset({"frontdoor", "worker", "coder"}),

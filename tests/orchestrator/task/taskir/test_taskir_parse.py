@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.task.taskir import GATES, MAX_BYTES, MAX_STEPS, InvalidTask, TaskIR, dump_task, parse_task, task_from
+from orchestrator.task.taskir.fields import GATES, MAX_BYTES, MAX_STEPS
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import dump_task, parse_task, task_from
+from orchestrator.task.taskir.problems import InvalidTask
 
 STEP = {"id": "S1", "actor": "worker", "action": "Do it.", "outputs": ["a.txt"]}
 MINIMAL = {"objective": "Do it.", "plan": {"steps": [STEP]}}

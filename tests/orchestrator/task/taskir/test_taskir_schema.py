@@ -11,17 +11,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from orchestrator.run.steps.foreach import MAX_CHILDREN
-from orchestrator.task.taskir import (
-    Capabilities,
-    InvalidTask,
-    TaskIR,
-    check_task,
-    dump_task,
-    json_schema,
-    parse_task,
-    task_from,
-)
-from orchestrator.task.taskir.models import UNUSED
+from orchestrator.task.taskir.check import Capabilities, check_task
+from orchestrator.task.taskir.models import UNUSED, TaskIR
+from orchestrator.task.taskir.parse import dump_task, json_schema, parse_task, task_from
+from orchestrator.task.taskir.problems import InvalidTask
 from tests.orchestrator.task.taskir.schema_documents import ANYTHING, documents
 
 SCHEMA = json_schema()

@@ -14,7 +14,7 @@ from orchestrator.run.steps.context.summary import SUMMARY
 from orchestrator.run.steps.context.window import CallResult, Turn
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.task.events import FailureKind, Usage
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from tests.orchestrator.model_calls import attempt_of
 
 OPENING = (Message("system", "s" * 10), Message("user", "u" * 10))

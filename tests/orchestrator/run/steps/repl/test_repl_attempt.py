@@ -22,7 +22,7 @@ from orchestrator.run.steps.repl.budget import ReplBudget
 from orchestrator.run.steps.repl.subcalls import SubcallModels
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import Failure, FailureKind, Usage
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import attempt_of
 from tests.orchestrator.run.steps.repl.repl_fixture import ReplFixture, echo

@@ -14,7 +14,7 @@ from orchestrator.run.steps.tools.actions import (
     read_action,
 )
 from orchestrator.run.steps.tools.toolbox import TOOLS
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 
 FREE = Allowed(tuple(TOOLS.values()), ["D1", "D2"], ["D1", "D2", "D3"])
 FULL = Allowed((), ["D1", "D2"], ["D1", "D2", "D3"])

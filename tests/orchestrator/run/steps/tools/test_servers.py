@@ -24,7 +24,7 @@ from orchestrator.run.steps.tools.contract import Tool, ToolServerFailed
 from orchestrator.run.steps.tools.servers import ToolServer, ToolServers
 from orchestrator.run.steps.tools.toolbox import Call, Toolbox
 from orchestrator.task.events import Failure, FailureKind
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from tests.orchestrator.model_calls import attempt_of
 from tests.orchestrator.run.steps.repl.repl_fixture import ReplFixture, echo
 from tests.orchestrator.run.steps.tools.server_fixture import (

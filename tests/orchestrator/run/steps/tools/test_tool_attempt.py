@@ -18,7 +18,7 @@ from orchestrator.run.steps.prompt import StepInput
 from orchestrator.run.steps.tools.attempt import ToolRunner
 from orchestrator.run.steps.tools.loop import AGAIN
 from orchestrator.task.events import Failure, FailureKind, Usage
-from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.models import Step
 from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import ModelCalls, attempt_of
 from tests.orchestrator.run.steps.tools.tool_fixture import ToolFixture

@@ -1,0 +1,42 @@
+"""Find and load the registry that the global options name."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.cli.daemon import DaemonClient, answers
+from orchestrator.cli.settings import Settings
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.journal import JournalReader
+from orchestrator.task.made_personas import in_use
+from registry.load import find_registry, load_registry
+from registry.models import Registry
+
+
+def registry_path(options: Settings) -> Path:
+    """Return the registry file to use, which may not exist."""
+    return find_registry(options.registry_flag)
+
+
+def registry_of(options: Settings) -> Registry:
+    """Load the registry, with the personas that were made at run time. Raises `RegistryError`."""
+    return with_made_personas(load_registry(registry_path(options)), options.home)
+
+
+def registry_of_jobs(options: Settings) -> Registry:
+    """Load the registry that jobs run with: the one that --registry names, else the daemon's, if one answers.
+
+    Raises RegistryError, and the errors of `DaemonClient`.
+    """
+    if options.registry_flag is not None or not answers(options.home):
+        return registry_of(options)
+    with DaemonClient(options.home) as daemon:
+        return registry_of(replace(options, registry_flag=Path(daemon.ask("GET", "/v1/registry")["path"])))
+
+
+def with_made_personas(registry: Registry, home: Path) -> Registry:
+    """Return the registry with the personas that were made at run time in a state folder."""
+    try:
+        with JournalReader.open_to_read(home) as journal:
+            return registry.with_personas(entry.persona for entry in in_use(journal.personas()).values())
+    except JournalError:  # whoever needs the journal itself gets the error
+        return registry

@@ -1,0 +1,66 @@
+"""The command that lists runs."""
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
+from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.store import RunRow
+
+
+def runs(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, help="How many runs to list, the newest first.")] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """List past runs, newest first."""
+    with JournalReader.open_to_read(settings(context).home) as journal:
+        rows = journal.runs(limit)
+    if as_json:
+        print_json({"runs": [_run_json(row) for row in rows]})
+        return
+    console = make_console(sys.stdout)
+    write(lambda: _print_runs(console, rows))
+
+
+def _print_runs(console: Console, rows: Sequence[RunRow]) -> None:
+    if not rows:
+        console.print(Text("There are no runs yet.", style="dim"))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=True)
+    for title in ("Run", "Status", "Accepted"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("Took", no_wrap=True, justify="right")
+    table.add_column("Request", no_wrap=True, overflow="ellipsis", ratio=1)
+    for row in rows:
+        took = row.finished - row.accepted if row.finished is not None else None
+        status = Text(row.status, style=STATE_STYLES.get(row.status, ""))
+        status.append(" ?" if row.doubt else "", style="yellow")
+        table.add_row(row.run, status, _when(row.accepted), seconds(took), Text(one_line(row.title)))
+    console.print(table)
+
+
+def _when(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _run_json(row: RunRow) -> dict[str, Any]:
+    return {
+        "run_id": row.run,
+        "status": row.status,
+        "mode": row.mode,
+        "request": row.title,
+        "accepted_at": row.accepted,
+        "finished_at": row.finished,
+        "error": row.error,
+        "doubt": row.doubt,
+        "owner": row.owner,
+    }

@@ -1,0 +1,60 @@
+"""How much a command imports, counted in modules, and what the list of commands says of commands it did not import."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from orchestrator.cli.main import COMMANDS, app
+from orchestrator.cli.models import app as models_app
+from orchestrator.cli.on_demand import CommandPlace, GroupOnDemand
+
+HEAVY = ("numpy", "faiss", "fastapi", "llama_cpp", "huggingface_hub", "mcp", "kuzu", "ladybug")
+
+
+def imported(home: Path, *arguments: str) -> list[str]:
+    """Return the modules that a process of the command line imports."""
+    command = [sys.executable, "-X", "importtime", "-m", "orchestrator.cli.main", "--home", str(home), *arguments]
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stderr.splitlines()
+    return [line.rsplit("|", 1)[1].strip() for line in lines if line.startswith("import time:")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "most"),
+    [(("--help",), 260), (("--version",), 370), (("no-such-command",), 370), (("pool",), 500), (("runs",), 570)],
+)
+def test_a_command_imports_little(tmp_path: Path, arguments: tuple[str, ...], most: int) -> None:
+    modules = imported(tmp_path, *arguments)
+    assert "orchestrator.cli.main" in modules or "typer" in modules, "the modules were counted"
+    assert len(modules) <= most
+    assert not {module.partition(".")[0] for module in modules} & {*HEAVY}
+
+
+def _first_sentence(text: str | None) -> str:
+    return " ".join((text or "").split("\n\n")[0].split())
+
+
+def _places(group: GroupOnDemand) -> dict[str, CommandPlace]:
+    return dict(group.places)
+
+
+@pytest.mark.parametrize("application", [app, models_app])
+def test_the_list_of_commands_says_what_the_commands_say(application: typer.Typer) -> None:
+    group = typer.main.get_group(application)
+    assert isinstance(group, GroupOnDemand)
+    places = _places(group)
+    assert places
+    for name, place in places.items():
+        command = group.commands[name]
+        assert _first_sentence(command.help) == place.help, name
+
+
+def test_the_help_lists_all_commands_in_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        app(["--help"])
+    listed = [
+        line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines() if line[:3].strip()
+    ]
+    assert listed == [*COMMANDS]
