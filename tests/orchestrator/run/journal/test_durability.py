@@ -11,7 +11,7 @@ APPEND_UNTIL_KILLED = """
 import asyncio, sys
 from pathlib import Path
 from orchestrator.task.events import RunAccepted, StepExpanded, StepGathered
-from orchestrator.run.journal import Journal
+from orchestrator.run.journal.journal import Journal
 
 async def write(journal, run):
     await journal.append(run, [RunAccepted(at=0.0, run=run, mode="serial", request=run)])
@@ -63,7 +63,8 @@ FILL_THE_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
 from orchestrator.task.events import RunAccepted, StepExpanded
-from orchestrator.run.journal import Journal, JournalError
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.journal import Journal
 
 async def main():
     with Journal.open(Path(sys.argv[1])) as journal:

@@ -11,7 +11,7 @@ from orchestrator.run.journal.home import Home, HomeLock, home_path
 HOLD = """
 import sys, time
 from pathlib import Path
-from orchestrator.run.journal import Home, HomeLock
+from orchestrator.run.journal.home import Home, HomeLock
 with HomeLock(Home(Path(sys.argv[1]))):
     print("held", flush=True)
     time.sleep(60)

@@ -160,5 +160,6 @@ def _is_job(pid: int, token: str) -> bool:
 
 def _package() -> dict[str, bytes]:
     """Return what the sandbox's own code consists of, as files of a job."""
-    files = [_PACKAGE / "__init__.py", _PACKAGE / "errors.py", *(_PACKAGE / "sandbox").glob("*.py")]
+    packages = [_PACKAGE / "__init__.py", _PACKAGE / "run" / "__init__.py"]
+    files = [*packages, _PACKAGE / "errors.py", *(_PACKAGE / "run" / "sandbox").glob("*.py")]
     return {str(file.relative_to(_PACKAGE.parent)): file.read_bytes() for file in files}
