@@ -100,7 +100,7 @@ def test_a_small_model_that_plans_best_plans_and_does_not_judge(header: GgufHead
     assert made.roles == {"frontdoor": "m0", **rest}
 
 
-@pytest.mark.parametrize(("quality", "frontdoor"), [(0.8, "draft"), (0.79, "some-coder"), (None, "some-coder")])
+@pytest.mark.parametrize(("quality", "frontdoor"), [(0.9, "draft"), (0.89, "some-coder"), (None, "some-coder")])
 def test_a_small_model_with_an_adapter_that_plans_well_plans(
     header: GgufHeader, quality: float | None, frontdoor: str
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_small_model_with_an_adapter_that_plans_well_plans(
     small = replace(model(header, "draft", 0.1), adapters=adapters)
     made = composed(small, model(header, "some-coder", 1.5))
     assert made.roles["frontdoor"] == frontdoor
-    assert (made.roles["worker"], made.roles["judge"], made.roles["draft" if quality != 0.8 else "frontdoor"]) == (
+    assert (made.roles["worker"], made.roles["judge"], made.roles["draft" if quality != 0.9 else "frontdoor"]) == (
         "some-coder",
         "some-coder",
         "draft",

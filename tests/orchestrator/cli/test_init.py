@@ -41,13 +41,13 @@ def test_the_models_of_the_folder_become_a_registry_that_is_then_used(command: C
 
 def test_models_that_were_measured_get_the_roles_that_they_are_good_at(command: Cli, folder: Path) -> None:
     shutil.copy(TINY / "medium.gguf", folder / "medium.gguf")
-    for name, plans, answers in (("large", 0.1, 0.9), ("medium", 0.8, 0.2), ("draft", 0.0, 0.5)):
+    for name, plans, answers in (("large", 0.1, 0.9), ("medium", 0.95, 0.2), ("draft", 0.0, 0.5)):
         measure(folder, folder / f"{name}.gguf", MeasuredShares(plans=plans, answers=answers, code=0.0))
     told = command("init", "--json").json
     assert told["roles"]["frontdoor"] == "medium"
     assert told["roles"]["worker"] == "large"
     assert any(
-        note.startswith("medium was measured: 80% of the plans and 20% of the small tasks") for note in told["notes"]
+        note.startswith("medium was measured: 95% of the plans and 20% of the small tasks") for note in told["notes"]
     )
     measure(folder, folder / "draft.gguf", MeasuredShares(plans=0.0, answers=0.85, code=0.0))
     roles = command("init", "--force", "--json").json["roles"]

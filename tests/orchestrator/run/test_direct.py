@@ -82,7 +82,7 @@ async def test_a_request_with_parts_is_planned_and_compared(orchestrator: Orches
     ("quality", "reason"),
     [
         (None, "the plans of the frontdoor's model have not been measured"),
-        (0.22, "only 22% of the frontdoor's plans are right, and 80% are needed"),
+        (0.22, "only 22% of the frontdoor's plans are right, and 90% are needed"),
     ],
 )
 async def test_a_frontdoor_that_is_not_known_to_plan_well_is_not_asked(

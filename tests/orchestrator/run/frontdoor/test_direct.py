@@ -137,7 +137,7 @@ def test_what_it_reads_has_to_leave_half_of_the_context(registry: Registry) -> N
         ("Summarize a.txt", 1.0, "the request has nothing to split"),
         ("Summarize a.txt and b.md", 1.0, ""),
         ("Summarize a.txt and b.md", LEAST_PLAN_QUALITY, ""),
-        ("Summarize a.txt and b.md", 0.22, "only 22% of the frontdoor's plans are right, and 80% are needed"),
+        ("Summarize a.txt and b.md", 0.22, "only 22% of the frontdoor's plans are right, and 90% are needed"),
         ("Summarize a.txt and b.md", None, "the plans of the frontdoor's model have not been measured"),
     ],
 )
