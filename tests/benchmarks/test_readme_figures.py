@@ -54,6 +54,12 @@ def test_the_readme_says_what_was_measured() -> None:
     }
     assert f"LangGraph on llama-server takes {ratios['shared', 'LangGraph']:.1f} times as long" in README
     assert f"it takes {ratios['irregular', 'LangGraph']:.2f} times" in README
+    false_done = {
+        row["arm"]: row["false_done"]
+        for row in results("jobs")["table"]
+        if (row["model"], row["group"]) == ("1.5b", "all")
+    }
+    assert f"{false_done['orchestrator']} wrong answers look right, in one chat {false_done['chat']}." in README
 
 
 @pytest.mark.parametrize(
@@ -79,7 +85,11 @@ def test_the_readme_quotes_what_was_measured(name: str, figures: tuple[int, ...]
 
 @pytest.mark.parametrize(
     ("name", "model"),
-    [("adapter", "smollm2-135m"), ("adapter_qwen2.5-coder-0.5b", "qwen2.5-coder-0.5b")],
+    [
+        ("adapter", "smollm2-135m"),
+        ("adapter_qwen2.5-coder-0.5b", "qwen2.5-coder-0.5b"),
+        ("adapter_qwen2.5-coder-1.5b", "qwen2.5-coder-1.5b"),
+    ],
 )
 def test_the_cards_of_the_adapters_say_what_was_measured(name: str, model: str) -> None:
     shipped = read_catalogue()[model].adapters["frontdoor"]
