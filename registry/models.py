@@ -28,7 +28,7 @@ STEP_TIERS = frozenset("BC")  # of roles that do steps
 
 # A frontdoor with fewer correct plans is not asked for any. A wrong plan costs the answer and time; a right one only
 # saves time or improves an answer. Measured with a worker of 1.5B: with 22 % right plans, 3 of 25 answers were right
-# instead of 11; with 72 %, 10 of 31 instead of 11; with 80 %, 9 instead of 11.
+# instead of 11; with 72 %, 10 of 31 instead of 11; with 80 %, 1 of 13 instead of 3.
 LEAST_PLAN_QUALITY: Final = 0.9
 
 

@@ -28,9 +28,9 @@ INVARIANT_MICRO_BATCH: Final = 60
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 FlashAttention = Literal["auto", "on", "off"]
 StepContext = Literal["own", "sources", "shared"]
-"""What steps of a planned request read. "own": their own files and outputs. "sources": also the files of earlier steps.
-"shared": all files of the request in one order, so that prompts share a prefix. Small models do worse with more than
-their own."""
+"""What steps of a planned request read. "own": their own files and outputs. "sources": a step that reads what other
+steps made also reads the files that those read. "shared": all files of the request in one order, so that prompts share
+a prefix. Small models do worse with more than their own."""
 ContextTokens = Annotated[int, Ge(64), Le(MAX_CONTEXT)]
 SlotCount = Annotated[int, Ge(1), Le(MAX_SLOTS)]
 DraftTokens = Annotated[int, Ge(1), Le(64)]

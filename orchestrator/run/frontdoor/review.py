@@ -296,8 +296,9 @@ class PlanReview:
             case "own":
                 return part
             case "sources":
-                read = {name for step in self._builder.steps for name in step.inputs}
-                more = [file for file in self._files if file in read | {*self._expanded(part.each)}]
+                # only a part that joins others: an independent one is done best from its own files
+                read = {name for step in self._read_steps(part) for name in step.inputs}
+                more = [file for file in self._files if file in read]
             case "shared":
                 more = [*(self._read.named or self._names.mentioned(self._request) or self._files)]
         inputs = tuple(dict.fromkeys((*more, *part.inputs)))

@@ -276,14 +276,14 @@ def test_check_reads_what_was_made_and_what_it_was_made_from() -> None:
 @pytest.mark.parametrize(
     ("step_context", "reads"),
     [
-        ("own", [("a.md",), ("b.md",), ("notes.md",)]),
-        ("sources", [("a.md", "b.md"), ("a.md", "b.md"), ("a.md", "b.md", "notes.md")]),
-        ("shared", [("a.md", "b.md", "notes.md")] * 3),
+        ("own", [("a.md",), ("b.md",), ("s1.txt", "s2.txt")]),
+        ("sources", [("a.md",), ("b.md",), ("a.md", "b.md", "s1.txt", "s2.txt")]),
+        ("shared", [("a.md", "b.md"), ("a.md", "b.md"), ("a.md", "b.md", "s1.txt", "s2.txt")]),
     ],
 )
 def test_model_may_read_more_than_its_own_sources(step_context: StepContext, reads: list[tuple[str, ...]]) -> None:
-    plan = Answer("Summarize a.md and b.md and translate notes.md.", step_context=step_context).of(
-        part("Summarize {each}.", each=("a.md", "b.md")), part("Translate notes.md.", "notes.md")
+    plan = Answer("Summarize a.md and b.md and write a poem from the summaries.", step_context=step_context).of(
+        part("Summarize {each}.", each=("a.md", "b.md")), part("Write a poem from the summaries.", "P1")
     )
     assert plan.reads == reads
 
