@@ -1,6 +1,8 @@
 """What the router has learned, over HTTP, and models that requests force."""
 
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import pytest
@@ -36,6 +38,16 @@ def _advised(client: httpx2.Client) -> str:
     raise AssertionError("nothing is learned")
 
 
+def _settled(client: httpx2.Client) -> dict[str, Any]:
+    """Return the status of the memory between two batches: while one is taught, its counts are not of one moment."""
+    for _ in range(200):
+        status: dict[str, Any] = client.get("/v1/memory").json()
+        if status["ready"] == sum(caller["drawn"] for caller in status["callers"]):
+            return status
+        time.sleep(0.05)
+    return status
+
+
 def test_choices_are_advised_in_the_shadow_and_learned_from(client: httpx2.Client) -> None:
     client.post(f"/v1/runs/{run(client)}/ratings", json={"score": 1})
     name = _advised(client)
@@ -43,7 +55,7 @@ def test_choices_are_advised_in_the_shadow_and_learned_from(client: httpx2.Clien
     choice = client.get(f"/v1/memory/runs/{name}").json()["choices"][0]
     assert choice["taken"] == "worker on tiny-large"
     assert not choice["advice"]["followed"]
-    status = client.get("/v1/memory").json()
+    status = _settled(client)
     assert (status["configured"], status["use"], status["problem"]) == ("auto", "shadow", "")
     assert sum(one["outcomes"] for one in status["callers"]) == status["stats"]["outcomes"]
     assert status["ready"] == sum(one["drawn"] for one in status["callers"])
