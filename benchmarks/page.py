@@ -49,8 +49,8 @@ def _whole_tasks(found: Results) -> str:
     ratios = {(one["workload"], one["system"]): one for one in some}
     shared, irregular = ratios["shared", "LangGraph"], ratios["irregular", "LangGraph"]
     return (
-        f"Where 16 steps read one new document of 1,000 tokens, LangGraph on llama-server takes {shared['median']:.1f} "
-        f"times as long as ours; where 12 steps share nothing, {irregular['median']:.2f} times."
+        f"When 16 steps read one new document of 1,000 tokens, LangGraph on llama-server takes {shared['median']:.1f} "
+        f"times as long as ours; when 12 steps share nothing, {irregular['median']:.2f} times."
     )
 
 
@@ -93,7 +93,7 @@ def _simulator(found: Results) -> str:
     best = min(rows[1:] or rows, key=lambda row: row["seconds"])
     off, unknowing = (100 * goal(found, name) for name in ("median over the workloads, warm", UNKNOWING))
     return (
-        f"Off what was measured by {off:.0f} % in the median (warm), and by {unknowing:.0f} % where it is not told how "
+        f"Off what was measured by {off:.0f} % in the median (warm), and by {unknowing:.0f} % when it is not told how "
         "many tokens answers have. "
         f"{SHARED_AGENTS} are predicted to take {best['seconds']:.0f} s on {best['machine']}: "
         f"{best['times_one_agent']:.1f} times as fast as one after the other."
@@ -141,7 +141,7 @@ def _engine(found: Results) -> str:
     return (
         "At worst, in tokens a second: "
         f"{goal(found, 'ours ÷ llama-server, both warm'):.2f} of a warm llama-server, "
-        f"{goal(found, 'ours ÷ llama-server, both cold, 16 requests, prefix 1024'):.1f} of a cold one where 16 "
+        f"{goal(found, 'ours ÷ llama-server, both cold, 16 requests, prefix 1024'):.1f} of a cold one when 16 "
         "requests share 1,024 tokens, and with speculation "
         f"{goal(found, 'speculation ÷ no speculation'):.2f} of without it."
     )
@@ -151,8 +151,8 @@ def _user_path(found: Results) -> str:
     over = "ours ÷ llama-server over HTTP, "
     return (
         f"At worst, in speed: {goal(found, over + 'own texts'):.2f} of llama-server, "
-        f"{goal(found, over + '16 sharing a document, new'):.1f} where 16 chats share a new document, "
-        f"{goal(found, over + 'one core busy'):.1f} beside a busy loop on one of two cores."
+        f"{goal(found, over + '16 sharing a document, new'):.1f} when 16 chats share a new document, "
+        f"{goal(found, over + 'one core busy'):.1f} next to a busy loop on one of two cores."
     )
 
 
@@ -166,8 +166,8 @@ def _real_text(found: Results) -> str:
 def _daemon(found: Results) -> str:
     done = goal(found, "queued runs that are done after a kill")
     return (
-        f"A step costs {goal(found, 'daemon overhead per step, ms'):.1f} ms beside its engine's work; of 10,000 queued "
-        f"runs, {done:,.0f} are done after the daemon was killed."
+        f"A step costs {goal(found, 'daemon overhead per step, ms'):.1f} ms next to its engine's work; of 10,000 "
+        f"queued runs, {done:,.0f} are done after the daemon was killed."
     )
 
 
@@ -232,7 +232,7 @@ def _procedures(found: Results) -> str:
     (undone,) = (row for row in found["rows"] if row["part"] == "rollback")
     return (
         f"{kills:,} kills at random moments left {changed or 'nothing'} half-changed; an action costs "
-        f"{goal(found, 'milliseconds per action beside its syncs'):.1f} ms beside its syncs; a file "
+        f"{goal(found, 'milliseconds per action beside its syncs'):.1f} ms besides its syncs; a file "
         f"of {undone['bytes'] / 2**30:.0f} GiB is removed with a checkpoint in {undone['seconds_to_remove']:.1f} s and "
         f"put back in {undone['seconds_to_put_back']:.2g} s."
     )
@@ -295,7 +295,7 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         _job_counts,
     ),
     "critical_path": BenchmarkSubject(
-        "Whole tasks beside other ways to run a plan",
+        "Whole tasks compared with other ways to run a plan",
         "How many times as long as this orchestrator others take for the same plans, with the same model file, "
         "prompts, numbers of tokens and threads: medians of paired rounds with 95 % intervals, on new tasks whose "
         "texts no cache holds. One agent is llama-cpp-python in one growing conversation; LangGraph and a greedy "
@@ -317,7 +317,7 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         _advice,
     ),
     "engine": BenchmarkSubject(
-        "The engine beside its peers",
+        "The engine compared with its peers",
         "Tokens a second of generated models of 150 and 500 million parameters (only their speed is real), for one to "
         "64 requests at a time that share nothing, 64 or 1,024 tokens.",
         _engine,
@@ -325,12 +325,12 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
     "user_path": BenchmarkSubject(
         "Chats over HTTP",
         "SmolLM2-135M behind our daemon and behind llama-server, for 1, 4 and 16 chats at a time, on an idle machine "
-        "and beside busy loops.",
+        "and next to busy loops.",
         _user_path,
     ),
     "real_text": BenchmarkSubject(
         "Prompt lookup on real texts",
-        "SmolLM2-135M summarises and edits real texts, with and without prompt lookup, beside llama-server's own.",
+        "SmolLM2-135M summarises and edits real texts, with and without prompt lookup, next to llama-server's own.",
         _real_text,
     ),
     "daemon": BenchmarkSubject(
@@ -353,7 +353,7 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
     ),
     "routing": BenchmarkSubject(
         "Learned routing",
-        "Held-out tasks of the embedded models' families, where every model and persona was tried; answers of two real "
+        "Held-out tasks of the embedded models' families, with every model and persona; answers of two real "
         "models to the questions of MMLU and GSM8K (RouteLLM); and the predecessor's faults.",
         _routing,
     ),
@@ -402,11 +402,11 @@ def page(found: Mapping[str, Results]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Every goal that was set, and what was measured for it, also where it was missed. This page is written from "
+        "Every goal that was set, and what was measured for it, also if it was missed. This page is written from "
         "`benchmarks/results`, by the benchmarks themselves; `python -m benchmarks.results` writes it again.",
         "",
         "A ratio is paired: both sides ran alternately, in one run, on one machine, with the same model and tokens. "
-        "Where an interval stands, it is one of 95 %, and a goal is met if its better end reaches what was wanted. A "
+        "Intervals are of 95 %, and a goal is met if its better end reaches what was wanted. A "
         "goal that holds for many cells shows its worst one.",
         "",
         *_overview(found),

@@ -238,7 +238,7 @@ class VectorIndex:
         self._settings = settings
         self._lock = threading.Lock()
         self._index: _Flat | _Lists | None = None
-        self._pending: list[Chunk] | None = None  # what arrives while a new index is made; None if none is
+        self._pending: list[Chunk] | None = None  # vectors that arrive while an index is built; None if none is built
         self._last = 0
         self._total = 0
         self._trained = 0  # vectors when the lists were trained
@@ -579,7 +579,7 @@ def _shorten(centres: Any, sample: Vectors) -> None:
 
 def _projection(sample: Vectors, components: int) -> Any:
     # The principal components are rotated at random so that none of them varies most. The mean is not subtracted, since
-    # inner products are to be kept, not distances.
+    # the projection has to keep inner products, not distances.
     wide = sample.astype(np.float64)
     _, directions = np.linalg.eigh(wide.T @ wide)
     rotation, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(components, components)))
