@@ -20,6 +20,7 @@ from orchestrator.run.frontdoor.references import (
     referred_part,
     with_folders,
 )
+from orchestrator.run.frontdoor.wishes import schema_for
 from orchestrator.run.gates import default_gates
 from orchestrator.run.planning import CheckSteps, PlannedPart
 from orchestrator.run.steps.foreach import LIST_OF_TEXTS
@@ -152,13 +153,14 @@ class PlanBuilder:
     ) -> Step:
         for output in outputs:
             self._check_output(output, inputs)
+        schema = schema_for(self._request or "", outputs[0]) if len(outputs) == 1 and foreach is None else None
         depends_on = after + self._awaited({*inputs, foreach}, after)
         fields = {
             "inputs": inputs,
             "depends_on": depends_on,
             "foreach": foreach,
             "persona": persona,
-            "output_schema": LIST_OF_TEXTS if as_list else None,
+            "output_schema": LIST_OF_TEXTS if as_list else schema,
         }
         try:
             step = Step(

@@ -14,6 +14,7 @@ from orchestrator.run.frontdoor.divisible import files_of_a_kind, parts_in
 from orchestrator.run.frontdoor.listed import is_program
 from orchestrator.run.frontdoor.references import FileNames, default_output, names_file, with_folders
 from orchestrator.run.frontdoor.request import RequestFiles
+from orchestrator.run.frontdoor.wishes import schema_for
 from orchestrator.run.gates import default_gates
 from orchestrator.run.planning import PlannedPart
 from orchestrator.task.taskir.fields import REQUEST_LABEL
@@ -60,12 +61,14 @@ class DirectAnswer:
         """Return the step with this number; other steps have `written` outputs. `role` replaces the usual role."""
         names_in_use = with_folders([*written, *self.files, REQUEST_LABEL])
         outputs = tuple(name for name in self.outputs if name not in written)
+        schema = schema_for(self.request, outputs[0]) if len(outputs) == 1 else None
+        fields = {"inputs": self.inputs, "output_schema": schema}
         step = Step(
             id=f"S{number}",
             actor=role or self.role,
             action=self.request,
             outputs=outputs or (default_output(number, False, names_in_use),),
-            **({"inputs": self.inputs} if self.inputs else {}),
+            **{field: value for field, value in fields.items() if value},
         )
         gates = default_gates(step)
         return step.model_copy(update={"gates": gates}) if gates else step

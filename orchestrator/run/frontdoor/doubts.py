@@ -17,7 +17,7 @@ from typing import Final
 
 from orchestrator.run.frontdoor.languages import NAMES, has_words_of, language_of, languages_wanted, names_language
 from orchestrator.run.frontdoor.request import RequestFiles, instruction
-from orchestrator.run.frontdoor.wishes import Amount, Wishes
+from orchestrator.run.frontdoor.wishes import Amount, Wishes, schema_for
 from orchestrator.run.frontdoor.words import LEAST_COMMON, folded, related, words
 
 PROSE: Final = frozenset(("", ".md", ".txt", ".rst", ".adoc"))  # endings of files whose language and length count
@@ -74,7 +74,7 @@ def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) ->
                 yield Doubt(f"You asked for {name}; no step has written it.")
         elif len(text) <= READ_BYTES and text.strip() and (problem := _unreadable(name, text) or _wrapped(name, text)):
             yield Doubt(f"{name} {problem}.", name)
-        elif _wants_list(request, name) and _is_json(text) and text.lstrip().startswith("{"):
+        elif schema_for(request, name) and _is_json(text) and text.lstrip().startswith("{"):
             yield Doubt(f"You asked for a list in {name}; it is an object.", name)
 
 
@@ -103,19 +103,6 @@ def _wrapped(name: str, text: str) -> str:
     if PurePosixPath(name).suffix in PROSE and _PREAMBLE.match(folded(text)) and _FENCED.search(text):
         return "has words to you around its content"
     return ""
-
-
-def _wants_list(request: str, name: str) -> bool:
-    text = instruction(request)
-    at = text.find(PurePosixPath(name).name)
-    near = folded(re.split(r"[.!?](?:\s|$)", text[at + len(name) :], maxsplit=1)[0]) if at >= 0 else ""
-    return name.endswith(".json") and re.match(rf"[^,;]{{0,40}}?\b(?:{_LIST})\b", near) is not None
-
-
-_LIST = (
-    r"(?:a|an) (?:json )?(?:list|array) (?:with|of)|(?:eine )?liste (?:mit|von)|(?:une )?liste (?:de|d'|avec)"
-    r"|(?:una )?lista (?:de|con)"
-)
 
 
 _DONE: Final = frozenset(

@@ -6,6 +6,7 @@ length is read. What is said of existing texts does not count.
 
 import re
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from orchestrator.run.frontdoor.request import MAX_INSTRUCTION, instruction
@@ -124,6 +125,10 @@ _FORMATS: Final[dict[Format, re.Pattern[str]]] = {
         r"vinetas|lista numerada)\b"
     ),
 }
+_LIST = (
+    r"(?:a|an) (?:json )?(?:list|array) (?:with|of)|(?:eine )?liste (?:mit|von)|(?:une )?liste (?:de|d'|avec)"
+    r"|(?:una )?lista (?:de|con)"
+)
 _ABOUT_INPUT = re.compile(r"\b(?:is|are|was|which|that|stored|written|given|liegt|steht|ist)\s*$")
 
 
@@ -166,6 +171,16 @@ class Wishes:
             return cls(length_of_each=_length(text, None), format=_format(text), several=several)
         items = _items(text)
         return cls(items, _length(text, items), format=_format(text), several=several)
+
+
+def schema_for(request: str, name: str) -> dict[str, object] | None:
+    """Return the JSON Schema that a request certainly sets for the file `name`: a list, or None."""
+    text = instruction(request)
+    at = text.find(PurePosixPath(name).name)
+    if at < 0 or not name.endswith(".json"):
+        return None
+    behind = folded(re.split(r"[.!?](?:\s|$)", text[at + len(name) :], maxsplit=1)[0])
+    return {"type": "array", "minItems": 1} if re.match(rf"[^,;]{{0,40}}?\b(?:{_LIST})\b", behind) else None
 
 
 def _own_words(request: str) -> str:

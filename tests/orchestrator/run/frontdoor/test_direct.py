@@ -116,6 +116,12 @@ def test_a_program_that_is_to_be_changed_is_written_under_its_name_and_tested(re
     assert (alone.inputs, alone.gates) == (("main.py",), ("format", "lint", "build")), "nobody spoke of tests"
 
 
+def test_a_file_that_the_request_calls_a_list_is_written_as_one(registry: Registry) -> None:
+    request = "Make people.json from a.txt: a list with an object per person."
+    assert step_for(registry, request).output_schema == {"type": "array", "minItems": 1}
+    assert step_for(registry, "Make people.json from a.txt: an object with a name.").output_schema is None
+
+
 def test_it_takes_no_name_that_another_step_has(registry: Registry) -> None:
     answer = direct_answer("Write report.md and s2.txt", (), {}, registry)
     (step,) = answer.part([Step(id="S1", actor="worker", action="look", outputs=("report.md", "s2.txt"))]).steps
