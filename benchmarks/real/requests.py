@@ -8,7 +8,7 @@ from typing import Final, Literal
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from benchmarks.real.structure import CODER, Structure, structure, width
+from benchmarks.real.structure import CODER, Structure, structure, width, without_originals
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import Part
 from orchestrator.run.frontdoor.each_words import EACH
@@ -58,10 +58,11 @@ class RealRequest:
     right: tuple[tuple[RightPart, ...], ...]
 
     def is_right(self, steps: tuple[Step, ...], goes_on_after: str | None) -> bool:
-        """Return whether a plan of these steps has a structure that is right."""
+        """Return whether a plan of these steps has a structure that is right, perhaps with more originals read."""
         return any(
-            structure(steps, named=alternative.named, goes_on_after=goes_on_after) == alternative.structure
+            structure(read, named=alternative.named, goes_on_after=goes_on_after) == alternative.structure
             for alternative in self.alternatives()
+            for read in (steps, without_originals(steps))
         )
 
     def alternatives(self) -> tuple["Alternative", ...]:

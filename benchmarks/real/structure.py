@@ -33,6 +33,23 @@ def structure(steps: Sequence[Step], *, named: Collection[str] = (), goes_on_aft
     return tuple(sorted(known.values()))
 
 
+def without_originals(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps without the files that an earlier step reads whose output they read.
+
+    A step that joins what others have written may also read what these have read: it waits for the same steps.
+    """
+    written = {name for step in steps for name in step.outputs}
+    made_from: dict[str, frozenset[str]] = {}  # files, by output
+    trimmed: list[Step] = []
+    for step in steps:
+        read = (*step.inputs, *([step.foreach] if step.foreach else []))
+        originals = frozenset[str]().union(*(made_from.get(name, frozenset()) for name in read))
+        made_from |= dict.fromkeys(step.outputs, originals.union(name for name in read if name not in written))
+        inputs = tuple(name for name in step.inputs if name not in originals)
+        trimmed.append(step.model_copy(update={"inputs": inputs}))
+    return trimmed
+
+
 def width(steps: Sequence[Step]) -> int:
     """Return how many steps may run at once: the most that have the same number of steps before them on a chain."""
     depths: dict[str, int] = {}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.real.measure import ModelResults, Result, as_measured, goals, measure, registry_for
 from benchmarks.real.requests import RealRequest, real_requests
-from benchmarks.real.structure import structure, width
+from benchmarks.real.structure import structure, width, without_originals
 from benchmarks.real.tasks import RealTask, label_in, numbers_in, real_tasks, same_values
 from orchestrator.task.taskir.models import Step
 from registry.load import PACKAGED, load_registry
@@ -100,6 +100,25 @@ def test_what_is_read_by_whom_makes_the_structure(steps: list[Step], data: st.Da
     assert structure(steps, named=step.outputs) != same
     if step.inputs:
         assert structure(other(inputs=())) != same
+
+
+@given(plans(), st.data())
+def test_a_step_may_also_read_what_was_made_into_what_it_reads(steps: list[Step], data: st.DataObject) -> None:
+    written = {step.outputs[0]: step for step in steps}
+    at = data.draw(st.integers(0, len(steps) - 1))
+    files = {
+        name for made in steps[at].inputs if made in written for name in written[made].inputs if name not in written
+    }
+    more = steps[at].model_copy(update={"inputs": tuple(dict.fromkeys((*steps[at].inputs, *files)))})
+    assert structure(without_originals([*steps[:at], more, *steps[at + 1 :]])) == structure(without_originals(steps))
+
+
+def test_only_originals_are_left_out() -> None:
+    first = Step(id="S1", actor="worker", action="Go.", inputs=("a.txt",), outputs=("o1",))
+    then = Step(id="S2", actor="worker", action="Go.", inputs=("o1", "a.txt", "b.txt"), outputs=("o2",))
+    last = Step(id="S3", actor="worker", action="Go.", inputs=("o2", "o1", "b.txt"), outputs=("o3",))
+    trimmed = without_originals([first, then, last])
+    assert [step.inputs for step in trimmed] == [("a.txt",), ("o1", "b.txt"), ("o2", "o1")]
 
 
 def test_structures_of_chains_of_diamonds_are_found_at_once() -> None:
