@@ -32,23 +32,28 @@ _QUESTION: Final = re.compile(
 )
 
 
-def changed_programs(request: str, named: Sequence[str]) -> tuple[str, ...]:
-    """Return the programs that a request wants in a new version, in its order. `named` are the files that it names.
+def changed_programs(request: str, named: Sequence[str], new: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the programs that a request wants in a new version, in its order.
 
-    They follow an order to change something. If an order names none, the only program that the request names is meant;
-    tests do not count if there is another program.
+    `named` are the files that it names, and `new` those that it wants to be written: `a.py` stays if `a_fixed.py` is.
+    Changed programs follow an order to change something, or lack it ("a.py needs a method"). If an order names none,
+    the only program that the request names is meant. If there is another program, tests only count as the object of
+    such a verb ("extend test_a.py").
     """
+    named = [name for name in named if not any(_is_version(version, name) for version in new)]
     text, ordered, objects = instruction(compose_name(request)), False, list[str]()
+    programs, extended = [name for name in named if is_program(name)], set[str]()
     for start, end in sentences_of(text):
         sentence = folded(text[start:end])
         verb = None if _QUESTION.match(sentence) else _CHANGE.search(sentence)
         if verb is not None:
             ordered = True
             objects += [name for name in named if _follows(sentence, verb.end(), name)]
-    programs = [name for name in named if is_program(name)]
+            extended |= {name for name in programs if _follows_at_once(sentence, verb.end(), name)}
+        objects += [name for name in programs if _lacks_something(sentence, name)]
     modules = [name for name in programs if module_under_test(name) is None] or programs
     if objects:
-        return tuple(name for name in dict.fromkeys(objects) if name in modules)
+        return tuple(name for name in dict.fromkeys(objects) if name in modules or name in extended)
     return tuple(modules) if ordered and len(modules) == 1 else ()
 
 
@@ -56,3 +61,22 @@ def _follows(sentence: str, at: int, name: str) -> bool:
     # the file is the object of a verb that ends at `at` if no other clause comes between them
     called = sentence.find(folded(compose_name(PurePosixPath(name).name)), at)
     return called >= 0 and not re.search(r"[,;:]|\b(?:with|by|so that|using|mit|damit|avec|con)\b", sentence[at:called])
+
+
+def _is_version(version: str, name: str) -> bool:
+    new, old = PurePosixPath(version), PurePosixPath(name)
+    return new.suffix == old.suffix and new.stem.startswith(old.stem)
+
+
+def _follows_at_once(sentence: str, at: int, name: str) -> bool:
+    words_between = r"(?:\s+(?:also|the|file|auch|die|datei|aussi|le|fichier|tambien|el|archivo))*\s+"
+    return re.match(words_between + _called(name), sentence[at:]) is not None
+
+
+def _lacks_something(sentence: str, name: str) -> bool:
+    lacks = r"\s+(?:needs|lacks|should|must|has to|braucht|soll\w*|muss|doit|devrait|debe\w*|necesita)\b"
+    return not _QUESTION.match(sentence) and re.search(_called(name) + lacks, sentence) is not None
+
+
+def _called(name: str) -> str:
+    return re.escape(folded(compose_name(PurePosixPath(name).name)))

@@ -94,7 +94,7 @@ def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], 
     these do not fit into the context of the model, it reads only those that are mentioned. Some role must do steps.
     """
     read, inputs = RequestFiles.of(request, files), mentioned(request, files)
-    outputs = (*read.outputs, *changed_programs(request, read.named))
+    outputs = (*read.outputs, *changed_programs(request, read.named, read.outputs))
     role = _role(registry, code=any(map(is_program, outputs)) or _WRITES_PROGRAM.match(request) is not None)
     if inputs or len(files) > FEW_FILES:
         kind = set(files_of_a_kind(request, files, inputs))

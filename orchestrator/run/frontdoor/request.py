@@ -13,7 +13,18 @@ from typing import Final
 
 from orchestrator.run.frontdoor.orders import needed_tool
 from orchestrator.run.frontdoor.references import names_file, ranges_of
-from orchestrator.run.frontdoor.sentences import Use, may_be_program, orders_program, sentences_of, tokens_of, use_of
+from orchestrator.run.frontdoor.sentences import (
+    Use,
+    may_be_ordered,
+    may_be_program,
+    names_code,
+    orders_program,
+    orders_reading,
+    orders_something,
+    sentences_of,
+    tokens_of,
+    use_of,
+)
 from orchestrator.run.frontdoor.words import folded
 from orchestrator.task.taskir.names import compose_name, find_name
 from orchestrator.task.taskir.problems import nearest
@@ -162,13 +173,23 @@ def _uses(text: str, files: Sequence[str]) -> tuple[_Uses, _Uses]:
     by_case = {name.casefold() for file in files for name in (file, _last_name(file))}
     spaced = [compose_name(file) for file in files if " " in file and compose_name(file) in text]
     present, absent, program = _Uses(), _Uses(), False
-    for start, end in sentences_of(text):
-        tokens = list(tokens_of(text[start:end]))
-        is_question = _HOW.match(folded(text[start:end])) is not None
+    sentences = [(text[start:end], list(tokens_of(text[start:end]))) for start, end in sentences_of(text)]
+    questions = [_HOW.match(folded(sentence)) is not None for sentence, _ in sentences]
+    orders = [tokens for (_, tokens), asks in zip(sentences, questions, strict=True) if not asks]
+    ordered = any(map(orders_something, orders)) or not any(map(orders_reading, orders))
+    about_program = any(map(orders_program, orders)) or any(names_code(token) for tokens in orders for token in tokens)
+    for (_, tokens), is_question in zip(sentences, questions, strict=True):
         for at, token in enumerate(tokens):
             if token.name and not any(token.text in file for file in spaced):
                 use = Use.UNSURE if is_question else use_of(tokens, at, program)
                 is_there = token.text.casefold() in by_case or find_name(token.text, files) is not None
+                if (
+                    not is_there
+                    and ordered
+                    and not is_question
+                    and may_be_ordered(tokens, at, use, program=about_program)
+                ):
+                    use = Use.WRITE
                 (present if is_there else absent).append((token.text, use))
         program = program or orders_program(tokens)
     return present, absent

@@ -125,7 +125,7 @@ class PlanReview:
         self._builder, self._accept = builder, accept
         self._step_context = step_context or {}
         self._read = RequestFiles.of(request, files)
-        self._changed = changed_programs(request, self._read.named)
+        self._changed = changed_programs(request, self._read.named, self._read.outputs)
         self._clauses = clauses_of(request)
         self._stands: list[tuple[str, ...]] = [(f"P{number}",) for number in range(1, len(builder.accepted) + 1)]
         # parts that only read, by number in the answer; a `foreach` over its list makes one a step

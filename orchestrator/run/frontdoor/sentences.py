@@ -1,7 +1,8 @@
 """Say by verb and preposition what a sentence does with the name of a file, in four languages.
 
 "Summarize a.md", "the numbers in a.csv" and "a summary of a.md" read it; "write a.md", "save it as a.md" and "a.md
-speichern" write it. A file that a program works with ("a script that reads a.csv") is unsure.
+speichern" write it. A file that a program works with ("a script that reads a.csv") is unsure. A program that does not
+exist is to be written if the request orders anything and nothing says that the program is read.
 """
 
 import re
@@ -154,6 +155,14 @@ _MODAL = frozenset(
     should must shall will would can soll sollte muss kann doit devrait peut debe deberia puede
     """.split()
 )
+_ASKS = frozenset(
+    """
+    need needs want wants like give add please brauche brauchen will mochte hatte gib mach mache fuge bitte besoin veux
+    voudrais donne fais faites ajoute plait stp svp necesito quiero dame da haz anade agrega favor
+    """.split()
+)
+_GIVES = frozenset("give gib donne donne-moi dame da".split())
+_TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.[a-z]+", re.IGNORECASE)
 _PROGRAM = re.compile(
     r"\b(?:functions?|scripts?|programs?|class|module|tool|cli|app|application|command|server|library|parser|makefile|"
     r"dockerfile|workflow|pipeline|config(?:uration)?|code|funktion\w*|skripte?|programm\w*|klasse|modul|werkzeug|befehl|"
@@ -203,11 +212,80 @@ def may_be_program(name: str, text: str) -> bool:
     return _CODE.fullmatch(name) is not None and _PROGRAM.search(folded(text)) is not None
 
 
+def names_code(token: Token) -> bool:
+    """Return whether a token is the name of a program."""
+    return token.name and _CODE.fullmatch(token.text) is not None
+
+
 def orders_program(tokens: Sequence[Token]) -> bool:
     """Return whether a sentence orders a program, so that later names may be files that it works with."""
     verb = next((at for at in range(len(tokens)) if _is_verb(tokens, at, _WRITES)), None)
     rest = tokens[verb + 1 :] if verb is not None else ()
     return any(_PROGRAM.fullmatch(token.text) for token in rest if not token.name)
+
+
+def orders_something(tokens: Sequence[Token]) -> bool:
+    """Return whether a sentence orders something to be made."""
+    return any(
+        _names_new(tokens, at)
+        if token.name
+        else token.text in _ASKS
+        or token.text in _RESULT
+        or (token.text in _MODAL and tokens[at - 1].name)
+        or _is_verb(tokens, at, _WRITES)
+        for at, token in enumerate(tokens)
+    )
+
+
+def orders_reading(tokens: Sequence[Token]) -> bool:
+    """Return whether a sentence orders something to be read."""
+    return any(_is_verb(tokens, at, _READS) for at in range(len(tokens)))
+
+
+def may_be_ordered(tokens: Sequence[Token], at: int, use: Use, *, program: bool) -> bool:
+    """Return whether the name at `at`, of no existing file, may be that of a file that its request orders.
+
+    Tests are also ordered by what they are for ("prove it with test_a.py"), and files of another type at the end of a
+    list ("a table from a.txt, b.csv"). With a `program` in the request, files that are no code may be for the program.
+    """
+    name, link = tokens[at].text, _link_word(tokens, at)
+    is_code = _CODE.fullmatch(name) is not None
+    if (program and not is_code) or any(token.text in _NOT for token in tokens[max(0, at - 3) : at]):
+        return False
+    if _names_new(tokens, at):
+        return True
+    if use is Use.READ:
+        return _is_of_other_type(tokens, at) or (_TEST_FILE.fullmatch(name) is not None and link in _WITH)
+    clause = max((place for place in range(at) if tokens[place].text in (",", ";")), default=0)
+    described = any(token.text in _RELATIVE or token.text in _SO_THAT - _TO for token in tokens[clause:at])
+    is_any = at + 1 < len(tokens) and tokens[at + 1].text in _PLURAL
+    return not described and not is_any and link not in _FROM - _TO - _ARTICLE | _WITH and (is_code or link != "(")
+
+
+def _is_of_other_type(tokens: Sequence[Token], at: int) -> bool:
+    # "from a.txt, b.csv with two columns": behind a comma or a colon, and not within a list
+    if at < 2 or tokens[at - 1].text not in (",", ":") or not tokens[at - 2].name:
+        return False
+    behind = tokens[at + 1].text if at + 1 < len(tokens) else ""
+    in_list = behind in _AND - {",", ":"} or (at + 2 < len(tokens) and behind == "," and tokens[at + 2].name)
+    return not in_list and _ending(tokens[at].text) != _ending(tokens[at - 2].text)
+
+
+def _ending(name: str) -> str:
+    return name.rpartition(".")[2].lower()
+
+
+def _names_new(tokens: Sequence[Token], at: int) -> bool:
+    # "a module a.py", "a file a.py"
+    if at < 2 or tokens[at - 1].name or tokens[at - 2].text not in _INDEFINITE:
+        return False
+    kind = tokens[at - 1].text
+    return _PROGRAM.fullmatch(kind) is not None or kind in _FILLERS - _ARTICLE
+
+
+def _link_word(tokens: Sequence[Token], at: int) -> str:
+    link = _link(tokens, at)
+    return "" if link < 0 or tokens[link].name else tokens[link].text
 
 
 def _is_verb(tokens: Sequence[Token], at: int, verbs: re.Pattern[str]) -> bool:
@@ -221,10 +299,9 @@ def _is_verb(tokens: Sequence[Token], at: int, verbs: re.Pattern[str]) -> bool:
 
 def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:
     """Return what a sentence does with the name at `at`. `program`: an earlier sentence orders a program."""
-    link = _link(tokens, at)
+    link, preposition = _link(tokens, at), _link_word(tokens, at)
     if (listed := _listed_after(tokens, link)) is not None:
         return use_of(tokens, listed, program)
-    preposition = "" if link < 0 or tokens[link].name else tokens[link].text
     if preposition in _NAMING and at + 1 < len(tokens) and tokens[at + 1].text in _SAYS:
         return Use.READ  # "as style.md says"
     if preposition in _NAMING or preposition in _ARROWS or _is_heading(tokens, link, at):
@@ -280,7 +357,7 @@ def _listed_after(tokens: Sequence[Token], link: int) -> int | None:
     at = link
     while at >= 0 and not tokens[at].name and (tokens[at].text in _AND or tokens[at].text in _FILLERS):
         at -= 1
-    return at if at >= 0 and tokens[at].name else None
+    return at if at >= 0 and tokens[at].name and tokens[at + 1].text != ":" else None
 
 
 def _object(tokens: Sequence[Token], at: int, preposition: str, *, in_program: bool) -> Use:
@@ -298,7 +375,8 @@ def _object(tokens: Sequence[Token], at: int, preposition: str, *, in_program: b
         return _without_verb(tokens, at)
     if writes:
         return Use.WRITE
-    return Use.UNSURE if tokens[at - 1].text in _INDEFINITE else Use.READ
+    gives = tokens[verb].text in _GIVES and _CODE.fullmatch(tokens[at].text) is not None
+    return Use.UNSURE if gives or tokens[at - 1].text in _INDEFINITE else Use.READ
 
 
 def _verb_before(tokens: Sequence[Token], at: int) -> tuple[int | None, bool]:
@@ -327,7 +405,7 @@ def _in_program(tokens: Sequence[Token], at: int) -> bool:
     # the sentence orders a program that works with the file
     verb = next((place for place in range(at) if _is_verb(tokens, place, _WRITES)), None)
     code = next((place for place in range(at) if tokens[place].name and _CODE.fullmatch(tokens[place].text)), None)
-    changed = code is not None and any(token.text in _SO_THAT for token in tokens[code + 1 : at - 1])
+    changed = code is not None and any(token.text in _SO_THAT | _MODAL for token in tokens[code + 1 : at - 1])
     return changed or (verb is not None and _program_in(tokens[verb + 1 : at]))
 
 

@@ -20,6 +20,9 @@ from orchestrator.run.frontdoor.changes import changed_programs
         ("Arregla suma.py.", ("suma.py",), ("suma.py",)),
         ("Change the port in config.yaml to 80.", ("config.yaml",), ("config.yaml",)),
         ("Fix the failing assertion in test_a.py.", ("test_a.py",), ("test_a.py",)),
+        ("a.py needs a method. Also extend test_a.py.", ("a.py", "test_a.py"), ("a.py", "test_a.py")),
+        ("Should a.py be a class?", ("a.py",), ()),
+        ("Extend a.py and add a case to test_a.py.", ("a.py", "test_a.py"), ("a.py",)),
         ("What does a.py do?", ("a.py",), ()),
         ("Explain why a.py is slow and how to change it.", ("a.py",), ()),
         ("Review a.py and list what should be changed.", ("a.py",), ()),
@@ -34,6 +37,12 @@ def test_programs_that_an_order_is_about_are_changed(
     request_text: str, named: tuple[str, ...], changed: tuple[str, ...]
 ) -> None:
     assert changed_programs(request_text, named) == changed
+
+
+def test_a_program_stays_if_its_new_version_has_another_name() -> None:
+    request = "Fix the error in sort.py and save the result as sort_fixed.py."
+    assert changed_programs(request, ["sort.py"], ["sort_fixed.py"]) == ()
+    assert changed_programs("Fix sort.py and log the changes in log.md.", ["sort.py"], ["log.md"]) == ("sort.py",)
 
 
 @given(st.text(max_size=200), st.lists(st.sampled_from(["a.py", "b.md", "test_a.py", "c.sh"]), unique=True))

@@ -97,10 +97,6 @@ WRITTEN = [
 
 NEITHER = [
     "Combine the summaries in book.md.",
-    "The findings of all chapters belong in findings.md.",
-    "A function that counts letters, in letters.py please.",
-    "I need a module units.py that converts miles, and tests in test_units.py.",
-    "shapes.py should have a class Circle.",
     "Summarize the minutes (minutes.md).",
     "Write a Python script that reads data.csv and prints the sum.",
     "Write convert.py, which reads input.csv and writes output.json.",
@@ -124,6 +120,142 @@ NEITHER = [
     "user: This is report.md: it is short.\nassistant: I see.\nuser: Summarize report.md.",
 ]
 
+# request, files, new files that it wants: sentences without a verb of writing next to the name
+IN_PASSING = [
+    ("The findings of all chapters belong in findings.md.", "", "findings.md"),
+    ("A function that counts letters, in letters.py please.", "", "letters.py"),
+    ("I need a module units.py that converts miles, and tests in test_units.py.", "", "units.py test_units.py"),
+    ("shapes.py should have a class Circle.", "", "shapes.py"),
+    (
+        "Write stack.py with a class Stack (push, pop, peek) and tests for it in test_stack.py.",
+        "",
+        "stack.py test_stack.py",
+    ),
+    ("I need a function is_leap(year) in leap.py plus pytest tests, test_leap.py please.", "", "leap.py test_leap.py"),
+    (
+        "Put a function that parses durations like 1h30m into duration.py. Tests go to test_duration.py.",
+        "",
+        "duration.py test_duration.py",
+    ),
+    ("parse.py has no tests yet. Write some, test_parse.py.", "parse.py", "test_parse.py"),
+    ("Split shop.py into models.py and views.py.", "shop.py", "models.py views.py"),
+    ("Move the helpers of app.py to helpers.py and import them from there.", "app.py", "helpers.py"),
+    (
+        "queue.py: a class BoundedQueue with put and get; test_queue.py: three tests for it.",
+        "",
+        "queue.py test_queue.py",
+    ),
+    ("Make a small CLI, wc.py, that counts words. `python wc.py FILE` prints the number.", "", "wc.py"),
+    (
+        "Please write a module money.py (class Money) and put its tests into test_money.py.",
+        "",
+        "money.py test_money.py",
+    ),
+    (
+        "Create a JSON config loader: config.py with load(path), tests in tests/test_config.py.",
+        "",
+        "config.py tests/test_config.py",
+    ),
+    ("Write fib.py. test_fib.py should check the first ten numbers.", "", "fib.py test_fib.py"),
+    (
+        "Implement rot13 in rot13.py, and a test_rot13.py that checks that twice is the same text.",
+        "",
+        "rot13.py test_rot13.py",
+    ),
+    (
+        "Schreib temperatur.py mit den Funktionen c_nach_f und f_nach_c und Tests dazu in test_temperatur.py.",
+        "",
+        "temperatur.py test_temperatur.py",
+    ),
+    ("Translate greet.js to Python (greet.py).", "greet.js", "greet.py"),
+    ("Write a script backup.sh which copies FOLDER to FOLDER.bak, with a usage message.", "", "backup.sh"),
+    (
+        "Two files please: shapes.py with area functions, and main.py which uses them to print one.",
+        "",
+        "shapes.py main.py",
+    ),
+    (
+        "Write an SQL schema for a library in schema.sql and a Python file db.py that opens library.db with it.",
+        "",
+        "schema.sql db.py",
+    ),
+    ("Extend calc.py with a power function and write test_power.py for it.", "calc.py", "test_power.py"),
+    ("Write tests for matrix.py. Name the file test_matrix.py and use unittest.", "matrix.py", "test_matrix.py"),
+    (
+        "password.py should have check(password): a digit, a capital. Prove it with test_password.py.",
+        "",
+        "password.py test_password.py",
+    ),
+    (
+        "Give me geometry.py and its tests (test_geometry.py): area and perimeter of rectangle and circle.",
+        "",
+        "geometry.py test_geometry.py",
+    ),
+    (
+        "A module roman.py with to_roman and from_roman, and a file test_roman.py with pytest tests that go both ways.",
+        "",
+        "roman.py test_roman.py",
+    ),
+    (
+        "Schreibe die Funktion median(zahlen) in statistik.py. Außerdem brauche ich test_statistik.py mit drei Tests.",
+        "",
+        "statistik.py test_statistik.py",
+    ),
+    (
+        "Écris palindrome.py avec une fonction est_palindrome, et les tests dans test_palindrome.py.",
+        "",
+        "palindrome.py test_palindrome.py",
+    ),
+    ("Who attends? Make a list from guests.txt, attendees.csv with name,email please.", "guests.txt", "attendees.csv"),
+    ("I need the minutes as bullet points in actions.md, one per person.", "minutes.txt", "actions.md"),
+    ("Three files please: intro.md, body.md and end.md, made from talk.txt.", "talk.txt", "intro.md body.md end.md"),
+    ("prices.json should contain every product with its price.", "shop.txt", "prices.json"),
+    ("Shorten essay.md to 100 words -> short.md", "essay.md", "short.md"),
+    ("essay.md is too long. Please make it half as long (essay_short.md).", "essay.md", "essay_short.md"),
+    ("Give me a glossary.md for manual.txt.", "manual.txt", "glossary.md"),
+    ("One file per language: text.fr.md, text.it.md. The original is text.md.", "text.md", "text.fr.md text.it.md"),
+    ("Make a table of all animals in zoo.txt with columns name,age. File: animals.csv", "zoo.txt", "animals.csv"),
+    (
+        "The reply goes into reply.txt, polite, under 60 words. The complaint is in complaint.txt.",
+        "complaint.txt",
+        "reply.txt",
+    ),
+    ("faq.md: five questions and answers about product.txt", "product.txt", "faq.md"),
+    (
+        "Ich hätte gern eine Übersicht aller Termine aus mails.txt, termine.csv mit datum,ort.",
+        "mails.txt",
+        "termine.csv",
+    ),
+    ("Bitte den Text brief.txt auf Englisch als letter.txt.", "brief.txt", "letter.txt"),
+    ("Kannst du aus rezept.txt eine Einkaufsliste machen? einkauf.txt", "rezept.txt", "einkauf.txt"),
+    ("Turn the CVs into people.json.", "a.txt b.txt", "people.json"),
+    ("merge jan.csv and feb.csv to q1.csv, header only once", "jan.csv feb.csv", "q1.csv"),
+    ("Answer every question of quiz.txt in answers.txt, numbered.", "quiz.txt", "answers.txt"),
+    ("For each city in cities.txt a paragraph, all of it in cities.md.", "cities.txt", "cities.md"),
+    (
+        "I want two versions of offer.txt: offer_short.txt with 50 words and offer_long.txt with 150 words.",
+        "offer.txt",
+        "offer_short.txt offer_long.txt",
+    ),
+    ("Extract names and phone numbers. Result in contacts.csv, columns name,phone.", "notes.txt", "contacts.csv"),
+    ("Mach mir daraus eine Checkliste, checkliste.md.", "ablauf.txt", "checkliste.md"),
+    ("Fais un tableau des dépenses de mars.txt : depenses.csv, colonnes date,montant.", "mars.txt", "depenses.csv"),
+    ("Pásalo a una tabla, tabla.md, por favor.", "datos.txt", "tabla.md"),
+    (
+        "Could you put the ingredients of soup.txt and cake.txt in one shopping list (shopping.txt)?",
+        "soup.txt cake.txt",
+        "shopping.txt",
+    ),
+    ("We need welcome.md for new colleagues; everything you need is in facts.txt.", "facts.txt", "welcome.md"),
+]
+READ_IN_PASSING = [
+    "util.py crashes when I start it. Fix it.",
+    "In utils.py there is a function foo. Explain it.",
+    "What does setup.py do, and is it like setup.cfg?",
+    "Write a script that imports helpers.py.",
+    "Write a tool for people who have no config.py.",
+    "Summarize the minutes, but not plan.md.",
+]
 
 FOLDER = ("a.md", "b.md", "notes.md", "offer.txt", "app.py", "guide.md")
 NOT_MISSING = [
@@ -205,6 +337,17 @@ def test_name_that_is_to_be_read_and_that_the_folder_lacks_is_missing(request_te
 def test_name_that_is_to_be_written_is_an_output_and_not_missing(request_text: str, written: str) -> None:
     read = RequestFiles.of(request_text, FILES)
     assert (read.outputs, read.missing) == (tuple(written.split()), ())
+
+
+@pytest.mark.parametrize(("request_text", "files", "written"), IN_PASSING)
+def test_a_new_file_may_be_named_in_passing(request_text: str, files: str, written: str) -> None:
+    assert set(RequestFiles.of(request_text, files.split()).outputs) == set(written.split())
+    assert missing_needs(request_text, files.split(), False) == ()
+
+
+@pytest.mark.parametrize("request_text", READ_IN_PASSING)
+def test_a_name_in_passing_is_no_new_file_if_it_may_be_read(request_text: str) -> None:
+    assert RequestFiles.of(request_text, FILES).outputs == ()
 
 
 @pytest.mark.parametrize("request_text", NEITHER)
