@@ -20,8 +20,8 @@ from typing import Any, Final
 from benchmarks.results import FOLDER, machine, versions, write
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.registry.options import PromptLookupOptions
 from orchestrator.run.steps.prompt import StepInput, step_messages
-from registry.options import PromptLookupOptions
 
 _TINY: Final = Path(__file__).parents[1] / "registry" / "tiny"
 _SLOTS: Final = 8

@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from benchmarks import goals, results
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.words import seeded
-from memrl.episodes import Action, Outcome, Reward, Situation
-from memrl.memory import Memory, MemoryOptions
-from memrl.vectors import IndexSettings, VectorIndex, lists_for
+from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
+from orchestrator.memrl.memory import Memory, MemoryOptions
+from orchestrator.memrl.vectors import IndexSettings, VectorIndex, lists_for
 from orchestrator.task import lexical
 
 FOLDER: Final = Path(__file__).parents[1] / "build" / "memory"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.episodes import Replaced
+from orchestrator.memrl.episodes import Replaced
 
 Floats = NDArray[np.float64]
 

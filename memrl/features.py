@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.episodes import Situation
+from orchestrator.memrl.episodes import Situation
 
 Floats = NDArray[np.float64]
 Vector = NDArray[np.float32]

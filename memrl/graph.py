@@ -35,10 +35,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from memrl import graph_reader
-from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError, StoreError
-from memrl.graph_reader import ANSWER_BYTES, OUTPUT_BYTES, POOL_BYTES, PROGRAM_BYTES, addresses_of, opened_graph
-from memrl.store import EpisodeStore, LearnedAttempt
+from orchestrator.memrl import graph_reader
+from orchestrator.memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError, StoreError
+from orchestrator.memrl.graph_reader import (
+    ANSWER_BYTES,
+    OUTPUT_BYTES,
+    POOL_BYTES,
+    PROGRAM_BYTES,
+    addresses_of,
+    opened_graph,
+)
+from orchestrator.memrl.store import EpisodeStore, LearnedAttempt
 
 Library = Literal["kuzu", "ladybug"]
 
@@ -219,11 +226,11 @@ class Graph:
         return written
 
     def _run_writer(self, path: Path) -> ProcessEnd:
-        root = str(Path(__file__).parents[1])
+        root = str(Path(__file__).parents[2])
         imported = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
             process = subprocess.run(  # noqa: S603 -- this interpreter, a module of ours
-                [sys.executable, "-m", "memrl.graph", self._library, str(self._database), str(path)],
+                [sys.executable, "-m", "orchestrator.memrl.graph", self._library, str(self._database), str(path)],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=WRITING_SECONDS,

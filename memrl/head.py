@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.calibration import sigmoid
-from memrl.episodes import Action, Replaced
+from orchestrator.memrl.calibration import sigmoid
+from orchestrator.memrl.episodes import Action, Replaced
 
 Floats = NDArray[np.float64]
 

@@ -20,12 +20,21 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.contribution import Contribution, share
-from memrl.episodes import Action, Episode, Neighbourhood, Outcome, Replaced, Reward, Situation, Value
-from memrl.errors import IndexNotReady, StoreError, VectorError
-from memrl.graph import Graph, GraphAnswer, Library, RunConfined
-from memrl.store import LOG_BYTES, EpisodeState, EpisodeStore, Key, LearnedAttempt, Salvaged, context_of, salvage
-from memrl.vectors import IndexSettings, IndexStats, VectorIndex
+from orchestrator.memrl.contribution import Contribution, share
+from orchestrator.memrl.episodes import Action, Episode, Neighbourhood, Outcome, Replaced, Reward, Situation, Value
+from orchestrator.memrl.errors import IndexNotReady, StoreError, VectorError
+from orchestrator.memrl.graph import Graph, GraphAnswer, Library, RunConfined
+from orchestrator.memrl.store import (
+    LOG_BYTES,
+    EpisodeState,
+    EpisodeStore,
+    Key,
+    LearnedAttempt,
+    Salvaged,
+    context_of,
+    salvage,
+)
+from orchestrator.memrl.vectors import IndexSettings, IndexStats, VectorIndex
 
 Vector = NDArray[np.float32]
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]  # returns a vector for each text: shape (texts, dimensions)

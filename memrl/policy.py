@@ -17,14 +17,14 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl import exploration, retrieval
-from memrl.calibration import Calibrator, logit_of
-from memrl.episodes import Action, Neighbour, Outcome, Replaced, Reward, Situation
-from memrl.errors import MemrlError
-from memrl.features import Features, FeatureSettings
-from memrl.head import Head, HeadSettings, without_persona
-from memrl.retrieval import RetrievalSettings, Retrieved
-from memrl.reward import Cost, Prices, Stage, cost_of, staged, teaches
+from orchestrator.memrl import exploration, retrieval
+from orchestrator.memrl.calibration import Calibrator, logit_of
+from orchestrator.memrl.episodes import Action, Neighbour, Outcome, Replaced, Reward, Situation
+from orchestrator.memrl.errors import MemrlError
+from orchestrator.memrl.features import Features, FeatureSettings
+from orchestrator.memrl.head import Head, HeadSettings, without_persona
+from orchestrator.memrl.retrieval import RetrievalSettings, Retrieved
+from orchestrator.memrl.reward import Cost, Prices, Stage, cost_of, staged, teaches
 
 Floats = NDArray[np.float64]
 

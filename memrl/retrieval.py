@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.episodes import Action, Neighbour, Neighbourhood
+from orchestrator.memrl.episodes import Action, Neighbour, Neighbourhood
 
 Floats = NDArray[np.float64]
 

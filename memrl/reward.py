@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from memrl.episodes import Outcome, Reward
+from orchestrator.memrl.episodes import Outcome, Reward
 
 NOT_THE_MODEL: Final = frozenset({"INFRASTRUCTURE", "RESOURCE"})  # failure kinds that say nothing about a model
 JUDGE: Final = "judge"  # the gate at which a model judges

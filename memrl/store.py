@@ -20,9 +20,9 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.contribution import Contribution
-from memrl.episodes import Action, Episode, Outcome, Reward, Situation, Value
-from memrl.errors import StoreCorrupt, StoreError, StoreTooNew
+from orchestrator.memrl.contribution import Contribution
+from orchestrator.memrl.episodes import Action, Episode, Outcome, Reward, Situation, Value
+from orchestrator.memrl.errors import StoreCorrupt, StoreError, StoreTooNew
 
 VERSION: Final = 2
 BUSY_SECONDS: Final = 60.0

@@ -27,8 +27,8 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.errors import IndexNotReady, MemrlError
-from memrl.store import EpisodeStore
+from orchestrator.memrl.errors import IndexNotReady, MemrlError
+from orchestrator.memrl.store import EpisodeStore
 
 Vectors = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -405,11 +405,11 @@ class VectorIndex:
         # None: too few vectors for lists. Raises _Stopped, and RuntimeError if the process fails.
         assert self._database is not None
         path, embedder = self._database
-        root = str(Path(__file__).parents[1])
+        root = str(Path(__file__).parents[2])
         paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         request = json.dumps([str(path), embedder, self.dimensions, asdict(self._settings), *map(str, files)])
         with subprocess.Popen(  # noqa: S603 -- this interpreter, this module
-            [sys.executable, "-m", "memrl.vectors", request],
+            [sys.executable, "-m", "orchestrator.memrl.vectors", request],
             stdin=subprocess.PIPE,  # it ends when this end is closed, as it is when this process ends
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -26,8 +26,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
 
-from procedures.durable import BeforeWrite, make_private_folder, no_fault, share_file, sync_folder
-from procedures.errors import AuditDamaged, ProcedureError, ProcedureRefused
+from orchestrator.procedures.durable import BeforeWrite, make_private_folder, no_fault, share_file, sync_folder
+from orchestrator.procedures.errors import AuditDamaged, ProcedureError, ProcedureRefused
 
 FILE: Final = "audit.db"
 HEAD_FILE: Final = "audit.head"

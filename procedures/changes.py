@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from procedures.durable import BeforeWrite, remove_file, replace_file
-from procedures.errors import StepFailed
-from procedures.resources import PathResource
-from registry.edit import add_model, change_model, give_role, remove_model
-from registry.errors import RegistryError
-from registry.load import registry_from
-from registry.strict_yaml import parse_text
+from orchestrator.procedures.durable import BeforeWrite, remove_file, replace_file
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.resources import PathResource
+from orchestrator.registry.edit import add_model, change_model, give_role, remove_model
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.load import registry_from
+from orchestrator.registry.strict_yaml import parse_text
 
 MAX_SHOWN: Final = 1 << 20  # larger files are not shown line by line
 MAX_DIFF_LINES: Final = 400

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from procedures.durable import (
+from orchestrator.procedures.durable import (
     LARGE,
     BeforeWrite,
     How,
@@ -24,8 +24,8 @@ from procedures.durable import (
     sync_folder,
     unfinished,
 )
-from procedures.errors import StepFailed
-from procedures.resources import (
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.resources import (
     DatabaseResource,
     PathResource,
     Resource,
@@ -33,7 +33,14 @@ from procedures.resources import (
     resource_from_json,
     resource_to_json,
 )
-from procedures.rows import copy_database, copy_rows, digest_database, digest_rows, restore_database, restore_rows
+from orchestrator.procedures.rows import (
+    copy_database,
+    copy_rows,
+    digest_database,
+    digest_rows,
+    restore_database,
+    restore_rows,
+)
 
 MANIFEST: Final = "manifest.json"
 HASHED: Final = 64 << 20  # larger files are compared by size and modification time: hashing them would take long

@@ -16,10 +16,10 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any, Final
 
-from procedures import checkpoints
-from procedures.audit import PART_BYTES, Audit, Entry
-from procedures.durable import BeforeWrite, make_private_folder, no_fault, replace_file
-from procedures.errors import (
+from orchestrator.procedures import checkpoints
+from orchestrator.procedures.audit import PART_BYTES, Audit, Entry
+from orchestrator.procedures.durable import BeforeWrite, make_private_folder, no_fault, replace_file
+from orchestrator.procedures.errors import (
     ChangedMeanwhile,
     PlanUnusable,
     ProcedureError,
@@ -28,14 +28,14 @@ from procedures.errors import (
     ProcedureRefused,
     UnknownExecution,
 )
-from procedures.execution import Execution, execution_of
-from procedures.forms import Procedure, procedure_from
-from procedures.library import Library
-from procedures.locks import Locks
-from procedures.plan import ProcedurePlan, make_plan, plan_from_json, plan_to_json
-from procedures.ports import Caller, ProcedurePorts
-from procedures.retention import KEPT_CHECKPOINTS, plan_file
-from procedures.run import ExecutionWatcher, RunningExecution, RunWithoutPlan
+from orchestrator.procedures.execution import Execution, execution_of
+from orchestrator.procedures.forms import Procedure, procedure_from
+from orchestrator.procedures.library import Library
+from orchestrator.procedures.locks import Locks
+from orchestrator.procedures.plan import ProcedurePlan, make_plan, plan_from_json, plan_to_json
+from orchestrator.procedures.ports import Caller, ProcedurePorts
+from orchestrator.procedures.retention import KEPT_CHECKPOINTS, plan_file
+from orchestrator.procedures.run import ExecutionWatcher, RunningExecution, RunWithoutPlan
 
 DAMAGED: Final = ".damaged"  # suffix of a plan's file that was set aside
 _NOT_BEGUN: Final = ("planned", "approved", "queued")

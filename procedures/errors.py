@@ -18,7 +18,7 @@ ProcedureRefused, ChangedMeanwhile and ProcedureBusy mean that nothing was chang
 from collections.abc import Iterable
 from pathlib import Path
 
-from registry.errors import RegistryProblem, nearest
+from orchestrator.registry.errors import RegistryProblem, nearest
 
 
 class ProcedureError(Exception):

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from procedures.audit import Entry
-from procedures.resources import Resource, resource_from_json
+from orchestrator.procedures.audit import Entry
+from orchestrator.procedures.resources import Resource, resource_from_json
 
 # queued: waits for its turn in a daemon. failed: stopped, and what was done stays done. rollback failed: something
 # could not be put back. missed: a schedule was due, and nothing was executed.

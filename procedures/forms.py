@@ -14,12 +14,12 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from procedures.dag import cycles, neighbours, topological
-from procedures.errors import ProcedureInvalid
-from procedures.expressions import ExpressionError, names_in, names_in_template
-from registry.errors import RegistryError, RegistryProblem, nearest
-from registry.forms import Form, Name, read_form
-from registry.strict_yaml import KeyPath, YamlDocument, parse_text, read_file
+from orchestrator.procedures.dag import cycles, neighbours, topological
+from orchestrator.procedures.errors import ProcedureInvalid
+from orchestrator.procedures.expressions import ExpressionError, names_in, names_in_template
+from orchestrator.registry.errors import RegistryError, RegistryProblem, nearest
+from orchestrator.registry.forms import Form, Name, read_form
+from orchestrator.registry.strict_yaml import KeyPath, YamlDocument, parse_text, read_file
 
 # What templates call the paths of this installation: state folder, registry file, folder of downloaded models,
 # configuration file.

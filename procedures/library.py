@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from procedures.errors import ProcedureInvalid, UnknownProcedure
-from procedures.forms import Procedure, read_procedure
+from orchestrator.procedures.errors import ProcedureInvalid, UnknownProcedure
+from orchestrator.procedures.forms import Procedure, read_procedure
 
 SHIPPED: Final = Path(__file__).resolve().parent / "library"
 SUFFIX: Final = ".yaml"

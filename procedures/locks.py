@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from procedures.durable import make_private_folder
-from procedures.errors import ProcedureBusy, ProcedureError
-from registry.lock import FolderLocked, lock_folder
+from orchestrator.procedures.durable import make_private_folder
+from orchestrator.procedures.errors import ProcedureBusy, ProcedureError
+from orchestrator.registry.lock import FolderLocked, lock_folder
 
 
 class Locks:

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from procedures.errors import ProcedureError
-from procedures.forms import InputForm, Procedure
-from procedures.library import Library
-from procedures.plan import check_inputs
+from orchestrator.procedures.errors import ProcedureError
+from orchestrator.procedures.forms import InputForm, Procedure
+from orchestrator.procedures.library import Library
+from orchestrator.procedures.plan import check_inputs
 
 MAX_WORDS: Final = 60  # longer requests are no order to do one thing
 _TOKEN: Final = re.compile(r'"([^"]*)"|`([^`]*)`|(\S+)')

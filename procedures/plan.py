@@ -12,14 +12,22 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from procedures.changes import FileChange, Files, absolute, digest_after, file_change, registry_change, show_change
-from procedures.errors import ProcedureInvalid, StepFailed
-from procedures.expressions import ExpressionError, NotKnownYet, Pending, evaluate, render_all
-from procedures.forms import ActionForm, CheckpointForm, Procedure, StepForm, check_value, kind_of
-from procedures.ports import Operation, ProcedurePorts, planning_work
-from procedures.resources import DatabaseResource, PathResource, Resource, RowsResource
-from registry.errors import RegistryProblem, nearest
-from registry.forms import Form
+from orchestrator.procedures.changes import (
+    FileChange,
+    Files,
+    absolute,
+    digest_after,
+    file_change,
+    registry_change,
+    show_change,
+)
+from orchestrator.procedures.errors import ProcedureInvalid, StepFailed
+from orchestrator.procedures.expressions import ExpressionError, NotKnownYet, Pending, evaluate, render_all
+from orchestrator.procedures.forms import ActionForm, CheckpointForm, Procedure, StepForm, check_value, kind_of
+from orchestrator.procedures.ports import Operation, ProcedurePorts, planning_work
+from orchestrator.procedures.resources import DatabaseResource, PathResource, Resource, RowsResource
+from orchestrator.registry.errors import RegistryProblem, nearest
+from orchestrator.registry.forms import Form
 
 Names = Mapping[str, object]
 

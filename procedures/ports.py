@@ -8,9 +8,9 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final, Generic, TypeVar
 
-from procedures.errors import ProcedureForbidden, StepFailed
-from procedures.resources import Resource
-from registry.forms import Form
+from orchestrator.procedures.errors import ProcedureForbidden, StepFailed
+from orchestrator.procedures.resources import Resource
+from orchestrator.registry.forms import Form
 
 F = TypeVar("F", bound=Form)
 MAX_OUTPUT: Final = 64 * 1024  # bytes kept of a program's stdout, and of its stderr

@@ -6,8 +6,8 @@ Plans and entries stay for executions that are not over, and for those whose che
 from pathlib import Path
 from typing import Final
 
-from procedures.audit import Audit, SealedPart
-from procedures.execution import execution_of
+from orchestrator.procedures.audit import Audit, SealedPart
+from orchestrator.procedures.execution import execution_of
 
 KEPT_CHECKPOINTS: Final = 20  # of the executions that started last
 PLANS: Final = "plans"

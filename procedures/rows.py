@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from procedures.durable import BeforeWrite, sync_folder
-from procedures.errors import ChangedMeanwhile, StepFailed
-from procedures.resources import DatabaseResource, RowsResource
+from orchestrator.procedures.durable import BeforeWrite, sync_folder
+from orchestrator.procedures.errors import ChangedMeanwhile, StepFailed
+from orchestrator.procedures.resources import DatabaseResource, RowsResource
 
 BUSY_SECONDS: Final = 30.0
 

@@ -14,16 +14,16 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
-from procedures import checkpoints
-from procedures.audit import Audit, Entry
-from procedures.changes import FileChange, Files, digest_after, write_change
-from procedures.durable import BeforeWrite
-from procedures.errors import ChangedMeanwhile, ProcedureBusy, ProcedureError, ProcedureRefused, StepFailed
-from procedures.execution import Execution, State, StepState, apply
-from procedures.expressions import ExpressionError, NotKnownYet, evaluate, render_all
-from procedures.forms import ActionForm, Procedure, StepForm, check_output, kind_of
-from procedures.locks import Locks
-from procedures.plan import (
+from orchestrator.procedures import checkpoints
+from orchestrator.procedures.audit import Audit, Entry
+from orchestrator.procedures.changes import FileChange, Files, digest_after, write_change
+from orchestrator.procedures.durable import BeforeWrite
+from orchestrator.procedures.errors import ChangedMeanwhile, ProcedureBusy, ProcedureError, ProcedureRefused, StepFailed
+from orchestrator.procedures.execution import Execution, State, StepState, apply
+from orchestrator.procedures.expressions import ExpressionError, NotKnownYet, evaluate, render_all
+from orchestrator.procedures.forms import ActionForm, Procedure, StepForm, check_output, kind_of
+from orchestrator.procedures.locks import Locks
+from orchestrator.procedures.plan import (
     ProcedurePlan,
     content_digest,
     operation_of,
@@ -32,10 +32,10 @@ from procedures.plan import (
     render_action,
     resources_of,
 )
-from procedures.ports import Operation, ProcedurePorts, Program, Work
-from procedures.resources import Resource, place_of, resource_to_json
-from procedures.secret import Secrets
-from registry.errors import GgufError, RegistryError
+from orchestrator.procedures.ports import Operation, ProcedurePorts, Program, Work
+from orchestrator.procedures.resources import Resource, place_of, resource_to_json
+from orchestrator.procedures.secret import Secrets
+from orchestrator.registry.errors import GgufError, RegistryError
 
 MAX_OUTPUTS: Final = 1 << 20  # of the outputs of a step, as JSON
 SHOWN_OUTPUT: Final = 2000

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from procedures.errors import StepFailed
-from procedures.forms import Procedure
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.forms import Procedure
 
 MASK: Final = "(secret)"
 SHORTEST: Final = 4  # shorter secrets are not masked: they would match everywhere

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Final
 
-from registry.errors import RegistryProblem
-from registry.forms import ModelForm
-from registry.strict_yaml import KeyPath, YamlDocument
+from orchestrator.registry.errors import RegistryProblem
+from orchestrator.registry.forms import ModelForm
+from orchestrator.registry.strict_yaml import KeyPath, YamlDocument
 
 REMOTE: Final = ("base_url", "model", "api_key_env", "timeout_seconds", "native_tools")
 COMMON: Final = ("backend", "description", "residency", "context", "slots")

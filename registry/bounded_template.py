@@ -20,7 +20,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-from registry.errors import ChatTemplateError
+from orchestrator.registry.errors import ChatTemplateError
 
 MOST_SECONDS: Final = 5.0  # per prompt
 MOST_ITEMS: Final = 1 << 23  # characters or items from one operator, filter or method

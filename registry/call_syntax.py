@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal
 
-from registry.template_check import judge_template
+from orchestrator.registry.template_check import judge_template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

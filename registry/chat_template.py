@@ -27,8 +27,8 @@ from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
-from registry.bounded_template import BoundedEnvironment, TooMuch
-from registry.errors import ChatTemplateError
+from orchestrator.registry.bounded_template import BoundedEnvironment, TooMuch
+from orchestrator.registry.errors import ChatTemplateError
 
 PLAIN: Final = (
     "{% for message in messages %}### {{ message.role | capitalize }}:\n{{ message.content }}\n\n{% endfor %}"

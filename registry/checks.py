@@ -6,14 +6,14 @@ Every check yields problems instead of raising the first one, so that a user see
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from registry import architectures
-from registry.backends import check_backend
-from registry.errors import RegistryProblem, nearest
-from registry.forms import EMBEDDER, RERANKER, ModelForm, RegistryForm, RoleForm, usual_tier
-from registry.gguf import GgufHeader
-from registry.options import LoadOptions
-from registry.strict_yaml import KeyPath, YamlDocument
-from registry.template_check import judge_template
+from orchestrator.registry import architectures
+from orchestrator.registry.backends import check_backend
+from orchestrator.registry.errors import RegistryProblem, nearest
+from orchestrator.registry.forms import EMBEDDER, RERANKER, ModelForm, RegistryForm, RoleForm, usual_tier
+from orchestrator.registry.gguf import GgufHeader
+from orchestrator.registry.options import LoadOptions
+from orchestrator.registry.strict_yaml import KeyPath, YamlDocument
+from orchestrator.registry.template_check import judge_template
 
 QUANTISED_BLOCK: Final = 32  # numbers in a block of a quantised KV cache
 OTHER_TEMPLATE: Final = "a model with a chat template that renders every message (gguf-new-metadata can replace it)"

@@ -19,15 +19,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from registry.checks import BASE_MODEL, is_base, why_no_draft, why_no_text
-from registry.fit import Fit, Room, fit
-from registry.forms import EMBEDDER, RERANKER, Level, usual_tier
-from registry.gguf import GgufHeader
-from registry.measured import MeasuredShares
-from registry.memory import size
-from registry.models import LEAST_PLAN_QUALITY
-from registry.options import PromptLookupOptions, SpeculationOptions
-from registry.propose import (
+from orchestrator.registry.checks import BASE_MODEL, is_base, why_no_draft, why_no_text
+from orchestrator.registry.fit import Fit, Room, fit
+from orchestrator.registry.forms import EMBEDDER, RERANKER, Level, usual_tier
+from orchestrator.registry.gguf import GgufHeader
+from orchestrator.registry.measured import MeasuredShares
+from orchestrator.registry.memory import size
+from orchestrator.registry.models import LEAST_PLAN_QUALITY
+from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.propose import (
     DRAFT,
     LARGEST_DRAFT,
     SMALLER,
@@ -38,7 +38,7 @@ from registry.propose import (
     suits,
     why_not_drafted,
 )
-from registry.strict_yaml import write_yaml
+from orchestrator.registry.strict_yaml import write_yaml
 
 FRONTDOOR: Final = "frontdoor"
 WORKER: Final = "worker"

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from registry.gguf import pieces
-from registry.models import ModelEntry, Registry
+from orchestrator.registry.gguf import pieces
+from orchestrator.registry.models import ModelEntry, Registry
 
 V = TypeVar("V")
 NOT_FOR_THE_ENGINE: Final = frozenset(

@@ -20,12 +20,12 @@ from ruamel.yaml.error import CommentMark, YAMLError
 from ruamel.yaml.scalarstring import FoldedScalarString, LiteralScalarString, SingleQuotedScalarString
 from ruamel.yaml.tokens import CommentToken
 
-from registry.errors import RegistryError, RegistryProblem, nearest
-from registry.load import registry_from
-from registry.lock import FolderLocked, lock_folder
-from registry.models import Registry
-from registry.prompts import prompt_set
-from registry.strict_yaml import KeyPath, needs_quotes, parse_text, write_yaml
+from orchestrator.registry.errors import RegistryError, RegistryProblem, nearest
+from orchestrator.registry.load import registry_from
+from orchestrator.registry.lock import FolderLocked, lock_folder
+from orchestrator.registry.models import Registry
+from orchestrator.registry.prompts import prompt_set
+from orchestrator.registry.strict_yaml import KeyPath, needs_quotes, parse_text, write_yaml
 
 Data = dict[str, Any]
 Entry = Mapping[str, object]

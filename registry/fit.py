@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from registry.gguf import GgufHeader
-from registry.memory import MemoryEstimate, estimate, estimate_draft, size
-from registry.options import MAX_CELLS, MAX_CONTEXT, KvType, LoadOptions
+from orchestrator.registry.gguf import GgufHeader
+from orchestrator.registry.memory import MemoryEstimate, estimate, estimate_draft, size
+from orchestrator.registry.options import MAX_CELLS, MAX_CONTEXT, KvType, LoadOptions
 
 WORTH_HAVING: Final = 4096  # below this context, prefer fewer slots, and then a quantised cache
 FEW_SLOTS: Final = (4, 2, 1)  # tried in this order before the context is made shorter

@@ -18,9 +18,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from registry.errors import RegistryError, RegistryProblem, nearest
-from registry.names import NAME, NAME_RULE
-from registry.options import (
+from orchestrator.registry.errors import RegistryError, RegistryProblem, nearest
+from orchestrator.registry.names import NAME, NAME_RULE
+from orchestrator.registry.options import (
     MAX_CONTEXT,
     Adapters,
     ContextTokens,
@@ -30,8 +30,8 @@ from registry.options import (
     SlotCount,
     StepContext,
 )
-from registry.strict_yaml import KeyPath, YamlDocument
-from registry.thinking import THINKING_WORDS, Thinking
+from orchestrator.registry.strict_yaml import KeyPath, YamlDocument
+from orchestrator.registry.thinking import THINKING_WORDS, Thinking
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from registry.errors import GgufError
-from registry.gguf_layout import FILE_TYPES, POOLING
-from registry.gguf_reader import MAGIC, Array, RawHeader, Scalar, read_raw
+from orchestrator.registry.errors import GgufError
+from orchestrator.registry.gguf_layout import FILE_TYPES, POOLING
+from orchestrator.registry.gguf_reader import MAGIC, Array, RawHeader, Scalar, read_raw
 
 MAX_LAYERS: Final = 4096
 MAX_SIZE: Final = 1 << 31

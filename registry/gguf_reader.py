@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self
 
-from registry.errors import GgufError
-from registry.gguf_layout import ARRAY, SCALARS, STRING, TENSOR_TYPES
+from orchestrator.registry.errors import GgufError
+from orchestrator.registry.gguf_layout import ARRAY, SCALARS, STRING, TENSOR_TYPES
 
 MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from registry.errors import file_error
-from registry.memory import CACHE_TYPES
-from registry.options import MAX_CONTEXT, MAX_SLOTS, MAX_THREADS
+from orchestrator.registry.errors import file_error
+from orchestrator.registry.memory import CACHE_TYPES
+from orchestrator.registry.options import MAX_CONTEXT, MAX_SLOTS, MAX_THREADS
 
 AUTOMATIC_SLOTS: Final = 4  # llama-server's default, also for negative numbers; these slots share one KV cache
 MOST_DRAFTED: Final = 64

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import yaml
 
-from registry.errors import file_error
-from registry.llama_server import (
+from orchestrator.registry.errors import file_error
+from orchestrator.registry.llama_server import (
     MACRO,
     SAMPLING,
     SERVER,

@@ -9,11 +9,11 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from registry import memory
-from registry.backends import why_no_key
-from registry.checks import OTHER_TEMPLATE, check_registry, why_no_prompt
-from registry.errors import GgufError, RegistryError, RegistryProblem, file_error
-from registry.forms import (
+from orchestrator.registry import memory
+from orchestrator.registry.backends import why_no_key
+from orchestrator.registry.checks import OTHER_TEMPLATE, check_registry, why_no_prompt
+from orchestrator.registry.errors import GgufError, RegistryError, RegistryProblem, file_error
+from orchestrator.registry.forms import (
     DefaultsForm,
     ModelForm,
     PersonasForm,
@@ -23,18 +23,18 @@ from registry.forms import (
     usual_tier,
     with_new_keys,
 )
-from registry.gguf import GgufHeader, pieces, read_adapter, read_header
-from registry.models import (
+from orchestrator.registry.gguf import GgufHeader, pieces, read_adapter, read_header
+from orchestrator.registry.models import (
     Defaults,
     Endpoint,
     ModelEntry,
     Registry,
     RoleEntry,
 )
-from registry.options import Adapters, LoadOptions
-from registry.persona import Persona
-from registry.prompts import prompt_set, prompts_for
-from registry.strict_yaml import YamlDocument, parse_file
+from orchestrator.registry.options import Adapters, LoadOptions
+from orchestrator.registry.persona import Persona
+from orchestrator.registry.prompts import prompt_set, prompts_for
+from orchestrator.registry.strict_yaml import YamlDocument, parse_file
 
 ENVIRONMENT: Final = "ORCHESTRATOR_REGISTRY"
 PACKAGED: Final = Path(__file__).resolve().parent.parent / "model_registry.yaml"

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from registry.options import StepContext
+from orchestrator.registry.options import StepContext
 
 FILE: Final = "measured.json"
 

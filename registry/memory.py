@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from registry.gguf import GgufHeader
-from registry.options import (
+from orchestrator.registry.gguf import GgufHeader
+from orchestrator.registry.options import (
     INVARIANT_MICRO_BATCH,
     INVARIANT_ROWS,
     MAX_SCORES,

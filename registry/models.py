@@ -12,14 +12,14 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from registry.call_syntax import REMOTE, CallSyntax, call_syntax
-from registry.forms import Level, ResidencyTier, Tier
-from registry.gguf import GgufHeader
-from registry.memory import MemoryEstimate
-from registry.options import DEFAULT_SAMPLING, Adapters, LoadOptions, SamplingOptions, StepContext
-from registry.persona import Persona
-from registry.prompts import PromptSet, prompt_set
-from registry.thinking import Thinking
+from orchestrator.registry.call_syntax import REMOTE, CallSyntax, call_syntax
+from orchestrator.registry.forms import Level, ResidencyTier, Tier
+from orchestrator.registry.gguf import GgufHeader
+from orchestrator.registry.memory import MemoryEstimate
+from orchestrator.registry.options import DEFAULT_SAMPLING, Adapters, LoadOptions, SamplingOptions, StepContext
+from orchestrator.registry.persona import Persona
+from orchestrator.registry.prompts import PromptSet, prompt_set
+from orchestrator.registry.thinking import Thinking
 
 T = TypeVar("T")
 """Who made a persona: the author of the registry's file, a user, a plan, or the memory."""

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from registry import architectures
-from registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base, why_no_draft, why_no_prompt, why_no_text
-from registry.fit import SMALLEST, WORTH_HAVING, Fit, Room, fit
-from registry.forms import EMBEDDER, RERANKER
-from registry.gguf import GgufHeader
-from registry.memory import size
-from registry.models import Registry
-from registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry import architectures
+from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base, why_no_draft, why_no_prompt, why_no_text
+from orchestrator.registry.fit import SMALLEST, WORTH_HAVING, Fit, Room, fit
+from orchestrator.registry.forms import EMBEDDER, RERANKER
+from orchestrator.registry.gguf import GgufHeader
+from orchestrator.registry.memory import size
+from orchestrator.registry.models import Registry
+from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
 
 ID_LENGTH: Final = 64
 NAME_LENGTH: Final = 120

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 from typing import Final
 
-from registry.errors import GgufError, file_error
-from registry.forms import ALIAS
-from registry.gguf import GgufHeader, read_header
-from registry.llama_server import NotTaken, ServedModel, Servers, read_presets
-from registry.llama_swap import read_llama_swap
-from registry.names import NAME
+from orchestrator.registry.errors import GgufError, file_error
+from orchestrator.registry.forms import ALIAS
+from orchestrator.registry.gguf import GgufHeader, read_header
+from orchestrator.registry.llama_server import NotTaken, ServedModel, Servers, read_presets
+from orchestrator.registry.llama_swap import read_llama_swap
+from orchestrator.registry.names import NAME
 
 MOST_BYTES: Final = 1 << 20
 

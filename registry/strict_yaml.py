@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from registry.errors import RegistryError, RegistryProblem
+from orchestrator.registry.errors import RegistryError, RegistryProblem
 
 MAX_BYTES = 1 << 20
 _PLAIN: Final[dict[str, Any]] = {"sort_keys": False, "allow_unicode": True, "width": math.inf}

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from registry.chat_template import takes_tools, why_words_are_lost
+from orchestrator.registry.chat_template import takes_tools, why_words_are_lost
 
 MOST_BYTES: Final = 1 << 30  # with Python itself
 MOST_SECONDS: Final = 60  # CPU time; `bounded_template` stops a looping template long before

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from annotated_types import Ge, Le
 
-from registry.options import MAX_CONTEXT
+from orchestrator.registry.options import MAX_CONTEXT
 
 Effort: TypeAlias = Literal["low", "medium", "high"]
 Thinking: TypeAlias = Literal["auto", "on", "off", "low", "medium", "high"] | Annotated[int, Ge(0), Le(MAX_CONTEXT)]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from registry.diff import Difference, difference, files_of
-from registry.errors import RegistryError, RegistryProblem
-from registry.load import read_unchecked
-from registry.models import Registry
-from registry.strict_yaml import YamlDocument, parse_file
+from orchestrator.registry.diff import Difference, difference, files_of
+from orchestrator.registry.errors import RegistryError, RegistryProblem
+from orchestrator.registry.load import read_unchecked
+from orchestrator.registry.models import Registry
+from orchestrator.registry.strict_yaml import YamlDocument, parse_file
 
 Signatures = Mapping[Path, "Signature | None"]  # None for a file that could not be read
 _NEVER: Final = object()

@@ -27,13 +27,13 @@ from starlette.types import Message, Receive, Scope, Send
 from orchestrator.api.app import make_app
 from orchestrator.api.guard import Guard
 from orchestrator.cli.main import app as command
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.learning import Learning
 from orchestrator.service.service import Service
 from orchestrator.task.taskir.parse import task_from
-from registry.load import find_registry, load_registry
 
 ROOT: Final = Path(__file__).parents[1]
 PRODUCT: Final = tuple(str(ROOT / name) for name in ("orchestrator", "registry", "procedures", "memrl"))

@@ -25,8 +25,8 @@ from benchmarks.adapter.plans import generate
 from benchmarks.goals import wilson
 from benchmarks.real.measure import goals
 from benchmarks.real.requests import RealRequest, real_requests
-from registry.prompts import prompt_set
-from registry.sources.catalogue import read_catalogue
+from orchestrator.registry.prompts import prompt_set
+from orchestrator.registry.sources.catalogue import read_catalogue
 
 WORK: Final = Path("build/adapter")
 """Where checkpoints and the exported adapter are put, unless another folder is given: in a folder for each model."""

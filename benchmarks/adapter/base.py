@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.engine.contract import Message
+from orchestrator.registry.sources.local import find_here
 from orchestrator.run.steps.prompt import plan_messages
 from orchestrator.service.configuration import load_configuration, models_folder
-from registry.sources.local import find_here
 
 SYSTEM: Final = "Plan the request as steps."
 """The system prompt that the adapters are trained with. The role that uses one must have the same."""

@@ -12,8 +12,8 @@ from benchmarks.adapter.plans import PlanExample
 from benchmarks.adapter.structure import CODER
 from benchmarks.real.measure import AT_ONCE, ModelResults, Say, measure
 from benchmarks.real.requests import RealRequest, RightPart
+from orchestrator.registry.load import load_registry
 from orchestrator.run.frontdoor.compact import Part
-from registry.load import load_registry
 
 BARE_TOKENS: Final = 256
 """The longest plan of the bare model: without an end of its own, it writes as long as it may."""

@@ -9,7 +9,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from registry.gguf import read_header
+from orchestrator.registry.gguf import read_header
 
 _NAMES: Final = {
     "self_attn.q_proj": "attn_q",

@@ -19,8 +19,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from benchmarks.adapter.words import MONTHS, NUMBERS, ORDINALS, PEOPLE, PLACES, SUBJECTS, WEEKDAYS, WordSampler
 from benchmarks.real.tasks import RealTask, real_tasks
+from orchestrator.registry.strict_yaml import parse_file
 from orchestrator.task.taskir.json_text import compact_json
-from registry.strict_yaml import parse_file
 
 SEED: Final = 47
 UNSEEN_SEED: Final = 1_000_033

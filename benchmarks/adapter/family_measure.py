@@ -23,13 +23,13 @@ from benchmarks.adapter.families import (
 from benchmarks.real.measure import AT_ONCE, Result, Say, measure
 from benchmarks.real.tasks import RealTask, real_tasks
 from orchestrator.pool import Pool
+from orchestrator.registry.compose import DRY, MAX_TOKENS, SMALL_TOKENS
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
 from orchestrator.run.gates.contract import Artifact, GateContext, GateError, Scope
 from orchestrator.run.gates.judge import JudgeGate
 from orchestrator.run.steps.gating import judge_of
 from orchestrator.run.steps.role import resolve_role
-from registry.compose import DRY, MAX_TOKENS, SMALL_TOKENS
-from registry.load import load_registry
-from registry.models import Registry
 
 ROOT: Final = Path(__file__).parents[2]
 TEXTS: Final = (*sorted((ROOT / "examples/texts").glob("*.txt")), *sorted((ROOT / "docs/adr").glob("000[1-4]-*.md")))

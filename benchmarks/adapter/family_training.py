@@ -14,9 +14,9 @@ from benchmarks.adapter.data import TokenizedExample, batched, tokenize_answer
 from benchmarks.adapter.families import JudgeCase, extractions, judgements
 from benchmarks.real.tasks import RealTask
 from orchestrator.engine.contract import Message
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.gates.judge import ACTION
 from orchestrator.run.steps.prompt import StepInput, step_messages
-from registry.prompts import prompt_set
 
 RANK: Final = 8
 """Half of the frontdoor's adapter, and so half of its bytes."""

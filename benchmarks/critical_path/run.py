@@ -10,11 +10,11 @@ import psutil
 
 from benchmarks.critical_path.measure import TaskMeasurement, Way, row_of
 from benchmarks.critical_path.workloads import Workload
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record import load_report
 from orchestrator.task.events import Mode
-from registry.models import Registry
 
 _PORTS = Ports(follows_registry=False)  # the registry may be one in which a single model plays all roles
 _RESET_PEAK = "5\n"

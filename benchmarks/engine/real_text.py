@@ -30,7 +30,7 @@ from benchmarks.engine.systems.served import end, free_port, serve
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.processor import usable_cores
-from registry.options import PromptLookupOptions
+from orchestrator.registry.options import PromptLookupOptions
 
 Kind = Literal["summarize", "edit"]
 ROOT: Final = Path(__file__).parents[2]

@@ -28,7 +28,7 @@ from benchmarks.engine.systems.ours import Ours
 from benchmarks.engine.systems.serial import Serial
 from benchmarks.engine.systems.served import ServerFailed
 from orchestrator.engine.processor import usable_cores
-from registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
 
 MODELS = {model.name: model for model in (SMALL, LARGE, TRIAL, INSTEAD)}
 """The generated models, by name."""

@@ -28,11 +28,11 @@ from benchmarks.options import positive
 from benchmarks.routing.rows import Row, RowLog, goal_with_interval, interval
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.pool import Pool, cores, read_topology
+from orchestrator.registry.load import load_registry
 from orchestrator.run.gates import Artifact, GateContext, JobRunner, JobShares, RunJob, Scope, run_gates
 from orchestrator.run.gates import shares as shares_module
 from orchestrator.run.gates.shares import NoEngines
 from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxLimits, launch
-from registry.load import load_registry
 
 FOLDER = Path(__file__).parents[2] / "build" / "gates"
 RESULTS = results.FOLDER / "priority.json"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tiny.example import SYSTEM_PROMPTS
-from registry.load import load_registry
-from registry.models import Registry
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
 
 WEIGHTS = Path(__file__).parents[2] / "registry" / "tiny"
 MODELS = {f"tiny-{size}": f"{size}.gguf" for size in ("small", "medium", "large")}

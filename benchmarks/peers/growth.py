@@ -18,11 +18,11 @@ from benchmarks.peers.rows import GrowthRow
 from benchmarks.peers.suite import ROLE
 from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
 from benchmarks.simulate.engines import SimulatedAnswer, SimulatedMachine, Write
+from orchestrator.registry.load import PACKAGED, load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record import load_report
 from orchestrator.task.taskir.parse import task_from
-from registry.load import PACKAGED, load_registry
 
 SIZES: Final = (10, 100, 1_000, 10_000, 100_000)
 WIDTH: Final = 100

@@ -40,10 +40,10 @@ from benchmarks.peers.systems import (
     start_server,
 )
 from benchmarks.peers.trace import CallTrace, NotRecorded, Recorder, read_trace, write_trace
+from orchestrator.registry.gguf import read_header
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
 from orchestrator.task.taskir.models import TaskIR
-from registry.gguf import read_header
-from registry.load import load_registry
-from registry.models import Registry
 
 WARM_UP: Final = -1
 """The number of the round that is not measured, in which each system does something for the first time."""

@@ -24,12 +24,12 @@ from benchmarks.engine.systems.parameters import avoid_broken_amx
 from benchmarks.engine.systems.served import Served, ServerFailed, failure
 from benchmarks.peers.suite import with_barriers
 from benchmarks.peers.trace import CallTrace, ModelCall
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record import load_report
 from orchestrator.task.events import Mode
 from orchestrator.task.taskir.models import TaskIR
-from registry.models import Registry
 
 OURS: Final = "ours"
 DISCOVER: Final = "ours, discover"

@@ -16,12 +16,12 @@ import msgspec
 from benchmarks.critical_path.sessions import replace_text
 from orchestrator.engine.client.engine import Completion, Engine, OnText
 from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record import Report, load_report
 from orchestrator.task.events import AttemptGenerated, Usage
 from orchestrator.task.taskir.models import TaskIR
-from registry.models import Registry
 
 _Key = tuple[int, int, float, float]
 

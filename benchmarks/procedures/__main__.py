@@ -28,10 +28,10 @@ from typing import Any, Final
 
 from benchmarks import results
 from benchmarks.goals import Goal, at_most, exactly
-from procedures.audit import HEAD_FILE, START, Audit, AuditHead, body_of, hash_of
-from procedures.engine import ProcedureEngine
-from procedures.library import Library
-from procedures.ports import Caller, ProcedurePorts
+from orchestrator.procedures.audit import HEAD_FILE, START, Audit, AuditHead, body_of, hash_of
+from orchestrator.procedures.engine import ProcedureEngine
+from orchestrator.procedures.library import Library
+from orchestrator.procedures.ports import Caller, ProcedurePorts
 
 RESULT: Final = results.FOLDER / "procedures.json"
 ROOT: Final = results.FOLDER.parents[1]

@@ -11,10 +11,10 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from benchmarks.real.requests import ROLES
+from orchestrator.registry.options import StepContext
+from orchestrator.registry.strict_yaml import parse_file
 from orchestrator.run.steps.prompt import StepInput
 from orchestrator.task.taskir.models import Step
-from registry.options import StepContext
-from registry.strict_yaml import parse_file
 
 MAX_TOKENS: Final = 96
 _STRICT: Final = ConfigDict(extra="forbid")

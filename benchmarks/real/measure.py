@@ -20,6 +20,10 @@ from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import EngineError
 from orchestrator.errors import RequestIncomplete
 from orchestrator.pool import Pool
+from orchestrator.registry.forms import Level, Tier
+from orchestrator.registry.measured import MeasuredShares
+from orchestrator.registry.models import Registry, RoleEntry
+from orchestrator.registry.options import StepContext
 from orchestrator.run.frontdoor import FrontdoorPlanner
 from orchestrator.run.frontdoor.planner import FRONTDOOR
 from orchestrator.run.gates import JobRunner, JobShares
@@ -32,10 +36,6 @@ from orchestrator.run.steps.generate import GenerateRunner
 from orchestrator.run.steps.prompt import step_messages
 from orchestrator.run.steps.role import resolve_role
 from orchestrator.task.events import Usage
-from registry.forms import Level, Tier
-from registry.measured import MeasuredShares
-from registry.models import Registry, RoleEntry
-from registry.options import StepContext
 
 T = TypeVar("T")
 PLANS_GOAL: Final = 0.7

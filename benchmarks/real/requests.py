@@ -9,11 +9,11 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from benchmarks.real.structure import CODER, Structure, structure, width, without_originals
+from orchestrator.registry.strict_yaml import parse_file
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import Part
 from orchestrator.run.frontdoor.each_words import EACH
 from orchestrator.task.taskir.models import Step
-from registry.strict_yaml import parse_file
 
 Which = Literal["tuning", "unseen", "wide", "all"]
 """The sets of requests; `all` are tuning and unseen, by which `orchestrator init` compares models."""

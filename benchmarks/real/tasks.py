@@ -12,9 +12,9 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from benchmarks.real.requests import ROLES
 from benchmarks.real.structure import CODER
+from orchestrator.registry.strict_yaml import parse_file
 from orchestrator.run.steps.prompt import StepInput
 from orchestrator.task.taskir.models import Step
-from registry.strict_yaml import parse_file
 
 Kind = Literal["extract", "count", "classify", "code"]
 MAX_TOKENS: Final[Mapping[Kind, int]] = {"extract": 256, "count": 64, "classify": 32, "code": 512}

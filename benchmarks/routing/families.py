@@ -32,11 +32,11 @@ from benchmarks.routing.rollouts import (
     success_at,
 )
 from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interval, interval
-from memrl.head import HeadSettings
-from memrl.memory import MemoryOptions
-from memrl.policy import PolicySettings
-from memrl.retrieval import RetrievalSettings
-from memrl.reward import Stage
+from orchestrator.memrl.head import HeadSettings
+from orchestrator.memrl.memory import MemoryOptions
+from orchestrator.memrl.policy import PolicySettings
+from orchestrator.memrl.retrieval import RetrievalSettings
+from orchestrator.memrl.reward import Stage
 
 PRICES: Final = (0.05, 0.1, 0.3)
 """What a mean attempt of the large model costs, in successes."""

@@ -15,10 +15,10 @@ import numpy as np
 
 from benchmarks.goals import Goal, above, at_least, at_most, exactly
 from benchmarks.routing.rows import BenchmarkPart, Row
-from memrl.episodes import Action, Outcome, Situation
-from memrl.memory import Memory, MemoryStats
-from memrl.policy import Policy, PolicyChoice
-from memrl.reward import Cost
+from orchestrator.memrl.episodes import Action, Outcome, Situation
+from orchestrator.memrl.memory import Memory, MemoryStats
+from orchestrator.memrl.policy import Policy, PolicyChoice
+from orchestrator.memrl.reward import Cost
 from orchestrator.task import lexical
 
 ACTIONS = (Action("worker", model="small"), Action("worker", model="large"))

@@ -24,9 +24,9 @@ from benchmarks.routing.outcomes import DataError
 from benchmarks.routing.rows import BenchmarkPart, Row, RowLog
 from benchmarks.tiny.example import SYSTEM_PROMPTS, persona_texts
 from benchmarks.tiny.sizes import CONTEXT
-from memrl.episodes import Action, Situation
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.memrl.episodes import Action, Situation
 from orchestrator.run.routing.hybrid import situation_of
 from orchestrator.run.steps.prompt import StepInput, step_messages
 from orchestrator.task import lexical

@@ -12,18 +12,18 @@ import numpy as np
 
 from benchmarks.goals import at_most
 from benchmarks.routing.rows import BenchmarkPart, Row
-from memrl.episodes import Action, Outcome, Situation
-from memrl.memory import Memory, MemoryOptions
-from memrl.policy import Policy
-from memrl.reward import staged
-from memrl.vectors import IndexSettings
+from orchestrator.memrl.episodes import Action, Outcome, Situation
+from orchestrator.memrl.memory import Memory, MemoryOptions
+from orchestrator.memrl.policy import Policy
+from orchestrator.memrl.reward import staged
+from orchestrator.memrl.vectors import IndexSettings
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
 from orchestrator.run.routing import DecisionContext
 from orchestrator.run.routing.hybrid import NEIGHBOURS, HybridRouter, Learned, Vector, candidates, situation_of
 from orchestrator.run.routing.rules import by_rules
 from orchestrator.task import lexical
 from orchestrator.task.taskir.models import Step
-from registry.load import load_registry
-from registry.models import Registry
 
 REGISTRY = Path(__file__).parents[2] / "model_registry.yaml"
 WIDTH = lexical.LEARNING_DIMENSIONS

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from benchmarks.routing.outcomes import Outcomes
 from benchmarks.routing.stream import STRONG, WEAK, Floats
-from memrl.episodes import Action, Neighbourhood, Outcome
-from memrl.exploration import Budget, draw, epsilon_greedy
-from memrl.head import Head, HeadSettings
-from memrl.policy import Policy, PolicyChoice, PolicySettings
-from memrl.retrieval import RetrievalSettings, two_phase
-from memrl.reward import Cost
+from orchestrator.memrl.episodes import Action, Neighbourhood, Outcome
+from orchestrator.memrl.exploration import Budget, draw, epsilon_greedy
+from orchestrator.memrl.head import Head, HeadSettings
+from orchestrator.memrl.policy import Policy, PolicyChoice, PolicySettings
+from orchestrator.memrl.retrieval import RetrievalSettings, two_phase
+from orchestrator.memrl.reward import Cost
 from orchestrator.run.routing.hybrid import NEIGHBOURS
 
 ACTIONS = (Action("frontdoor", model="weak"), Action("frontdoor", model="strong"))

@@ -19,16 +19,16 @@ import numpy as np
 
 from benchmarks.goals import at_least
 from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interval, interval
-from memrl.episodes import Action, Neighbourhood, Outcome, Situation
-from memrl.policy import Policy, PolicySettings
-from memrl.reward import Stage
+from orchestrator.memrl.episodes import Action, Neighbourhood, Outcome, Situation
+from orchestrator.memrl.policy import Policy, PolicySettings
+from orchestrator.memrl.reward import Stage
+from orchestrator.registry.load import load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record import load_report
 from orchestrator.run.routing.hybrid import MODES, situation_of
 from orchestrator.task import lexical
 from orchestrator.task.events import Mode
-from registry.load import load_registry
 
 ROOT: Final = Path(__file__).parents[2]
 RECORDS: Final = ROOT / "examples" / "records"

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.episodes import Situation
+from orchestrator.memrl.episodes import Situation
 from orchestrator.task import lexical
 
 COLUMNS = ("subject", "prompt", "weak_correct", "strong_correct")

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.routing.grid import OPTIONS, Grid
-from memrl.credit import StepCredit, plain, td_lambda
-from memrl.episodes import Action, Neighbourhood, Outcome
-from memrl.memory import Memory, MemoryOptions
-from memrl.policy import Policy, PolicyChoice, PolicySettings
-from memrl.reward import Prices, staged
+from orchestrator.memrl.credit import StepCredit, plain, td_lambda
+from orchestrator.memrl.episodes import Action, Neighbourhood, Outcome
+from orchestrator.memrl.memory import Memory, MemoryOptions
+from orchestrator.memrl.policy import Policy, PolicyChoice, PolicySettings
+from orchestrator.memrl.reward import Prices, staged
 from orchestrator.run.record.lessons import CHECKER_WEIGHT
 from orchestrator.run.routing.hybrid import NEIGHBOURS, Settled, settle
 from orchestrator.task import lexical

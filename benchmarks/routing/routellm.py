@@ -25,9 +25,9 @@ from benchmarks.routing.learners import (
 from benchmarks.routing.outcomes import Outcomes, read_outcomes
 from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interval, interval
 from benchmarks.routing.stream import Learner, Mode, run_stream, score
-from memrl.policy import PolicySettings
-from memrl.retrieval import RetrievalSettings
-from memrl.reward import Stage
+from orchestrator.memrl.policy import PolicySettings
+from orchestrator.memrl.retrieval import RetrievalSettings
+from orchestrator.memrl.reward import Stage
 from orchestrator.run.routing.hybrid import NEIGHBOURS
 from orchestrator.task import lexical
 

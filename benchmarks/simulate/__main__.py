@@ -40,8 +40,8 @@ from benchmarks.simulate.validate import (
     time_many_steps,
     validate,
 )
-from registry.load import PACKAGED, load_registry
-from registry.models import Registry
+from orchestrator.registry.load import PACKAGED, load_registry
+from orchestrator.registry.models import Registry
 
 RESULTS: Final = results.FOLDER / "simulate.json"
 FOLDER: Final = Path(__file__).parents[2] / "build" / "bench"

@@ -64,9 +64,9 @@ from orchestrator.engine.worker.loop import clamp_max_tokens
 from orchestrator.engine.worker.priority import ALIKE, priority
 from orchestrator.engine.worker.sequence import Sequence as EngineSequence
 from orchestrator.engine.worker.sequences import Sequences
+from orchestrator.registry.options import INVARIANT_MICRO_BATCH
+from orchestrator.registry.thinking import Thinking
 from orchestrator.task.events import Usage
-from registry.options import INVARIANT_MICRO_BATCH
-from registry.thinking import Thinking
 
 GATHERING_SECONDS = 1e-6
 """Delay before a step, so that requests of the same moment are in the same step in whatever order they come."""

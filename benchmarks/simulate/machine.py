@@ -18,9 +18,9 @@ from orchestrator.engine.kv.prefix_tree import Tokens
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.placement import Core, Node, Topology
-from registry.memory import MemoryEstimate
-from registry.models import ModelEntry, Registry, RoleEntry
-from registry.options import LoadOptions
+from orchestrator.registry.memory import MemoryEstimate
+from orchestrator.registry.models import ModelEntry, Registry, RoleEntry
+from orchestrator.registry.options import LoadOptions
 
 MAX_BYTES: Final = 1 << 20
 _PIECES: Final = re.compile(r"[^\W\d_]{1,12}|\S")

@@ -33,6 +33,7 @@ from orchestrator.engine.contract import EngineSpec, EngineStats, ModelInfo
 from orchestrator.engine.step_cost.model import StepCostModel
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.machine import read_topology
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.orchestrator import Orchestrator, Ports
@@ -41,7 +42,6 @@ from orchestrator.run.steps.answer import AnswerShape
 from orchestrator.task.events import RunAccepted, Usage
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import TaskIR
-from registry.models import Registry
 
 CALIBRATION_SECONDS: Final = 60.0
 """How long to wait at most until an engine has measured its steps; on a busy machine it may never come to it."""

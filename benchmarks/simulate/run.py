@@ -14,13 +14,13 @@ from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually,
 from benchmarks.simulate.engines import OwnTime, SimulatedAnswer, SimulatedMachine, StepLoad, StepSeconds
 from benchmarks.simulate.machine import FILLER, RESOURCES, Machine, MachineModel, Resource
 from orchestrator.engine.contract import Generation
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record import Report, load_report
 from orchestrator.run.steps.answer import AnswerShape
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import TaskIR
-from registry.models import Registry
 
 SPREAD: Final = 0.5
 """The standard deviation of the logarithm of the length of answers whose length nothing prescribes."""

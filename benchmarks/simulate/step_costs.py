@@ -17,7 +17,7 @@ from orchestrator.engine.llama import Llama
 from orchestrator.engine.step_cost.attention_trial import apply_stored_attention
 from orchestrator.engine.step_cost.calibration import measure_step_costs
 from orchestrator.engine.step_cost.model import Points, StepCostModel
-from registry.options import LoadOptions
+from orchestrator.registry.options import LoadOptions
 
 TIMES: Final = 3
 """How often the steps are measured: one measurement of a width may be a third off on a machine that others use."""

@@ -39,10 +39,10 @@ from benchmarks.simulate.run import (
     simulate,
     simulate_rounds,
 )
+from orchestrator.procedures.paired import ratio
+from orchestrator.registry.models import Registry
 from orchestrator.run.record import Report
 from orchestrator.task.taskir.models import TaskIR
-from procedures.paired import ratio
-from registry.models import Registry
 
 WORKLOAD_ERROR: Final = 0.15
 """The simulated time of each workload has to be this close to the measured one, as a part of it, ..."""

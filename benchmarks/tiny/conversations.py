@@ -7,6 +7,7 @@ from typing import Any
 from benchmarks.tiny.example import STEP_ROLES, SYSTEM_PROMPTS, Example, persona_texts, pick_persona
 from benchmarks.tiny.sizes import CONTEXT
 from benchmarks.tiny.words import Split, WordingPool, sentence
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.context.budget import ContextBudget
 from orchestrator.run.steps.context.editor import BYTES_A_TOKEN, with_budget_notice
 from orchestrator.run.steps.context.window import Turn, Window
@@ -17,7 +18,6 @@ from orchestrator.run.steps.tools.loop import turn_of
 from orchestrator.run.steps.tools.toolbox import TOOLS
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import Step
-from registry.prompts import prompt_set
 
 ANSWER = 512
 """The most tokens of an answer."""

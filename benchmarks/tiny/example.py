@@ -11,8 +11,8 @@ import yaml
 
 from benchmarks.tiny.words import Split
 from orchestrator.engine.contract import Message
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.prompt import StepInput, after_failure, step_messages
-from registry.prompts import prompt_set
 
 SYSTEM_PROMPTS = prompt_set("tiny").roles
 """The system prompts that the models are trained on, by role. They ship with the models."""

@@ -11,10 +11,10 @@ import sys
 from orchestrator.api.listen import allow_descriptors
 from orchestrator.api.serve import serve
 from orchestrator.errors import InputError, OrchestratorError
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.journal.home import home_path
 from orchestrator.service.configuration import load_configuration
-from registry.errors import RegistryError
-from registry.load import find_registry, load_registry
 
 
 def main() -> int:

@@ -20,13 +20,7 @@ from orchestrator.engine.errors import BadRequest, EngineError, PromptTooLong
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.pool import ModelBroken, ModelPinned, ModelRemote, PoolError, UnknownModel
 from orchestrator.pool.remote import RemoteResting
-from orchestrator.run.journal.errors import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
-from orchestrator.run.planning import PlanError
-from orchestrator.service.callers import Forbidden
-from orchestrator.service.errors import Busy, Conflict, FolderFull, MemoryUnavailable, NotReady
-from orchestrator.service.stored_responses import UnknownResponse
-from orchestrator.service.uploaded_files import UnknownFile
-from procedures.errors import (
+from orchestrator.procedures.errors import (
     ChangedMeanwhile,
     PlanUnusable,
     ProcedureBusy,
@@ -37,7 +31,13 @@ from procedures.errors import (
     UnknownExecution,
     UnknownProcedure,
 )
-from registry.errors import RegistryProblem
+from orchestrator.registry.errors import RegistryProblem
+from orchestrator.run.journal.errors import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
+from orchestrator.run.planning import PlanError
+from orchestrator.service.callers import Forbidden
+from orchestrator.service.errors import Busy, Conflict, FolderFull, MemoryUnavailable, NotReady
+from orchestrator.service.stored_responses import UnknownResponse
+from orchestrator.service.uploaded_files import UnknownFile
 
 log = structlog.get_logger(__name__)
 

@@ -11,13 +11,13 @@ from pydantic import BaseModel, Field
 from orchestrator.api.dependencies import AccessDep, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.pool import ModelStatus, PoolSnapshot, UnknownModel
+from orchestrator.registry.models import ModelEntry, RoleEntry
+from orchestrator.registry.persona import Maker
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.service.callers import Access
 from orchestrator.service.service import Service
 from orchestrator.task.made_personas import MadePersona
 from orchestrator.task.personas import unknown_persona
-from registry.models import ModelEntry, RoleEntry
-from registry.persona import Maker
 
 router = APIRouter(prefix="/v1", tags=["models"], responses=dict(DOCUMENTED))
 

@@ -22,6 +22,8 @@ from orchestrator.api.events import event_number
 from orchestrator.api.runs import permitted_path
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.errors import InputError, Problem
+from orchestrator.procedures.audit import AuditHead, Entry, head_from
+from orchestrator.procedures.forms import InputForm
 from orchestrator.service.callers import Access
 from orchestrator.service.executions import StepProgress
 from orchestrator.service.permissions import Permission
@@ -35,8 +37,6 @@ from orchestrator.service.procedures import (
 )
 from orchestrator.service.schedules import schedules_from
 from orchestrator.service.service import Service
-from procedures.audit import AuditHead, Entry, head_from
-from procedures.forms import InputForm
 
 router = APIRouter(prefix="/v1/procedures", tags=["procedures"], responses=dict(DOCUMENTED))
 

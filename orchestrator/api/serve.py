@@ -29,11 +29,11 @@ from orchestrator.api.listen import TcpAddress, max_connections, tcp_address, tc
 from orchestrator.api.logs import LoopErrors, log_to
 from orchestrator.api.tls import renew, tls_context
 from orchestrator.errors import InputError
+from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import Configuration, LogSettings, load_configuration
 from orchestrator.service.service import Service
-from registry.models import Registry
 
 CLOSING_SECONDS: Final = 3
 EXTRA_CONNECTIONS: Final = 256  # more than requests: some wait between two requests, and others get an error

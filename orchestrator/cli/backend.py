@@ -16,6 +16,8 @@ from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool import memory_budget
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
 from orchestrator.run.job import FRONTDOOR_PLANNER, CheckedJob, Job, check_job
 from orchestrator.run.journal.chats import ChatRated
@@ -38,8 +40,6 @@ from orchestrator.service.ratings import rate_chat_without_daemon, rate_without_
 from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum, vacuum_without_daemon
 from orchestrator.task.events import RatingGiven
 from orchestrator.task.personas import Placed
-from procedures.errors import StepFailed
-from registry.models import Registry
 
 T = TypeVar("T")
 

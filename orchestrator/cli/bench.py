@@ -21,8 +21,8 @@ from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from registry.measured import FILE, model_file, write_measured
-from registry.models import ModelEntry, Registry
+from orchestrator.registry.measured import FILE, model_file, write_measured
+from orchestrator.registry.models import ModelEntry, Registry
 
 app = typer.Typer(
     rich_markup_mode=None,

@@ -33,12 +33,12 @@ from orchestrator.cli.terminal import make_console, one_line, print_json, printa
 from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool import Pool
+from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.planning import planned_task
 from orchestrator.run.record.view import RunView
 from orchestrator.task.taskir.models import TaskIR
-from registry.models import Registry
 
 # Without --model, the first usable model whose name starts with this is measured, if there is one.
 PREFERRED: Final = "smollm2"

@@ -13,12 +13,12 @@ import typer
 from orchestrator.cli.registry import registry_of_jobs
 from orchestrator.cli.settings import settings_so_far
 from orchestrator.errors import OrchestratorError
+from orchestrator.procedures.library import SHIPPED, Library
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.models import Registry
+from orchestrator.registry.sources.catalogue import read_catalogue
+from orchestrator.registry.sources.local import models_in
 from orchestrator.service.configuration import load_configuration, models_folder, procedures_folder
-from procedures.library import SHIPPED, Library
-from registry.errors import RegistryError
-from registry.models import Registry
-from registry.sources.catalogue import read_catalogue
-from registry.sources.local import models_in
 
 
 def models(context: typer.Context, incomplete: str) -> list[str]:

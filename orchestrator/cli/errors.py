@@ -18,8 +18,8 @@ from typer.core import TyperGroup
 
 from orchestrator.cli.terminal import discard_output, harden_streams, print_json, printable, write
 from orchestrator.errors import InputError, OrchestratorError, Problem, RequestIncomplete
-from procedures.errors import ProcedureError, ProcedureInvalid, UnknownExecution, UnknownProcedure
-from registry.errors import GgufError, RegistryError, RegistryProblem
+from orchestrator.procedures.errors import ProcedureError, ProcedureInvalid, UnknownExecution, UnknownProcedure
+from orchestrator.registry.errors import GgufError, RegistryError, RegistryProblem
 
 MAX_PROBLEMS = 20
 

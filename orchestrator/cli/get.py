@@ -15,15 +15,15 @@ from orchestrator.cli.complete import complete_source
 from orchestrator.cli.settings import JsonFlag
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
+from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, OTHER_TEMPLATE, is_base, why_no_prompt, why_no_text
+from orchestrator.registry.forms import EMBEDDER, RERANKER
+from orchestrator.registry.gguf import GgufHeader
+from orchestrator.registry.propose import DRAFT
+from orchestrator.registry.sources.catalogue import CatalogueEntry, read_catalogue
+from orchestrator.registry.sources.contract import Obtained, SourceError
+from orchestrator.registry.sources.get import FORMS, get_model
+from orchestrator.registry.sources.local import find_here, link_model
 from orchestrator.service.configuration import load_configuration, models_folder
-from registry.checks import BASE_MODEL, NO_BASE_MODEL, OTHER_TEMPLATE, is_base, why_no_prompt, why_no_text
-from registry.forms import EMBEDDER, RERANKER
-from registry.gguf import GgufHeader
-from registry.propose import DRAFT
-from registry.sources.catalogue import CatalogueEntry, read_catalogue
-from registry.sources.contract import Obtained, SourceError
-from registry.sources.get import FORMS, get_model
-from registry.sources.local import find_here, link_model
 
 DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 # If stderr is no terminal, a line is printed for each of this many equal parts of a file.

@@ -14,18 +14,18 @@ from orchestrator.cli.models import memory_for_models, registry_to_add_to
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from registry.checks import BASE_MODEL, NO_BASE_MODEL, OTHER_TEMPLATE, is_base, why_no_draft, why_no_prompt
-from registry.compose import NothingAnswers, compose, unique
-from registry.edit import add_model, create_registry, first_entries, give_role, replace_registry
-from registry.forms import EMBEDDER, usual_tier
-from registry.gguf import GgufHeader
-from registry.llama_server import NotTaken, ServedModel, Servers
-from registry.models import Registry
-from registry.options import PromptLookupOptions, SpeculationOptions
-from registry.propose import DRAFT, file_name, full_path, id_from, why_not_drafted
-from registry.server_files import header_of, read_servers, usable_aliases, usable_id
-from registry.sources.local import as_candidate, find_here, recognise
-from registry.strict_yaml import write_yaml
+from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, OTHER_TEMPLATE, is_base, why_no_draft, why_no_prompt
+from orchestrator.registry.compose import NothingAnswers, compose, unique
+from orchestrator.registry.edit import add_model, create_registry, first_entries, give_role, replace_registry
+from orchestrator.registry.forms import EMBEDDER, usual_tier
+from orchestrator.registry.gguf import GgufHeader
+from orchestrator.registry.llama_server import NotTaken, ServedModel, Servers
+from orchestrator.registry.models import Registry
+from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.propose import DRAFT, file_name, full_path, id_from, why_not_drafted
+from orchestrator.registry.server_files import header_of, read_servers, usable_aliases, usable_id
+from orchestrator.registry.sources.local import as_candidate, find_here, recognise
+from orchestrator.registry.strict_yaml import write_yaml
 
 Entry = Mapping[str, object]
 

@@ -14,17 +14,17 @@ from orchestrator.cli.models import memory_for_models
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
-from registry.checks import OTHER_TEMPLATE, why_no_prompt
-from registry.compose import CODER, FRONTDOOR, WORKER, Candidate, Composed, NothingAnswers, compose, unique
-from registry.edit import create_registry
-from registry.errors import GgufError
-from registry.gguf import read_header
-from registry.load import configured_registry, find_registry
-from registry.measured import model_file, read_measured
-from registry.models import LEAST_PLAN_QUALITY, Registry
-from registry.propose import full_path, id_from
-from registry.sources.catalogue import CatalogueEntry, read_catalogue
-from registry.sources.local import as_candidate, find_here, known_models, models_in, recognise
+from orchestrator.registry.checks import OTHER_TEMPLATE, why_no_prompt
+from orchestrator.registry.compose import CODER, FRONTDOOR, WORKER, Candidate, Composed, NothingAnswers, compose, unique
+from orchestrator.registry.edit import create_registry
+from orchestrator.registry.errors import GgufError
+from orchestrator.registry.gguf import read_header
+from orchestrator.registry.load import configured_registry, find_registry
+from orchestrator.registry.measured import model_file, read_measured
+from orchestrator.registry.models import LEAST_PLAN_QUALITY, Registry
+from orchestrator.registry.propose import full_path, id_from
+from orchestrator.registry.sources.catalogue import CatalogueEntry, read_catalogue
+from orchestrator.registry.sources.local import as_candidate, find_here, known_models, models_in, recognise
 
 # Models of the catalogue that are suggested to a user who has none
 SUGGESTED = ("smollm2-135m", "qwen3-4b", "qwen3-8b")

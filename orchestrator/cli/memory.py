@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.rollouts import STEP_FAMILIES, Point, RolloutTask, family_tasks, folder_tasks, train, write_page
-from memrl.episodes import Action
 from orchestrator.cli.daemon import DaemonClient, answers
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of
@@ -22,6 +21,7 @@ from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, size, write
 from orchestrator.errors import InputError, Problem
+from orchestrator.memrl.episodes import Action
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.routing.hybrid import CONFIDENT, MODES, named

@@ -22,19 +22,26 @@ from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
-from registry.checks import OTHER_TEMPLATE
-from registry.compose import NothingAnswers, compose
-from registry.edit import add_model, create_registry, first_entries, give_role, made_for_model, replace_registry
-from registry.errors import GgufError
-from registry.fit import Room
-from registry.forms import usual_tier
-from registry.gguf import read_header
-from registry.load import PACKAGED, blank_registry, configured_registry, load_registry
-from registry.models import ModelEntry, Registry, RoleEntry
-from registry.names import NAME, NAME_RULE
-from registry.propose import Proposal, full_path, propose
-from registry.sources.local import as_candidate, recognise
-from registry.strict_yaml import write_yaml
+from orchestrator.registry.checks import OTHER_TEMPLATE
+from orchestrator.registry.compose import NothingAnswers, compose
+from orchestrator.registry.edit import (
+    add_model,
+    create_registry,
+    first_entries,
+    give_role,
+    made_for_model,
+    replace_registry,
+)
+from orchestrator.registry.errors import GgufError
+from orchestrator.registry.fit import Room
+from orchestrator.registry.forms import usual_tier
+from orchestrator.registry.gguf import read_header
+from orchestrator.registry.load import PACKAGED, blank_registry, configured_registry, load_registry
+from orchestrator.registry.models import ModelEntry, Registry, RoleEntry
+from orchestrator.registry.names import NAME, NAME_RULE
+from orchestrator.registry.propose import Proposal, full_path, propose
+from orchestrator.registry.sources.local import as_candidate, recognise
+from orchestrator.registry.strict_yaml import write_yaml
 
 
 class _ModelCommands(GroupOnDemand):

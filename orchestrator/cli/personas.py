@@ -16,12 +16,12 @@ from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
+from orchestrator.registry.persona import Persona
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.journal.store import PersonaUse
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.task.made_personas import MadePersona
 from orchestrator.task.personas import MAX_TEXT, unknown_persona
-from registry.persona import Persona
 
 LARGEST_FILE: Final = 64 * 1024  # bytes; a larger file is refused before all of it is read
 

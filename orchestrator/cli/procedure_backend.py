@@ -13,7 +13,6 @@ from time import time
 from types import FrameType
 from typing import Any, Final, Protocol
 
-from memrl.memory import Compacted
 from orchestrator.cli.backend import Backend, ask_backend, backend
 from orchestrator.cli.daemon import DaemonClient, answers, path_part
 from orchestrator.cli.logs import log_to
@@ -21,6 +20,11 @@ from orchestrator.cli.memory import rebuild_index_and_graph
 from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.settings import Settings
 from orchestrator.cli.terminal import write
+from orchestrator.memrl.memory import Compacted
+from orchestrator.procedures.audit import AuditHead, Entry
+from orchestrator.procedures.engine import ProcedureEngine
+from orchestrator.procedures.ports import Caller
+from orchestrator.procedures.run import ExecutionWatcher
 from orchestrator.run.journal.home import Home, HomeLock
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.personas import PersonaProposal
@@ -41,10 +45,6 @@ from orchestrator.service.procedures import (
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.service.schedules import schedules_from
 from orchestrator.task.personas import Placed
-from procedures.audit import AuditHead, Entry
-from procedures.engine import ProcedureEngine
-from procedures.ports import Caller
-from procedures.run import ExecutionWatcher
 
 Body = dict[str, Any]
 Tell = Callable[[str, str], None]  # called with the id of a step, and what happens in it

@@ -19,14 +19,21 @@ from orchestrator.cli.procedure_backend import Body, ProcedureBackend, Tell, emb
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem
+from orchestrator.procedures.audit import AuditHead, head_from
+from orchestrator.procedures.errors import ProcedureForbidden, ProcedureInvalid
+from orchestrator.procedures.forms import (
+    ActionForm,
+    Procedure,
+    kind_of,
+    procedure_from,
+    procedure_schema,
+    read_procedure,
+)
+from orchestrator.procedures.library import SHIPPED, SUFFIX, read_named
+from orchestrator.procedures.ports import Operation
+from orchestrator.registry.errors import RegistryProblem, nearest
+from orchestrator.registry.strict_yaml import KeyPath
 from orchestrator.service.configuration import load_configuration, procedures_folder
-from procedures.audit import AuditHead, head_from
-from procedures.errors import ProcedureForbidden, ProcedureInvalid
-from procedures.forms import ActionForm, Procedure, kind_of, procedure_from, procedure_schema, read_procedure
-from procedures.library import SHIPPED, SUFFIX, read_named
-from procedures.ports import Operation
-from registry.errors import RegistryProblem, nearest
-from registry.strict_yaml import KeyPath
 
 app = typer.Typer(
     rich_markup_mode=None,

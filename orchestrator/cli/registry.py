@@ -5,11 +5,11 @@ from pathlib import Path
 
 from orchestrator.cli.daemon import DaemonClient, answers
 from orchestrator.cli.settings import Settings
+from orchestrator.registry.load import find_registry, load_registry
+from orchestrator.registry.models import Registry
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.task.made_personas import in_use
-from registry.load import find_registry, load_registry
-from registry.models import Registry
 
 
 def registry_path(options: Settings) -> Path:

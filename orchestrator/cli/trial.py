@@ -31,17 +31,17 @@ from orchestrator.engine.errors import BadPrompt, EngineError
 from orchestrator.engine.tool_calls import ToolCallFinished
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.remote import RemoteModel
+from orchestrator.registry.call_syntax import CallSyntax, call_syntax
+from orchestrator.registry.checks import OTHER_TEMPLATE, why_no_prompt, why_no_text
+from orchestrator.registry.errors import GgufError
+from orchestrator.registry.fit import Room, fit
+from orchestrator.registry.gguf import GgufHeader, read_header
+from orchestrator.registry.models import ModelEntry, Registry
+from orchestrator.registry.options import LoadOptions
+from orchestrator.registry.sources.local import find_here
+from orchestrator.registry.thinking import thought_markers
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
-from registry.call_syntax import CallSyntax, call_syntax
-from registry.checks import OTHER_TEMPLATE, why_no_prompt, why_no_text
-from registry.errors import GgufError
-from registry.fit import Room, fit
-from registry.gguf import GgufHeader, read_header
-from registry.models import ModelEntry, Registry
-from registry.options import LoadOptions
-from registry.sources.local import find_here
-from registry.thinking import thought_markers
 
 MOST_CONTEXT: Final = 4096  # tokens; a larger context would take longer to load
 # The most tokens of an answer, without and with thoughts before it.

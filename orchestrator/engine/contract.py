@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from registry.options import (
+from orchestrator.registry.options import (
     DEFAULT_SAMPLING,
     MAX_CELLS,
     MAX_SLOTS,
@@ -18,7 +18,7 @@ from registry.options import (
     LoadOptions,
     SamplingOptions,
 )
-from registry.thinking import Thinking
+from orchestrator.registry.thinking import Thinking
 
 # Our own JSON Schema keyword: no white space outside of strings, which saves tokens.
 COMPACT: Final = "x-compact"

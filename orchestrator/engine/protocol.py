@@ -20,7 +20,7 @@ from orchestrator.engine.contract import (
     OfferedTool,
     TokenLogprob,
 )
-from registry.thinking import Thinking
+from orchestrator.registry.thinking import Thinking
 
 VERSION = 8
 MAX_FRAME = 256 << 20  # bytes

@@ -10,7 +10,7 @@ The answer is not searched for marks, so it may spell them.
 import re
 from typing import Final, Literal
 
-from registry.thinking import ThoughtMarkers
+from orchestrator.registry.thinking import ThoughtMarkers
 
 SplitterState = Literal["start", "thinking", "gap", "answering"]
 # The start of a tool call in the answer, if thoughts and answers are messages with headers (harmony). Models write the

@@ -31,7 +31,7 @@ from orchestrator.engine.xml_calls import (
     skip_space,
     unknown_tool,
 )
-from registry.call_syntax import CallSyntax
+from orchestrator.registry.call_syntax import CallSyntax
 
 
 @dataclass(frozen=True, slots=True)

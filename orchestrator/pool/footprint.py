@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 import psutil
 import structlog
 
-from registry.memory import size
-from registry.models import ModelEntry
+from orchestrator.registry.memory import size
+from orchestrator.registry.models import ModelEntry
 
 log = structlog.get_logger(__name__)
 

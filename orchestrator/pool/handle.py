@@ -21,7 +21,7 @@ from orchestrator.engine.contract import (
     TokenizedText,
 )
 from orchestrator.engine.errors import EngineDied
-from registry.thinking import Thinking
+from orchestrator.registry.thinking import Thinking
 
 
 class EngineHandle(Protocol):

@@ -14,7 +14,7 @@ from orchestrator.pool.placement import ReplicaCandidate, ReplicaId, Topology, c
 from orchestrator.pool.policy import Demand, ModelView, ReplicaState, ReplicaView
 from orchestrator.pool.prefix_hashes import PrefixHashes, SeenPrefixes
 from orchestrator.pool.status import ModelState, ModelStatus, ReplicaStatus
-from registry.models import ModelEntry
+from orchestrator.registry.models import ModelEntry
 
 MAX_FAILURES: Final = 3
 FAILURE_WINDOW: Final = 60.0  # A model whose engines failed MAX_FAILURES times in so many seconds is broken.

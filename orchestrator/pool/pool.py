@@ -34,10 +34,10 @@ from orchestrator.pool.prefix_hashes import hash_prefixes
 from orchestrator.pool.remotes import Remotes
 from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.status import Counters, PoolSnapshot, RoleCounts, sum_counters
+from orchestrator.registry.diff import difference
+from orchestrator.registry.models import Registry
+from orchestrator.registry.thinking import Thinking
 from orchestrator.task.events import Usage
-from registry.diff import difference
-from registry.models import Registry
-from registry.thinking import Thinking
 
 _OF_A_NODE: Final = 0.9  # the share of a node's memory for engines bound to it
 # Seconds of extra slack for batch requests in an engine, so that later interactive ones need not queue behind a whole

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Final
 
 from orchestrator.engine.contract import Message, OfferedTool
-from registry.options import Adapters
+from orchestrator.registry.options import Adapters
 
 BLOCK: Final = 256  # Characters; a shorter prefix saves no time.
 MAX_BLOCKS: Final = 256  # blocks hashed per prompt

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from orchestrator.pool.errors import ModelRemote, ModelUnavailable
 from orchestrator.pool.remote import RemoteModel
 from orchestrator.pool.status import ModelState, ModelStatus
-from registry.models import ModelEntry
+from orchestrator.registry.models import ModelEntry
 
 
 class Remotes:

@@ -24,9 +24,9 @@ from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
 from orchestrator.pool.placement import ReplicaId, Topology
 from orchestrator.pool.policy import PoolActions, PoolView, Rules, decide
+from orchestrator.registry.memory import size
+from orchestrator.registry.models import ModelEntry
 from orchestrator.task.stages import ModelLoad, tell
-from registry.memory import size
-from registry.models import ModelEntry
 
 log = structlog.get_logger(__name__)
 

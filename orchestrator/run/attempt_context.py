@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.pool.pool import BATCH_SLACK
+from orchestrator.registry.models import Registry
 from orchestrator.run.clock import Clock
 from orchestrator.run.gates import RunnerFor
 from orchestrator.run.journal.home import Home
@@ -31,7 +32,6 @@ from orchestrator.task.events import (
     RunAccepted,
     ToolCalled,
 )
-from registry.models import Registry
 
 Emit = Callable[[Event], None]
 # `Propose` for the run with this id.

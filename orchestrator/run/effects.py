@@ -10,6 +10,7 @@ from typing import Final
 
 from orchestrator.engine.waits import ModelWait, waiting_for_models
 from orchestrator.errors import InputError, RequestIncomplete
+from orchestrator.registry.models import Registry
 from orchestrator.run.answer_check import check_answer
 from orchestrator.run.attempt_context import (
     AttemptContextFactory,
@@ -87,7 +88,6 @@ from orchestrator.task.prediction import predict_seconds
 from orchestrator.task.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace, Stage, following
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step, TaskInput
-from registry.models import Registry
 
 PROGRESS_SECONDS = 0.1
 NO_OUTPUTS: Mapping[str, str] = {}

@@ -13,6 +13,8 @@ from typing import get_args
 
 from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.errors import InputError, Problem
+from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
+from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor import FrontdoorPlanner
 from orchestrator.run.frontdoor.direct import mentioned, why_no_direct
 from orchestrator.run.gates import BUILTIN_GATES
@@ -33,8 +35,6 @@ from orchestrator.task.taskir.json_text import is_unicode
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.problems import MAX_PROBLEMS, InvalidTask, pointer
 from orchestrator.task.taskir.validation import unenforced
-from registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
-from registry.models import Registry
 
 MAX_FILES = 10_000
 NO_LIMITS = RunLimits()

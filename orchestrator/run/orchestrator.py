@@ -17,6 +17,8 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool import Pool, PoolSnapshot, StartEngine
 from orchestrator.pool.placement import Topology
+from orchestrator.registry.models import Registry
+from orchestrator.registry.watch import Reload, Reloader, WatchStatus
 from orchestrator.run.attempt_context import RunProposes, no_procedures_of_runs
 from orchestrator.run.clock import Clock, SystemClock
 from orchestrator.run.effects import RunEffects, Services
@@ -67,8 +69,6 @@ from orchestrator.task.personas import Placed
 from orchestrator.task.prediction import pace_of, plan_key, predict_seconds, predict_step
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step, TaskIR
-from registry.models import Registry
-from registry.watch import Reload, Reloader, WatchStatus
 
 log = structlog.get_logger(__name__)
 

@@ -13,6 +13,8 @@ from typing import Final
 import structlog
 
 from orchestrator.errors import InputError, Problem
+from orchestrator.registry.models import Registry
+from orchestrator.registry.persona import Maker, Persona
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.store import PersonaUse
@@ -20,8 +22,6 @@ from orchestrator.task.events import PlanPersona
 from orchestrator.task.made_personas import MadePersona, in_use, retired
 from orchestrator.task.persona_placing import place_persona
 from orchestrator.task.personas import MAX_IN_USE, Placed, name_taken, persona_problems, unknown_persona
-from registry.models import Registry
-from registry.persona import Maker, Persona
 
 # Personas of these makers are retired when they are useless. Those of users are theirs to retire.
 MADE_BY_ITSELF: Final[Collection[Maker]] = ("plan", "memory")

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import OrchestratorError, Problem
+from orchestrator.registry.models import Registry
 from orchestrator.run.steps.attempt import Models
 from orchestrator.task.events import (
     Failure,
@@ -24,7 +25,6 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Context, Plan, Step, TaskInput, TaskIR
-from registry.models import Registry
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from functools import lru_cache, partial
 
+from orchestrator.registry.models import Registry
 from orchestrator.run.journal.disk import retry_when_disk_full
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.objects import digest_of
 from orchestrator.task.events import PromptDigests
-from registry.models import Registry
 
 
 async def keep_prompts(journal: Journal, registry: Registry) -> None:

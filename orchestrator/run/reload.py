@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from registry.watch import Reload, Reloader
+from orchestrator.registry.watch import Reload, Reloader
 
 # Time between two looks at the files; the second look that finds a change adopts it.
 SECONDS: Final = 1.0

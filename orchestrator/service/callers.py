@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.procedures.ports import Caller
 from orchestrator.service.permissions import ANY, OPEN, ROLES, Need, Permission, granted, procedure_roles
-from procedures.ports import Caller
 
 OWN_WORDS: Final = ("owner", "operator", "approver")  # of the folder's owner and root, by default
 TOKEN_WORDS: Final = ("operator",)  # of the API's own token; programs hold it, so it neither approves nor owns

@@ -22,16 +22,16 @@ import psutil
 from orchestrator.engine.processor import cpu_quota, usable_cpus
 from orchestrator.pool import memory_budget, memory_limits
 from orchestrator.pool.remote import probe
+from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.memory import size
+from orchestrator.registry.models import Endpoint, ModelEntry, Registry
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.task.taskir.fields import GATES
-from registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
-from registry.errors import RegistryError
-from registry.load import load_registry
-from registry.memory import size
-from registry.models import Endpoint, ModelEntry, Registry
 
 MINIMUM_PYTHON = (3, 11)
 PROBE_SECONDS = 60

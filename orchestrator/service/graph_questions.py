@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from math import ceil
 
-from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError, MemrlError
-from memrl.graph import GraphAnswer, ProcessEnd, ReaderJob
-from memrl.memory import Memory
 from orchestrator.errors import InputError, Problem
+from orchestrator.memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError, MemrlError
+from orchestrator.memrl.graph import GraphAnswer, ProcessEnd, ReaderJob
+from orchestrator.memrl.memory import Memory
 from orchestrator.run.sandbox import MIB, Sandbox, SandboxError, SandboxJob, SandboxLimits
 from orchestrator.service.errors import MemoryUnavailable
 from orchestrator.service.learning import Learning, open_memory

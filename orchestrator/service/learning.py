@@ -18,13 +18,14 @@ from typing import Any, Final, Literal
 import numpy as np
 import structlog
 
-from memrl.contribution import READY_BY_CALLER, Contribution, readiness
-from memrl.episodes import Action, Episode, Reward
-from memrl.errors import MemrlError
-from memrl.memory import DATABASE, Compacted, Memory, MemoryOptions, MemoryStats, Teacher
-from memrl.policy import ExplorationSettings, Policy, PolicySettings
-from memrl.reward import judge_weight, staged, teaches
 from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.memrl.contribution import READY_BY_CALLER, Contribution, readiness
+from orchestrator.memrl.episodes import Action, Episode, Reward
+from orchestrator.memrl.errors import MemrlError
+from orchestrator.memrl.memory import DATABASE, Compacted, Memory, MemoryOptions, MemoryStats, Teacher
+from orchestrator.memrl.policy import ExplorationSettings, Policy, PolicySettings
+from orchestrator.memrl.reward import judge_weight, staged, teaches
+from orchestrator.registry.models import Registry
 from orchestrator.run.journal.errors import JournalCorrupt, UnknownChat, UnknownRun
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.presence import Presence
@@ -49,7 +50,6 @@ from orchestrator.service.task_patterns import (
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RatingGiven, RouteAdvice
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME
 from orchestrator.task.lexical import embed as embed_lexically
-from registry.models import Registry
 
 EMBEDDER: Final = "embedder"  # the role whose model makes vectors
 FOLDER: Final = "memory"  # in the state folder

@@ -7,17 +7,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from memrl.memory import DATABASE
+from orchestrator.memrl.memory import DATABASE
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.ports import Operation, Work
+from orchestrator.procedures.resources import DatabaseResource, RowsResource
+from orchestrator.registry.forms import Form
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.service.configuration import configuration_path, variable, with_value
 from orchestrator.service.learning import FOLDER, evaluate_router
 from orchestrator.service.operations import Installation, NoArguments, run_or_fail
-from procedures.errors import StepFailed
-from procedures.ports import Operation, Work
-from procedures.resources import DatabaseResource, RowsResource
-from registry.forms import Form
 
 DAY_SECONDS = 86_400.0
 

@@ -22,11 +22,27 @@ from typing import Annotated, Any, Final, Protocol, Self, TypeVar
 
 from pydantic import Field
 
-from memrl.memory import Compacted
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.errors import OrchestratorError
+from orchestrator.memrl.memory import Compacted
 from orchestrator.pool import memory_budget
+from orchestrator.procedures.audit import Audit, SealedPart
+from orchestrator.procedures.durable import make_private_folder, replace_file, sync_folder
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.ports import Operation, Work
+from orchestrator.procedures.resources import DatabaseResource, PathResource, Resource, RowsResource
+from orchestrator.procedures.retention import old_parts, old_plans
+from orchestrator.registry.checks import why_no_draft
+from orchestrator.registry.errors import GgufError, RegistryError
+from orchestrator.registry.fit import Room
+from orchestrator.registry.forms import Form
+from orchestrator.registry.gguf import read_header
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import ModelEntry, Registry
+from orchestrator.registry.propose import propose
+from orchestrator.registry.sources.contract import SourceError
+from orchestrator.registry.sources.get import get_model
 from orchestrator.run.gates import BUILTIN_GATES, Artifact, GateContext, JobRunner, Scope, run_gates
 from orchestrator.run.job import Job
 from orchestrator.run.journal.home import Home
@@ -40,22 +56,6 @@ from orchestrator.service.doctor import examine
 from orchestrator.service.retention import DAY_SECONDS, VacuumRequest, VacuumResult
 from orchestrator.task.personas import Placed
 from orchestrator.task.taskir.models import Step
-from procedures.audit import Audit, SealedPart
-from procedures.durable import make_private_folder, replace_file, sync_folder
-from procedures.errors import StepFailed
-from procedures.ports import Operation, Work
-from procedures.resources import DatabaseResource, PathResource, Resource, RowsResource
-from procedures.retention import old_parts, old_plans
-from registry.checks import why_no_draft
-from registry.errors import GgufError, RegistryError
-from registry.fit import Room
-from registry.forms import Form
-from registry.gguf import read_header
-from registry.load import load_registry
-from registry.models import ModelEntry, Registry
-from registry.propose import propose
-from registry.sources.contract import SourceError
-from registry.sources.get import get_model
 
 T = TypeVar("T")
 

@@ -8,6 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.procedures.audit import Audit, AuditHead, Entry
+from orchestrator.procedures.engine import ProcedureEngine
+from orchestrator.procedures.errors import PlanUnusable, ProcedureError, ProcedureInvalid, StepFailed
+from orchestrator.procedures.forms import Procedure
+from orchestrator.procedures.library import SHIPPED, Library
+from orchestrator.procedures.plan import ProcedurePlan, plan_to_json
+from orchestrator.procedures.ports import MAX_OUTPUT, Caller, Ended, ProcedurePorts, Program, Work
 from orchestrator.run.sandbox import SandboxJob, SandboxLimits
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import Configuration, configuration_path, procedures_folder
@@ -16,13 +23,6 @@ from orchestrator.service.operations import Installation, Operations
 from orchestrator.service.run_operations import RunOperations
 from orchestrator.service.schedules import Schedule
 from orchestrator.service.tuning import TuningOperations
-from procedures.audit import Audit, AuditHead, Entry
-from procedures.engine import ProcedureEngine
-from procedures.errors import PlanUnusable, ProcedureError, ProcedureInvalid, StepFailed
-from procedures.forms import Procedure
-from procedures.library import SHIPPED, Library
-from procedures.plan import ProcedurePlan, plan_to_json
-from procedures.ports import MAX_OUTPUT, Caller, Ended, ProcedurePorts, Program, Work
 
 # Of the environment, for programs outside the sandbox.
 SHELL_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")

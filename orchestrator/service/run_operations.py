@@ -10,6 +10,10 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.forms import MAX_ATTEMPTS, TaskForm
+from orchestrator.procedures.ports import Operation, Work
+from orchestrator.registry.load import load_registry
 from orchestrator.run.job import Job, check_job
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
@@ -20,10 +24,6 @@ from orchestrator.service.configuration import tool_servers
 from orchestrator.service.operations import Installation, RunBackend, run_or_fail, run_to_end
 from orchestrator.task.taskir.parse import task_from
 from orchestrator.task.taskir.problems import InvalidTask
-from procedures.errors import StepFailed
-from procedures.forms import MAX_ATTEMPTS, TaskForm
-from procedures.ports import Operation, Work
-from registry.load import load_registry
 
 CANCEL_SECONDS: Final = 30.0  # for a cancelled run to end
 MAX_TEXT: Final = 64 * 1024  # bytes of an artifact that is returned as a text; of others, only the digest

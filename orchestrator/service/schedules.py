@@ -16,7 +16,7 @@ from typing import Final
 
 from cronsim import CronSim, CronSimError
 
-from procedures.durable import make_private_folder, replace_file
+from orchestrator.procedures.durable import make_private_folder, replace_file
 
 FILE: Final = "schedules.json"
 LATE_SECONDS: Final = 300.0  # an earlier time was missed: the daemon did not run, or the machine slept

@@ -21,8 +21,10 @@ from typing import Any, Final, Self, TypeVar
 
 import structlog
 
-from memrl.memory import Compacted
 from orchestrator.errors import OrchestratorError
+from orchestrator.memrl.memory import Compacted
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
 from orchestrator.run.job import FRONTDOOR_PLANNER, Job, job_of
 from orchestrator.run.journal.chats import ChatRated
@@ -53,8 +55,6 @@ from orchestrator.service.totals import Totals
 from orchestrator.service.uploaded_files import UploadedFiles
 from orchestrator.task.events import Priority, RatingGiven, RunAccepted
 from orchestrator.task.personas import Placed
-from procedures.errors import StepFailed
-from registry.models import Registry
 
 T = TypeVar("T")
 

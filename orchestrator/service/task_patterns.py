@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from memrl.episodes import Episode
+from orchestrator.memrl.episodes import Episode
+from orchestrator.registry.persona import Persona
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.task.lexical import embed
 from orchestrator.task.made_personas import MadePersona, in_use
 from orchestrator.task.personas import persona_name
-from registry.persona import Persona
 
 OFTEN: Final = 20  # times that tasks have to come to be a pattern
 NOT_WELL: Final = 0.8  # highest Q of a pattern that gets a persona

@@ -27,20 +27,20 @@ from orchestrator.pool import Topology, memory_budget, read_topology
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.placement import nodes_for
 from orchestrator.pool.residency import Folders, engine_spec
+from orchestrator.procedures.durable import replace_file
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.ports import Operation, Work
+from orchestrator.procedures.tuning import Compared, Dimension, Setting, TriedSetting, TuningResult, search
+from orchestrator.registry.checks import why_no_draft
+from orchestrator.registry.edit import change_model
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.forms import Form
+from orchestrator.registry.load import registry_from
+from orchestrator.registry.memory import estimate
+from orchestrator.registry.models import ModelEntry, Registry
+from orchestrator.registry.strict_yaml import parse_text
 from orchestrator.run.journal.home import Home
 from orchestrator.service.operations import Installation, run_to_end
-from procedures.durable import replace_file
-from procedures.errors import StepFailed
-from procedures.ports import Operation, Work
-from procedures.tuning import Compared, Dimension, Setting, TriedSetting, TuningResult, search
-from registry.checks import why_no_draft
-from registry.edit import change_model
-from registry.errors import RegistryError
-from registry.forms import Form
-from registry.load import registry_from
-from registry.memory import estimate
-from registry.models import ModelEntry, Registry
-from registry.strict_yaml import parse_text
 
 Name = Literal["threads", "speculation", "prompt_lookup", "replicas", "kv_types", "experts"]
 MOST_CONTEXT: Final = 4096  # tokens while settings are measured, so that two engines fit into memory

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from registry.persona import Maker, Persona
+from orchestrator.registry.persona import Maker, Persona
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

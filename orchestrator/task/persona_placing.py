@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
+from orchestrator.registry.persona import Maker, Persona
 from orchestrator.task.lexical import embed
 from orchestrator.task.personas import Placed
-from registry.persona import Maker, Persona
 
 # Near-duplicates have at least this cosine of `lexical.embed`. Other punctuation gives about 0.9, a reworded text 0.7
 # to 0.8, another subject below 0.6.

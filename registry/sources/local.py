@@ -7,15 +7,15 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
-from registry.compose import Candidate, RoleAdapter
-from registry.gguf import GgufHeader
-from registry.measured import MeasuredShares
-from registry.sources.catalogue import CatalogueEntry, read_catalogue
-from registry.sources.contract import SourceError
-from registry.sources.download import sha256_of
-from registry.sources.hub import parse_name, quantisation_of
-from registry.sources.ollama import find_in_ollama
-from registry.sources.pypi import find_unpacked
+from orchestrator.registry.compose import Candidate, RoleAdapter
+from orchestrator.registry.gguf import GgufHeader
+from orchestrator.registry.measured import MeasuredShares
+from orchestrator.registry.sources.catalogue import CatalogueEntry, read_catalogue
+from orchestrator.registry.sources.contract import SourceError
+from orchestrator.registry.sources.download import sha256_of
+from orchestrator.registry.sources.hub import parse_name, quantisation_of
+from orchestrator.registry.sources.ollama import find_in_ollama
+from orchestrator.registry.sources.pypi import find_unpacked
 
 _PIECE: Final = re.compile(r"-(?P<number>\d{5})-of-\d{5}\.gguf\Z")
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from registry.sources.contract import SourceError
+from orchestrator.registry.sources.contract import SourceError
 
 FORM: Final = "ollama:NAME or ollama:NAME:TAG, as `ollama list` prints it"
 MODEL: Final = "application/vnd.ollama.image.model"

@@ -16,8 +16,8 @@ from typing import IO, Any, Final
 
 import httpx2
 
-from registry.sources.contract import DownloadProgress, RemoteFile, SourceError
-from registry.sources.download import TIMEOUT, download, sha256_of, why_not_written
+from orchestrator.registry.sources.contract import DownloadProgress, RemoteFile, SourceError
+from orchestrator.registry.sources.download import TIMEOUT, download, sha256_of, why_not_written
 
 FORM: Final = "pypi:NAME==VERSION"
 PARTS_FORM: Final = "pypi:NAME{1..COUNT}==VERSION"

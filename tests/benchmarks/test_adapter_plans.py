@@ -18,10 +18,10 @@ from benchmarks.adapter.plans import PlanExample, generate
 from benchmarks.adapter.structure import ROLES, structure_of
 from benchmarks.adapter.words import PEOPLE, SUBJECTS, held_out
 from benchmarks.models import ModelShape, write_llama
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import PlanStream
-from registry.load import load_registry
-from registry.prompts import prompt_set
 
 REAL = Path(__file__).parents[2] / "benchmarks" / "real"
 COUNT = 1500

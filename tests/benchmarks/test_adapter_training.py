@@ -12,8 +12,8 @@ from benchmarks.adapter.export import interleaved
 from benchmarks.models import ModelShape, write_llama
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama
-from registry.gguf import read_adapter, read_header
-from registry.options import Lora
+from orchestrator.registry.gguf import read_adapter, read_header
+from orchestrator.registry.options import Lora
 
 ROUNDING = 0.01
 """By how much logits may differ: attention is computed block by block, in part with 16 bits."""

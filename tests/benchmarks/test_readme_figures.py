@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import page
 from benchmarks import results as results_module
-from registry.sources.catalogue import read_catalogue
+from orchestrator.registry.sources.catalogue import read_catalogue
 
 ROOT = Path(__file__).parents[2]
 MODELS = " ".join((ROOT / "docs" / "models.md").read_text(encoding="utf-8").split())

@@ -12,10 +12,10 @@ from benchmarks.real.measure import ModelResults, Result, as_measured, goals, me
 from benchmarks.real.requests import RealRequest, real_requests
 from benchmarks.real.structure import structure, width, without_originals
 from benchmarks.real.tasks import RealTask, label_in, numbers_in, real_tasks, same_values
+from orchestrator.registry.load import PACKAGED, load_registry
+from orchestrator.registry.measured import MeasuredShares
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.task.taskir.models import Step
-from registry.load import PACKAGED, load_registry
-from registry.measured import MeasuredShares
-from registry.prompts import prompt_set
 from tests.orchestrator.cli.cli_command import make_command
 
 FILES = ("a.txt", "b.txt", "c.txt")

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.real.contexts import KINDS, ContextKind, ContextTask, best_context, context_tasks
 from benchmarks.real.measure import ModelResults, Result, context_of
-from registry.options import StepContext
+from orchestrator.registry.options import StepContext
 
 
 def test_every_part_and_join_is_there_with_its_own_sources_and_with_all_files() -> None:

@@ -24,7 +24,7 @@ from benchmarks.models import ModelShape, write_llama
 from benchmarks.tiny.words import seeded
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec
-from registry.options import PromptLookupOptions
+from orchestrator.registry.options import PromptLookupOptions
 
 LOOKUP = speculating(OURS, "lookup")
 

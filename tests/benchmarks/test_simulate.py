@@ -65,10 +65,10 @@ from orchestrator.engine.errors import PromptTooLong
 from orchestrator.engine.kv.prefix_tree import common_prefix
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.validation import OutputSchema
-from registry.load import find_registry, load_registry
 from tests.orchestrator.cli.cli_command import make_command
 
 REGISTRY = load_registry(find_registry(environment={}))

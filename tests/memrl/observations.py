@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.episodes import Action, Outcome, Reward, Situation
-from memrl.memory import NOBODY, Memory, MemoryOptions, Observed, Teacher
+from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
+from orchestrator.memrl.memory import NOBODY, Memory, MemoryOptions, Observed, Teacher
 from orchestrator.task.lexical import embed
 
 DIMENSIONS = 256

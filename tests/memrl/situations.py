@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.episodes import Action, Neighbour, Outcome, Recalled, Situation
+from orchestrator.memrl.episodes import Action, Neighbour, Outcome, Recalled, Situation
 
 SMALL = Action("worker", model="small")
 LARGE = Action("worker", model="large")

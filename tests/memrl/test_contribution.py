@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl.contribution import FULL_BY_ACTION, FULL_BY_CALLER, READY_BY_CALLER, Contribution, readiness, share
-from memrl.reward import (
+from orchestrator.memrl.contribution import (
+    FULL_BY_ACTION,
+    FULL_BY_CALLER,
+    READY_BY_CALLER,
+    Contribution,
+    readiness,
+    share,
+)
+from orchestrator.memrl.reward import (
     FORM_WEIGHT,
     IN_PROCESS_WEIGHT,
     TESTED_WEIGHT,

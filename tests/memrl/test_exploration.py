@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl.exploration import Budget, best_probabilities, draw, epsilon_greedy, near_best, thompson
+from orchestrator.memrl.exploration import Budget, best_probabilities, draw, epsilon_greedy, near_best, thompson
 
 several = st.lists(st.tuples(st.floats(-1, 1), st.floats(0.001, 1)), min_size=1, max_size=8)
 

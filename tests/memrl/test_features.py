@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from memrl.features import (
+from orchestrator.memrl.features import (
     CATEGORIES,
     DESCRIBED,
     SURFACE,

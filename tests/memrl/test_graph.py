@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl import graph_reader
-from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError
-from memrl.graph import NO_TYPE, POINTER, GraphAnswer, Library, check_reads_only
-from memrl.memory import Memory, MemoryOptions
+from orchestrator.memrl import graph_reader
+from orchestrator.memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError
+from orchestrator.memrl.graph import NO_TYPE, POINTER, GraphAnswer, Library, check_reads_only
+from orchestrator.memrl.memory import Memory, MemoryOptions
 from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxUnavailable
 from orchestrator.run.sandbox.memory_budget import MemoryBudget
 from orchestrator.service.graph_questions import ask_graph
@@ -123,7 +123,7 @@ def test_a_question_that_takes_too_much_memory_fails(memory: Memory, ask: AskedG
 def test_without_the_check_of_words_a_question_still_cannot_reach_anything(
     memory: Memory, ask: AskedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memrl.graph.check_reads_only", lambda cypher: None)
+    monkeypatch.setattr("orchestrator.memrl.graph.check_reads_only", lambda cypher: None)
     secret, target = tmp_path / "secret", tmp_path / "target"
     secret.write_text(HIDDEN)
     secret.chmod(0o644)
@@ -348,7 +348,7 @@ def _kill_children() -> int:
     for folder in Path("/proc").iterdir():
         try:
             status = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(status[1]) == os.getpid() and b"memrl.graph" in (folder / "cmdline").read_bytes():
+            if int(status[1]) == os.getpid() and b"orchestrator.memrl.graph" in (folder / "cmdline").read_bytes():
                 os.kill(int(folder.name), signal.SIGKILL)
                 killed += 1
         except (OSError, ValueError, IndexError):

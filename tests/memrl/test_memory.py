@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from memrl.contribution import FULL_BY_ACTION
-from memrl.episodes import Action, Replaced
-from memrl.errors import StoreCorrupt, StoreError, VectorError
-from memrl.memory import DATABASE, Memory, MemoryOptions, Teacher
-from memrl.vectors import IndexSettings
+from orchestrator.memrl.contribution import FULL_BY_ACTION
+from orchestrator.memrl.episodes import Action, Replaced
+from orchestrator.memrl.errors import StoreCorrupt, StoreError, VectorError
+from orchestrator.memrl.memory import DATABASE, Memory, MemoryOptions, Teacher
+from orchestrator.memrl.vectors import IndexSettings
 from tests.memrl.observations import CODER, DIMENSIONS, WRITER, opened, outcome, situation, told, vector_of, vectors_of
 
 TEXTS = [
@@ -235,9 +235,9 @@ def test_a_batch_is_committed_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_the_log_stays_small_however_many_outcomes_come_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memrl.store.LOG_BYTES", 1 << 16)
-    monkeypatch.setattr("memrl.memory.LOG_BYTES", 1 << 16)
-    monkeypatch.setattr("memrl.memory.LOG_BYTES_AT_MOST", 1 << 18)
+    monkeypatch.setattr("orchestrator.memrl.store.LOG_BYTES", 1 << 16)
+    monkeypatch.setattr("orchestrator.memrl.memory.LOG_BYTES", 1 << 16)
+    monkeypatch.setattr("orchestrator.memrl.memory.LOG_BYTES_AT_MOST", 1 << 18)
     memory = opened(tmp_path, MemoryOptions(most_alike=0))
     for start in range(0, 1500, 50):
         with memory.batch():

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from memrl.episodes import Action, Neighbour, Replaced
-from memrl.policy import ExplorationSettings, LearnedStateError, Policy, PolicySettings
-from memrl.reward import Cost
+from orchestrator.memrl.episodes import Action, Neighbour, Replaced
+from orchestrator.memrl.policy import ExplorationSettings, LearnedStateError, Policy, PolicySettings
+from orchestrator.memrl.reward import Cost
 from orchestrator.task.lexical import embed
 from tests.memrl.situations import LARGE, SITUATION, SMALL, neighbour, outcome, situation, unit
 

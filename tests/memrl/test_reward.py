@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl.reward import Cost, Prices, Stage, judge_weight, net, staged, teaches
+from orchestrator.memrl.reward import Cost, Prices, Stage, judge_weight, net, staged, teaches
 from tests.memrl.situations import outcome
 
 shares = st.floats(0, 1)

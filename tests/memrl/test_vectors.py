@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from memrl.errors import IndexNotReady
-from memrl.vectors import POINTER, IndexSettings, VectorIndex
+from orchestrator.memrl.errors import IndexNotReady
+from orchestrator.memrl.vectors import POINTER, IndexSettings, VectorIndex
 
 DIMENSIONS = 32
 LARGE = IndexSettings(flat_numbers=1000 * DIMENSIONS, probes=16)

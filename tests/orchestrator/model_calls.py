@@ -6,10 +6,10 @@ from typing import Any
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.attempt import Attempt
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.taskir.models import Step
-from registry.prompts import prompt_set
 
 
 async def count_characters(model: str, messages: Sequence[Message]) -> int:

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record import Report, load_report
 from orchestrator.task.events import Mode
 from orchestrator.task.taskir.parse import task_from
-from registry.load import find_registry, load_registry
 
 REGISTRY = load_registry(find_registry(environment={}))
 """The registry that ships, with the embedded models."""

@@ -9,14 +9,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from procedures.durable import no_fault
-from procedures.engine import ProcedureEngine
-from procedures.errors import StepFailed
-from procedures.execution import Execution
-from procedures.library import Library
-from procedures.ports import Caller, Operation, ProcedurePorts, Work
-from procedures.resources import DatabaseResource, PathResource, RowsResource
-from registry.forms import Form
+from orchestrator.procedures.durable import no_fault
+from orchestrator.procedures.engine import ProcedureEngine
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.execution import Execution
+from orchestrator.procedures.library import Library
+from orchestrator.procedures.ports import Caller, Operation, ProcedurePorts, Work
+from orchestrator.procedures.resources import DatabaseResource, PathResource, RowsResource
+from orchestrator.registry.forms import Form
 
 OWNER = Caller("user 1000", frozenset({"owner", "operator"}), person=True)
 HEAD = "version: 1.0.0\ncategory: test\ndescription: A test.\n"

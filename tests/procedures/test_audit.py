@@ -12,9 +12,9 @@ from threading import Thread
 
 import pytest
 
+from orchestrator.procedures.audit import FILE, HEAD_FILE, Audit, AuditHead, SealedPart, head_from
+from orchestrator.procedures.errors import AuditDamaged, ProcedureRefused
 from orchestrator.run.sandbox import Sandbox
-from procedures.audit import FILE, HEAD_FILE, Audit, AuditHead, SealedPart, head_from
-from procedures.errors import AuditDamaged, ProcedureRefused
 
 ROOT = Path(__file__).resolve().parents[2]
 Tamper = Callable[[sqlite3.Connection], object]
@@ -128,8 +128,8 @@ def test_what_is_no_head_is_refused(text: str) -> None:
 FILLED = """\
 import sys
 from pathlib import Path
-from procedures.audit import Audit
-from procedures.errors import ProcedureError
+from orchestrator.procedures.audit import Audit
+from orchestrator.procedures.errors import ProcedureError
 log = Audit(Path(sys.argv[1]))
 try:
     while True:

@@ -11,10 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.procedures.checkpoints import fingerprint, restore, take
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.resources import (
+    DatabaseResource,
+    PathResource,
+    RowsResource,
+    resource_from_json,
+    resource_to_json,
+)
 from orchestrator.run.sandbox import Sandbox
-from procedures.checkpoints import fingerprint, restore, take
-from procedures.errors import StepFailed
-from procedures.resources import DatabaseResource, PathResource, RowsResource, resource_from_json, resource_to_json
 from tests.procedures.maintained import contents, make_world
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,8 +125,8 @@ def test_a_checkpoint_that_was_changed_is_not_put_back(tmp_path: Path) -> None:
 RESTORES = """\
 import sys
 from pathlib import Path
-from procedures.checkpoints import restore
-from procedures.errors import StepFailed
+from orchestrator.procedures.checkpoints import restore
+from orchestrator.procedures.errors import StepFailed
 try:
     restore(Path(sys.argv[1]), sys.argv[2])
 except StepFailed as error:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from procedures import retention
-from procedures.engine import ProcedureEngine
-from procedures.errors import (
+from orchestrator.procedures import retention
+from orchestrator.procedures.engine import ProcedureEngine
+from orchestrator.procedures.errors import (
     AuditDamaged,
     ChangedMeanwhile,
     PlanUnusable,
@@ -27,16 +27,16 @@ from procedures.errors import (
     UnknownExecution,
     UnknownProcedure,
 )
-from procedures.locks import Locks
-from procedures.plan import plan_from_json
-from procedures.ports import Caller, Operation, Work
-from procedures.resources import PathResource
-from procedures.retention import KEPT_CHECKPOINTS, old_parts, old_plans
-from procedures.run import ExecutionWatcher
-from registry.edit import replace_registry
-from registry.errors import RegistryError
-from registry.forms import Form
-from registry.lock import lock_folder
+from orchestrator.procedures.locks import Locks
+from orchestrator.procedures.plan import plan_from_json
+from orchestrator.procedures.ports import Caller, Operation, Work
+from orchestrator.procedures.resources import PathResource
+from orchestrator.procedures.retention import KEPT_CHECKPOINTS, old_parts, old_plans
+from orchestrator.procedures.run import ExecutionWatcher
+from orchestrator.registry.edit import replace_registry
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.forms import Form
+from orchestrator.registry.lock import lock_folder
 from tests.procedures.maintained import HEAD, OWNER, NoArguments, contents, everything, execute, make_engine, make_world
 
 MODEL = Caller("a model's plan", frozenset({"owner"}), person=False)

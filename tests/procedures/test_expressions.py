@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from procedures.expressions import ExpressionError, NotKnownYet, Pending, evaluate, render, render_all
+from orchestrator.procedures.expressions import ExpressionError, NotKnownYet, Pending, evaluate, render, render_all
 
 NAMES = {"inputs": {"name": "big", "count": 3, "list": ["a", "b"]}, "steps": {"one": {"state": "done"}}, "places": {}}
 

@@ -7,9 +7,9 @@ import jsonschema
 import pytest
 import yaml
 
-from procedures.errors import ProcedureInvalid
-from procedures.forms import procedure_from, procedure_schema
-from procedures.library import SHIPPED
+from orchestrator.procedures.errors import ProcedureInvalid
+from orchestrator.procedures.forms import procedure_from, procedure_schema
+from orchestrator.procedures.library import SHIPPED
 
 GOOD = """\
 id: example

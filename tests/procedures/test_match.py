@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from procedures.library import Library
-from procedures.match import MAX_WORDS, find_procedure
-from procedures.plan import check_inputs
+from orchestrator.procedures.library import Library
+from orchestrator.procedures.match import MAX_WORDS, find_procedure
+from orchestrator.procedures.plan import check_inputs
 
 LIBRARY = Library()
 

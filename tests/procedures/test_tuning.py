@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from procedures.errors import StepFailed
-from procedures.tuning import LEAST_ROUNDS, Compared, Dimension, Setting, TriedSetting, TuningResult, search
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.tuning import (
+    LEAST_ROUNDS,
+    Compared,
+    Dimension,
+    Setting,
+    TriedSetting,
+    TuningResult,
+    search,
+)
 
 ROUND_SECONDS = 1.0
 THREADS = Dimension("threads", ({"threads": 1}, {"threads": 2}, {"threads": 3}))

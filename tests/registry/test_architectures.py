@@ -4,7 +4,7 @@ from pathlib import Path
 import llama_cpp
 import pytest
 
-from registry import architectures
+from orchestrator.registry import architectures
 
 LIBRARY = Path(llama_cpp.__file__).parent / "lib" / "libllama.so"
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.backends import why_no_key
-from registry.errors import RegistryError
-from registry.load import load_registry
-from registry.models import Endpoint, Registry
+from orchestrator.registry.backends import why_no_key
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Endpoint, Registry
 from tests.registry.conftest import WriteGguf
 
 SECRET = "sk-Never/Tell+Anyone"  # noqa: S105 - nobody's

@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from registry.call_syntax import call_syntax
-from registry.chat_template import ChatTemplate, takes_tools
+from orchestrator.registry.call_syntax import call_syntax
+from orchestrator.registry.chat_template import ChatTemplate, takes_tools
 
 TEMPLATES: Final = Path(__file__).parents[1] / "orchestrator" / "engine" / "chat_templates"
 PLAIN: Final = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"

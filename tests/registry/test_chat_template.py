@@ -7,9 +7,9 @@ from typing import NamedTuple
 import jinja2
 import pytest
 
-from registry import bounded_template
-from registry.chat_template import ChatTemplate, Segment, why_words_are_lost
-from registry.errors import ChatTemplateError
+from orchestrator.registry import bounded_template
+from orchestrator.registry.chat_template import ChatTemplate, Segment, why_words_are_lost
+from orchestrator.registry.errors import ChatTemplateError
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from registry.compose import Candidate, Composed, NothingAnswers, RoleAdapter, compose
-from registry.gguf import GgufHeader, read_header
-from registry.load import load_registry
-from registry.measured import MeasuredShares
-from registry.models import Registry
+from orchestrator.registry.compose import Candidate, Composed, NothingAnswers, RoleAdapter, compose
+from orchestrator.registry.gguf import GgufHeader, read_header
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.measured import MeasuredShares
+from orchestrator.registry.models import Registry
 from tests.registry.conftest import WriteGguf
 
 B = 10**9

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.diff import ChangedNames, Difference, difference
-from registry.load import load_registry
-from registry.models import Endpoint, ModelEntry, Registry
-from registry.options import LoadOptions, Lora
+from orchestrator.registry.diff import ChangedNames, Difference, difference
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Endpoint, ModelEntry, Registry
+from orchestrator.registry.options import LoadOptions, Lora
 from tests.registry.conftest import WriteGguf
 
 TEXT = """\

@@ -6,11 +6,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from registry.edit import add_model, change_model, give_role, remove_model, replace_registry
-from registry.errors import RegistryError
-from registry.load import load_registry
-from registry.lock import lock_folder
-from registry.strict_yaml import parse_text
+from orchestrator.registry.edit import add_model, change_model, give_role, remove_model, replace_registry
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.lock import lock_folder
+from orchestrator.registry.strict_yaml import parse_text
 from tests.registry.conftest import WriteGguf
 
 ENTRY = {"file": "new.gguf", "description": "it's: new", "context": 64, "prompt": {"ngram": 3}}

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.fit import MOST_SLOTS, WORTH_HAVING, Room, fit
-from registry.gguf import GgufHeader, read_header
-from registry.memory import estimate, estimate_draft
-from registry.options import MAX_CELLS, LoadOptions
+from orchestrator.registry.fit import MOST_SLOTS, WORTH_HAVING, Room, fit
+from orchestrator.registry.gguf import GgufHeader, read_header
+from orchestrator.registry.memory import estimate, estimate_draft
+from orchestrator.registry.options import MAX_CELLS, LoadOptions
 from tests.registry.conftest import WriteGguf
 
 GIB = 1 << 30

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from registry.errors import GgufError
-from registry.gguf import pieces, read_adapter, read_header
-from registry.gguf_layout import FILE_TYPES, TENSOR_TYPES
+from orchestrator.registry.errors import GgufError
+from orchestrator.registry.gguf import pieces, read_adapter, read_header
+from orchestrator.registry.gguf_layout import FILE_TYPES, TENSOR_TYPES
 from tests.registry.conftest import WriteGguf, write_adapter
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from registry.errors import RegistryError
-from registry.llama_server import ServedModel, Servers
-from registry.server_files import read_servers, usable_aliases, usable_id
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.llama_server import ServedModel, Servers
+from orchestrator.registry.server_files import read_servers, usable_aliases, usable_id
 
 SWAP = """\
 healthCheckTimeout: 90

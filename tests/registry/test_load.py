@@ -2,13 +2,20 @@ from pathlib import Path
 
 import pytest
 
-from registry.diff import difference
-from registry.errors import RegistryError
-from registry.load import PACKAGED, PACKAGED_PERSONAS, find_registry, load_personas, load_registry, read_unchecked
-from registry.memory import estimate_draft
-from registry.models import Registry
-from registry.options import Lora, SamplingOptions, SpeculationOptions
-from registry.strict_yaml import parse_file
+from orchestrator.registry.diff import difference
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.load import (
+    PACKAGED,
+    PACKAGED_PERSONAS,
+    find_registry,
+    load_personas,
+    load_registry,
+    read_unchecked,
+)
+from orchestrator.registry.memory import estimate_draft
+from orchestrator.registry.models import Registry
+from orchestrator.registry.options import Lora, SamplingOptions, SpeculationOptions
+from orchestrator.registry.strict_yaml import parse_file
 from tests.registry.conftest import WriteGguf, write_adapter
 
 GOOD = """\

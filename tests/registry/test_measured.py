@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.measured import FILE, MeasuredShares, model_file, read_measured, write_measured
+from orchestrator.registry.measured import FILE, MeasuredShares, model_file, read_measured, write_measured
 
 SHARES = st.floats(0, 1)
 CONTEXTS = st.none() | st.sampled_from(["own", "sources", "shared"])

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.gguf import GgufHeader, read_header
-from registry.memory import CACHE_TYPES, estimate, size
-from registry.options import KvType, LoadOptions
+from orchestrator.registry.gguf import GgufHeader, read_header
+from orchestrator.registry.memory import CACHE_TYPES, estimate, size
+from orchestrator.registry.options import KvType, LoadOptions
 from tests.registry.conftest import WriteGguf
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.registry.load import PACKAGED, load_registry
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import PlanStream
 from orchestrator.run.steps.prompt import plan_messages
-from registry.load import PACKAGED, load_registry
-from registry.prompts import prompt_set
 from tests.registry.conftest import WriteGguf
 
 REGISTRY = """\

@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from registry.fit import Room
-from registry.gguf import read_header
-from registry.load import load_registry
-from registry.models import Registry
-from registry.propose import Proposal, file_name, id_from, propose
-from registry.strict_yaml import write_yaml
+from orchestrator.registry.fit import Room
+from orchestrator.registry.gguf import read_header
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
+from orchestrator.registry.propose import Proposal, file_name, id_from, propose
+from orchestrator.registry.strict_yaml import write_yaml
 from tests.registry.conftest import WriteGguf
 
 TEXT = """\

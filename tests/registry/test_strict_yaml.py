@@ -5,8 +5,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.errors import RegistryError
-from registry.strict_yaml import MAX_BYTES, parse_file, parse_text
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.strict_yaml import MAX_BYTES, parse_file, parse_text
 
 FILE = Path("some.yaml")
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from registry import template_check
-from registry.gguf import read_header
-from registry.template_check import EMBEDDED, judge_template
+from orchestrator.registry import template_check
+from orchestrator.registry.gguf import read_header
+from orchestrator.registry.template_check import EMBEDDED, judge_template
 
 PLAIN: Final = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
 LISTED: Final = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + PLAIN

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from registry.load import load_registry
-from registry.watch import Reload, Reloader, Signature, Signatures, settled_changes, signature
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.watch import Reload, Reloader, Signature, Signatures, settled_changes, signature
 from tests.registry.conftest import WriteGguf
 
 TEXT = """\

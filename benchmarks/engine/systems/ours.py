@@ -8,7 +8,7 @@ from benchmarks.engine.names import OURS
 from benchmarks.engine.system import Measured, RequestLoad, SystemSetup
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
-from registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
 
 
 class Ours:

@@ -17,11 +17,11 @@ from benchmarks.tiny.example import Example
 from benchmarks.tiny.families.prune import WITH_READ, long_text
 from benchmarks.tiny.families.tools import same_json
 from benchmarks.tiny.words import Lexicon, Split, listing
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.context.editor import with_summary_request
 from orchestrator.run.steps.context.summary import SUMMARY, summary_text
 from orchestrator.run.steps.tools.toolbox import TOOLS
 from orchestrator.task.taskir.json_text import compact_json
-from registry.prompts import prompt_set
 
 PHRASES = (
     "find the {k} of {n}",

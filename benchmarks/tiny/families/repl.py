@@ -11,9 +11,9 @@ from benchmarks.tiny.conversations import after_code, example_of, open_conversat
 from benchmarks.tiny.example import Example
 from benchmarks.tiny.families.tools import lines_with_facts
 from benchmarks.tiny.words import Lexicon, Split, listing
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.prompt import StepInput
 from orchestrator.run.steps.repl.attempt import code_in, instructions
-from registry.prompts import prompt_set
 
 BATCH = """\
 found = llm_batch([{"prompt": f"$verb {name}.", "inputs": {name: text}} for name, text in inputs.items()])

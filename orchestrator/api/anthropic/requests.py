@@ -34,8 +34,8 @@ from orchestrator.api.openai.sampling import (
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
+from orchestrator.registry.thinking import Thinking
 from orchestrator.run.steps.unshown import about_address, size_of_base64, unshown
-from registry.thinking import Thinking
 
 # Options that only Anthropic's servers, or only other APIs, have.
 _ELSEWHERE: Final = (

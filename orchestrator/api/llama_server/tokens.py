@@ -20,7 +20,7 @@ from orchestrator.api.openai.protocol import ChatMessage, TemplateArguments, Tok
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTools
 from orchestrator.engine.contract import Message, OfferedTool, TokenizedText
 from orchestrator.errors import InputError, Problem
-from registry.options import MAX_CONTEXT
+from orchestrator.registry.options import MAX_CONTEXT
 
 # Characters of a text to tokenize. The list of tokens is several times as long as the text.
 MAX_TOKENIZED: Final = 1 << 20

@@ -26,6 +26,9 @@ from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.engine.contract import Generation, Infill, Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.remote import ToolsRefused
+from orchestrator.registry.call_syntax import REMOTE
+from orchestrator.registry.options import DEFAULT_SAMPLING
+from orchestrator.registry.thinking import Thinking
 from orchestrator.run.gates import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.run.steps.attempt import added
 from orchestrator.run.steps.role import ResolvedRole
@@ -34,9 +37,6 @@ from orchestrator.service.callers import NOBODY, Access
 from orchestrator.service.chats import RoutedChat
 from orchestrator.service.service import Service
 from orchestrator.task.events import RunOptions, Usage
-from registry.call_syntax import REMOTE
-from registry.options import DEFAULT_SAMPLING
-from registry.thinking import Thinking
 
 NO_TOOLS = ClientTools()
 MAX_MIXED: Final = 1 << 20  # characters of all texts among the tokens of a prompt, which are tokenized at once

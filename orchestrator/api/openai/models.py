@@ -8,10 +8,10 @@ from pydantic import BaseModel
 from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED, UnknownName
 from orchestrator.api.openai.names import ORCHESTRATE, all_names, known_name
+from orchestrator.registry.forms import EMBEDDER
+from orchestrator.registry.models import ModelEntry
 from orchestrator.service.service import Service
 from orchestrator.task.lexical import NAME as LEXICAL
-from registry.forms import EMBEDDER
-from registry.models import ModelEntry
 
 Ability = Literal["chat", "completion", "embeddings", "rerank"]
 

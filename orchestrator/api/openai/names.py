@@ -10,14 +10,14 @@ from typing import Final
 
 from orchestrator.api.errors import UnknownName
 from orchestrator.errors import InputError, Problem
+from orchestrator.registry.forms import EMBEDDER, RERANKER
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import check_model
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.steps.role import ResolvedRole, resolve_model, resolve_role
 from orchestrator.service.chats import RoutedChat, route_chat
 from orchestrator.service.service import Service
 from orchestrator.task.lexical import NAME as LEXICAL
-from registry.forms import EMBEDDER, RERANKER
-from registry.models import Registry
 
 AUTO: Final = "auto"
 ORCHESTRATE: Final = "orchestrate"

@@ -11,12 +11,12 @@ from orchestrator.api.openai.given_files import FILE_TYPES, GivenFile
 from orchestrator.api.openai.sampling import ANY_OBJECT, TokenId
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
+from orchestrator.registry.options import MAX_CONTEXT
+from orchestrator.registry.thinking import Thinking
 from orchestrator.run.steps.prompt import step_messages
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.run.steps.unshown import about_address, unshown
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema
-from registry.options import MAX_CONTEXT
-from registry.thinking import Thinking
 
 # The tokens of one text. Only the first invalid one is reported: there may be millions.
 TokenIds = Annotated[list[TokenId], Field(max_length=1 << 22, fail_fast=True)]

@@ -17,8 +17,8 @@ from orchestrator.engine.client.grammar import literal, pattern_grammar
 from orchestrator.engine.contract import MAX_BIASES, MAX_STOP_TOKENS
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.errors import InputError, Problem
+from orchestrator.registry.options import SamplingOptions
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema
-from registry.options import SamplingOptions
 
 ANY_OBJECT: Final = {"type": "object"}
 _UNLIMITED: Final = 1 << 22  # more tokens than any context has

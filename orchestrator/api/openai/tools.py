@@ -28,9 +28,9 @@ from orchestrator.engine.contract import MAX_CALL_GRAMMARS_BYTES, Generation, Gu
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.tool_calls import ToolCallParser
 from orchestrator.errors import InputError, Problem
+from orchestrator.registry.call_syntax import HERMES, REMOTE, CallSyntax
 from orchestrator.task.taskir.fields import MAX_DEPTH
 from orchestrator.task.taskir.validation import MAX_SCHEMA, BadSchema, OutputSchema, SchemaMismatch
-from registry.call_syntax import HERMES, REMOTE, CallSyntax
 
 MAX_TOOLS: Final = 128
 MOST_ASKED: Final = 3  # attempts at an answer that has to obey a schema or be a call

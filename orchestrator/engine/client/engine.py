@@ -67,9 +67,9 @@ from orchestrator.engine.protocol import (
     decode_reply,
     encode,
 )
+from orchestrator.registry.thinking import Thinking
 from orchestrator.task import stages
 from orchestrator.task.events import Usage
-from registry.thinking import Thinking
 
 OnText = Callable[[str], None]  # with `logprobs` it gets a `TextPiece`; it may raise `StopGenerating`
 _STOP_SECONDS = 5.0  # after Shutdown, before the process is killed

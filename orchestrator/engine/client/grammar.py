@@ -32,9 +32,9 @@ from orchestrator.engine.client.schema import (
 )
 from orchestrator.engine.contract import COMPACT
 from orchestrator.engine.errors import BadGrammar
+from orchestrator.registry.call_syntax import CallSyntax
 from orchestrator.task.taskir.formats import FORMATS
 from orchestrator.task.taskir.patterns import read_pattern
-from registry.call_syntax import CallSyntax
 
 MAX_STRING = 8192  # characters of a string without `maxLength`
 MAX_ITEMS = 256  # items of an array without `maxItems`

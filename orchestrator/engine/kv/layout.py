@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.step_cost.model import StepCostModel
-from registry.options import FlashAttention
+from orchestrator.registry.options import FlashAttention
 
 # A step for several sequences takes about as long as reading the pool this many times.
 _PASSES = 2

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from registry.options import Adapters
+from orchestrator.registry.options import Adapters
 
 Tokens = npt.NDArray[np.int32]
 

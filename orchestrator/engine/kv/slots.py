@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.engine.kv.prefix_tree import PrefixTree
 from orchestrator.engine.llama import Llama, Tokens
-from registry.options import Adapters
+from orchestrator.registry.options import Adapters
 
 # A sequence is admitted if the pool has cells for this many further answer tokens, of it and of each admitted one. So
 # this many tokens are made between two preemptions.

@@ -2,7 +2,7 @@
 
 from orchestrator.engine.kv.slots import CellReservation, Slots
 from orchestrator.engine.llama import Llama, Tokens
-from registry.options import Adapters
+from orchestrator.registry.options import Adapters
 
 # A fork copies a whole stream. Copying this many cells takes about as long as computing one token.
 CELLS_COPIED_PER_TOKEN = 64

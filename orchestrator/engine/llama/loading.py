@@ -12,7 +12,7 @@ import llama_cpp.llama_cpp as lib
 from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.errors import LoadFailure
 from orchestrator.engine.llama.vocabulary import Vocabulary, meta
-from registry.options import Adapters
+from orchestrator.registry.options import Adapters
 
 _LEVEL_WARN, _LEVEL_ERROR, _LEVEL_CONTINUE = 3, 4, 5
 _MOST_ERRORS = 8

@@ -28,7 +28,7 @@ from orchestrator.engine.llama.vocabulary import Vocabulary
 from orchestrator.engine.processor import usable_cores
 from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
 from orchestrator.engine.worker.batching import Padding, padding, padding_streams
-from registry.options import (
+from orchestrator.registry.options import (
     INVARIANT_MICRO_BATCH,
     INVARIANT_ROWS,
     MAX_CELLS,

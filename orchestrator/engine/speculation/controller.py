@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from orchestrator.engine.step_cost.model import MAX_PADDING, StepCostModel
-from registry.options import INVARIANT_MICRO_BATCH
+from orchestrator.registry.options import INVARIANT_MICRO_BATCH
 
 DraftSource = Literal["lookup", "draft"]
 

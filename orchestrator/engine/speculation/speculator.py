@@ -25,7 +25,7 @@ from orchestrator.engine.speculation.prompt_lookup import PromptLookup
 from orchestrator.engine.step_cost.learned import SETTLED
 from orchestrator.engine.step_cost.model import StepCostModel
 from orchestrator.engine.worker.sequence import Sequence
-from registry.options import INVARIANT_MICRO_BATCH
+from orchestrator.registry.options import INVARIANT_MICRO_BATCH
 
 _NOTHING = as_tokens(())
 # After `_BASELINE_EVERY` drafted steps, `_BASELINE_STEPS` steps run without drafts: only these show what drafts save.

@@ -6,7 +6,7 @@ and prompts take longer. So both are measured (`attention_trial`). Figures:
 """
 
 from orchestrator.engine.contract import EngineSpec
-from registry.options import MAX_SCORES
+from orchestrator.registry.options import MAX_SCORES
 
 # In tokens. Scores pay off only for long sequences: these decode mostly at depths where stored scores are faster.
 LONG_CONTEXT = 1024

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from orchestrator.engine.worker.batching import CHUNK
 from orchestrator.engine.worker.priority import ALIKE
-from registry.options import Adapters
+from orchestrator.registry.options import Adapters
 
 # One call of llama_decode has one set of adapters, so sequences with different ones take turns. After a change
 # llama.cpp plans its computation again, which takes about as long as a decode step. So a turn has several steps.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.llama import Grammar
 from orchestrator.engine.tool_calls import ArgumentsDelta, ToolCallFinished, ToolCallParser, ToolCallStarted
-from registry.call_syntax import CallSyntax
+from orchestrator.registry.call_syntax import CallSyntax
 
 
 class CallGrammars:

@@ -11,8 +11,8 @@ import numpy as np
 from orchestrator.engine.contract import Message, OfferedTool
 from orchestrator.engine.errors import BadPrompt
 from orchestrator.engine.llama import Tokens, Vocabulary, as_tokens
-from registry.chat_template import Arguments, ChatTemplate, Segment
-from registry.errors import ChatTemplateError
+from orchestrator.registry.chat_template import Arguments, ChatTemplate, Segment
+from orchestrator.registry.errors import ChatTemplateError
 
 
 class PromptTemplate:

@@ -63,8 +63,8 @@ from orchestrator.engine.worker.sequences import Sequences
 from orchestrator.engine.worker.stored_prefixes import StoredPrefixes
 from orchestrator.engine.worker.thinking import ThoughtFormat, Thoughts
 from orchestrator.engine.worker.threads import ThreadTuner
-from registry.call_syntax import CALL_MARKS, FAMILIES
-from registry.options import Adapters, SamplingOptions
+from orchestrator.registry.call_syntax import CALL_MARKS, FAMILIES
+from orchestrator.registry.options import Adapters, SamplingOptions
 
 # A sequence, and what a step computes for it: a chunk of its prefill, or draft tokens after its last token.
 _Scheduled = tuple[Sequence, Tokens]

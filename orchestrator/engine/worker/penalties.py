@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.engine.llama import Logits
-from registry.options import SamplingOptions
+from orchestrator.registry.options import SamplingOptions
 
 # The most that DRY subtracts from a logit. Minus infinity would mean that a grammar forbids the token.
 _MOST: Final = 1e6

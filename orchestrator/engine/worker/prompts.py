@@ -17,7 +17,7 @@ from orchestrator.engine.llama import Tokens, Vocabulary
 from orchestrator.engine.worker.chat import PromptTemplate
 from orchestrator.engine.worker.raw_prompts import convert_text, infill_tokens, raw_tokens
 from orchestrator.engine.worker.thinking import ThoughtFormat
-from registry.chat_template import Arguments
+from orchestrator.registry.chat_template import Arguments
 
 # Longer texts, in characters, are prepared in a thread while steps are computed. Others take less than 20 ms.
 LONG: Final = 1 << 14

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from registry.options import DEFAULT_SAMPLING, SamplingOptions
+from orchestrator.registry.options import DEFAULT_SAMPLING, SamplingOptions
 
 Logits = npt.NDArray[np.float32]  # of shape (vocabulary,)
 Candidates = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]  # token ids and their probabilities

@@ -14,7 +14,7 @@ from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.worker.chat import PromptTemplate
-from registry.options import Adapters
+from orchestrator.registry.options import Adapters
 
 # Computing a shorter prefix takes less time than reading it.
 MIN_STORED_TOKENS = 32

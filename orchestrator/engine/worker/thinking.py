@@ -5,7 +5,7 @@ from collections import deque
 from orchestrator.engine.llama import Vocabulary
 from orchestrator.engine.thinking import ThoughtSplitter
 from orchestrator.engine.worker.text import TextStream
-from registry.thinking import Thinking, template_arguments, thinking_budget, thought_markers
+from orchestrator.registry.thinking import Thinking, template_arguments, thinking_budget, thought_markers
 
 
 class ThoughtFormat:

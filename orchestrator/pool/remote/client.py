@@ -39,10 +39,10 @@ from orchestrator.pool.remote.wire import (
     finish_of,
     wire_request,
 )
+from orchestrator.registry.call_syntax import REMOTE
+from orchestrator.registry.models import ModelEntry
+from orchestrator.registry.thinking import TAGS
 from orchestrator.task.events import Usage
-from registry.call_syntax import REMOTE
-from registry.models import ModelEntry
-from registry.thinking import TAGS
 
 USAGE_SECONDS: Final = 1.0  # wait after the end of an answer for token counts and the end of the stream
 

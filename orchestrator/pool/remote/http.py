@@ -28,8 +28,8 @@ from orchestrator.pool.remote.wire import (
     read_problem,
     status_of,
 )
-from registry.backends import why_no_key
-from registry.models import Endpoint
+from orchestrator.registry.backends import why_no_key
+from orchestrator.registry.models import Endpoint
 
 CONNECT_SECONDS: Final = 10.0
 PROBE_SECONDS: Final = 5.0  # for each phase of `probe`

@@ -21,8 +21,8 @@ from orchestrator.pool.remote.errors import (
     RemoteRefused,
     ToolsRefused,
 )
-from registry.options import DEFAULT_SAMPLING, SamplingOptions
-from registry.thinking import thinking_budget
+from orchestrator.registry.options import DEFAULT_SAMPLING, SamplingOptions
+from orchestrator.registry.thinking import thinking_budget
 
 BYTES_A_TOKEN: Final = 4  # to estimate prompt tokens that the server does not count
 # What is sent instead of a refused parameter: another name, or nothing (None). Most servers only accept `max_tokens`.

@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from orchestrator.registry.persona import Persona
 from orchestrator.run.frontdoor.compact import Part, PersonaPart, PlanFlaw
 from orchestrator.run.frontdoor.each_words import EACH, is_said, name_for
 from orchestrator.run.frontdoor.personas import PersonaFlaw, PlanPersonas
@@ -29,7 +30,6 @@ from orchestrator.task.events import PlanPersona
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step
 from orchestrator.task.taskir.problems import InvalidTask, nearest
-from registry.persona import Persona
 
 # a word that can only be the name of a file or a pattern
 _FILE_NAME = re.compile(r"[\w./*{}-]*\.[A-Za-z][A-Za-z0-9]{0,4}")

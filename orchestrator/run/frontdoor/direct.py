@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from orchestrator.errors import Problem
+from orchestrator.registry.models import LEAST_PLAN_QUALITY, Registry
 from orchestrator.run.frontdoor.changes import changed_programs
 from orchestrator.run.frontdoor.divisible import files_of_a_kind, parts_in
 from orchestrator.run.frontdoor.listed import is_program
@@ -19,7 +20,6 @@ from orchestrator.run.gates import default_gates
 from orchestrator.run.planning import PlannedPart
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step
-from registry.models import LEAST_PLAN_QUALITY, Registry
 
 FEW_FILES: Final = 10  # up to this many files, a request that mentions none is about all of them
 

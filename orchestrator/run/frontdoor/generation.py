@@ -8,6 +8,8 @@ from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError, PromptTooLong
 from orchestrator.pool.errors import PoolError
+from orchestrator.registry.options import StepContext
+from orchestrator.registry.persona import Persona
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import Part, PlanFlaw, PlanStream, plan_schema, plan_text
 from orchestrator.run.frontdoor.direct import DirectAnswer
@@ -21,8 +23,6 @@ from orchestrator.run.steps.errors import map_error
 from orchestrator.run.steps.prompt import after_flaw, plan_messages
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import Failure, Usage
-from registry.options import StepContext
-from registry.persona import Persona
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.registry.persona import Persona
 from orchestrator.task.events import PlanPersona
 from orchestrator.task.persona_placing import place_persona
 from orchestrator.task.personas import MAX_PER_PLAN, MAX_TEXT, persona_name, persona_problems, unknown_persona
-from registry.persona import Persona
 
 MAX_LISTED: Final = 20  # personas of the registry that a model is told about
 _MANNER: Final = re.compile(

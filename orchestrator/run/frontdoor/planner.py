@@ -9,6 +9,7 @@ from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.errors import EngineError
 from orchestrator.errors import InputError, Problem, RequestIncomplete
 from orchestrator.pool.errors import PoolError
+from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import plan_text
 from orchestrator.run.frontdoor.direct import DirectAnswer, direct_answer, fits, why_no_direct
@@ -25,7 +26,6 @@ from orchestrator.run.steps.prompt import after_parts, plan_messages
 from orchestrator.run.steps.role import resolve_role
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.models import Step
-from registry.models import Registry
 
 FRONTDOOR: Final = "frontdoor"
 

@@ -14,6 +14,12 @@ from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.errors import EngineError
 from orchestrator.errors import Problem
 from orchestrator.pool.errors import PoolError
+from orchestrator.procedures.errors import ProcedureError
+from orchestrator.procedures.forms import InputForm, Procedure
+from orchestrator.procedures.library import Library
+from orchestrator.procedures.match import Match, find_procedure, possible_procedures
+from orchestrator.procedures.plan import check_inputs
+from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.planner import FRONTDOOR, lacks
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart, Planner
 from orchestrator.run.steps.attempt import added
@@ -23,12 +29,6 @@ from orchestrator.run.steps.role import resolve_role
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.json_text import read_json
 from orchestrator.task.taskir.models import Plan, Step, TaskIR
-from procedures.errors import ProcedureError
-from procedures.forms import InputForm, Procedure
-from procedures.library import Library
-from procedures.match import Match, find_procedure, possible_procedures
-from procedures.plan import check_inputs
-from registry.models import Registry
 
 OUTPUT: Final = "plan.txt"
 NONE: Final = "none"  # what the model answers if it means no procedure; one of this name is never offered

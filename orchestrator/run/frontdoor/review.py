@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
 
+from orchestrator.registry.options import StepContext
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.changes import changed_programs
 from orchestrator.run.frontdoor.clauses import MAKING, Clause, clauses_of, made_by, speaks_of
@@ -31,7 +32,6 @@ from orchestrator.run.frontdoor.words import STOP_WORDS, concept, folded, relate
 from orchestrator.run.planning import Accept
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step
-from registry.options import StepContext
 
 CODER: Final = "coder"
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from memrl.episodes import Action, Outcome, Situation, Source
-from memrl.reward import (
+from orchestrator.memrl.episodes import Action, Outcome, Situation, Source
+from orchestrator.memrl.reward import (
     FORM_WEIGHT,
     IN_PROCESS,
     IN_PROCESS_WEIGHT,

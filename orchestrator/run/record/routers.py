@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from memrl.episodes import Action
-from memrl.evaluation import ESTIMATORS, Estimated, Log, difference
-from memrl.reward import Prices, cost_of
 from orchestrator.errors import InputError, Problem
+from orchestrator.memrl.episodes import Action
+from orchestrator.memrl.evaluation import ESTIMATORS, Estimated, Log, difference
+from orchestrator.memrl.reward import Prices, cost_of
 from orchestrator.run.record.lessons import Key, Lesson, lessons_of
 from orchestrator.run.routing.hybrid import CONFIDENT, named
 from orchestrator.task.events import AdviceEstimate, AttemptStarted, Event, RouteAdvice

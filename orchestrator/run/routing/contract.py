@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from orchestrator.errors import Problem
+from orchestrator.registry.models import Registry
 from orchestrator.task.events import InputSize, Mode, Priority, RouteAdvice, RouteCandidate
 from orchestrator.task.failures import FailedAttempt
 from orchestrator.task.taskir.models import Agent, Step, TaskIR
-from registry.models import Registry
 
 # Stands for the model in a decision that cannot be carried out.
 NO_MODEL: Final = "none"

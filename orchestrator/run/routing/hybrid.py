@@ -18,20 +18,20 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from memrl.episodes import Action, Situation
-from memrl.errors import MemrlError
-from memrl.memory import Memory
-from memrl.policy import Estimate, Policy, PolicyChoice
-from memrl.reward import Cost
+from orchestrator.memrl.episodes import Action, Situation
+from orchestrator.memrl.errors import MemrlError
+from orchestrator.memrl.memory import Memory
+from orchestrator.memrl.policy import Estimate, Policy, PolicyChoice
+from orchestrator.memrl.reward import Cost
+from orchestrator.registry.models import ModelEntry, Registry
+from orchestrator.registry.persona import Persona
+from orchestrator.registry.thinking import thought_markers
 from orchestrator.run.routing.checked import fall_back_to_rules
 from orchestrator.run.routing.contract import Decision, DecisionContext
 from orchestrator.run.routing.rules import by_rules, unforced_context
 from orchestrator.task.events import AdviceEstimate, AdviceVoice, Mode, RouteAdvice, RouteCandidate
 from orchestrator.task.lexical import embed as embed_lexically
 from orchestrator.task.taskir.models import Level, Step, TaskIR
-from registry.models import ModelEntry, Registry
-from registry.persona import Persona
-from registry.thinking import thought_markers
 
 # What happens to the memory's advice: it is not asked for, journaled next to the rules' choice, or followed.
 Use = Literal["off", "shadow", "on"]

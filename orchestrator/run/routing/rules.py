@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from orchestrator.errors import Problem
+from orchestrator.registry.models import Registry
 from orchestrator.run.routing.contract import NO_MODEL, Decision, DecisionContext
 from orchestrator.task.events import RouteCandidate
 from orchestrator.task.taskir.models import Agent
-from registry.models import Registry
 
 # Name and version of these rules, for the journal.
 RULES: Final = "rules-1"

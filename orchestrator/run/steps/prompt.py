@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.engine.contract import Message, SystemPrompt
-from registry.models import Registry
+from orchestrator.registry.models import Registry
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
+from orchestrator.registry.prompts import PromptSet
 from orchestrator.run.steps.prompt import after_failure
 from orchestrator.task.events import Failure
 from orchestrator.task.failures import feedback
-from registry.prompts import PromptSet
 
 # Words to ask for in place of a token. English has about 0.75, but models write more than they are asked for.
 WORDS_A_TOKEN: Final = 0.5

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from orchestrator.engine.contract import Generation, Message, Priority
+from orchestrator.registry.call_syntax import CallSyntax
+from orchestrator.registry.models import Registry
+from orchestrator.registry.options import DEFAULT_SAMPLING, Adapters, SamplingOptions
+from orchestrator.registry.prompts import PromptSet, prompt_set
+from orchestrator.registry.thinking import THINKING_WORDS, Thinking
 from orchestrator.task.events import RunOptions
-from registry.call_syntax import CallSyntax
-from registry.models import Registry
-from registry.options import DEFAULT_SAMPLING, Adapters, SamplingOptions
-from registry.prompts import PromptSet, prompt_set
-from registry.thinking import THINKING_WORDS, Thinking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,17 @@ from orchestrator.api.openai.logprobs import ListedTokens, tokens_of_text
 from orchestrator.api.openai.tools import CallTask, ClientTool, ClientTools, with_tools
 from orchestrator.engine.client.engine import Completion, OnText, TextPiece
 from orchestrator.engine.contract import Finish, Generation, Message, TokenLogprob
+from orchestrator.registry.call_syntax import (
+    DEEPSEEK,
+    DEEPSEEK_V31,
+    HARMONY,
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    QWEN_CODER,
+    CallSyntax,
+)
 from orchestrator.task.events import Usage
-from registry.call_syntax import DEEPSEEK, DEEPSEEK_V31, HARMONY, HERMES, LLAMA3, MISTRAL, QWEN_CODER, CallSyntax
 
 WEATHER: Final = ClientTool(
     "weather", "", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -16,8 +16,8 @@ from benchmarks.models import ModelShape, write_bert
 from orchestrator.api.limiter import CLIENT_CLOSED_REQUEST, GenerationLimiter
 from orchestrator.api.openai.names import embedder_names, find_embedder
 from orchestrator.errors import InputError
+from orchestrator.registry.load import load_registry
 from orchestrator.task.lexical import embed
-from registry.load import load_registry
 from tests.orchestrator.api.daemon_process import Running, running_daemon
 
 TEXTS = ["the ship sails at dawn", "tax figures", "x"]

@@ -10,12 +10,12 @@ from orchestrator.api.auth import given_token, load_or_create_token, load_tokens
 from orchestrator.api.guard import accepts_origin
 from orchestrator.api.runs import RunBody, job_from
 from orchestrator.errors import InputError
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.home import Home
 from orchestrator.service.callers import Access
 from orchestrator.service.configuration import Configuration, RunSettings, ServerSettings
 from orchestrator.service.service import Service
-from registry.load import find_registry, load_registry
 from tests.orchestrator.api.daemon_process import Running, executed, finished, summary
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from orchestrator.procedures.library import SHIPPED
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.migrations import VERSION
-from procedures.library import SHIPPED
 from tests.orchestrator.api.daemon_process import Running, executed, finished, running_daemon, submitted, summary
 from tests.orchestrator.older_journal import downgrade, version_of
 from tests.orchestrator.service.test_retention import journaled

@@ -14,8 +14,8 @@ from orchestrator.api.openai.protocol import (
 )
 from orchestrator.api.openai.responses import InputItem, input_messages
 from orchestrator.engine.contract import Message, ToolCall
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.role import ResolvedRole
-from registry.prompts import prompt_set
 
 
 def test_tool_calls_and_results_stay_what_they_are() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from orchestrator.api import runs
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.journal.journal import Journal
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.service import Service
@@ -19,7 +20,6 @@ from orchestrator.task.events import (
     StepsPlanned,
 )
 from orchestrator.task.taskir.models import Step
-from registry.load import find_registry, load_registry
 
 
 async def ended_run(home: Path) -> list[Event]:

@@ -13,7 +13,7 @@ from openai import OpenAI
 
 from orchestrator.api.openai.sampling import REFUSED, SamplingBody, merged_sampling, refuse_options, sampling_options
 from orchestrator.errors import InputError
-from registry.options import SamplingOptions
+from orchestrator.registry.options import SamplingOptions
 from tests.orchestrator.api.daemon_process import Running
 
 QUESTION: list[Any] = [{"role": "user", "content": "Summarize the text: Zilthir is a ship. Its owner is Renzer."}]

@@ -16,8 +16,8 @@ from openai import OpenAI
 from orchestrator.api.serve import serve
 from orchestrator.api.tls import tls_context
 from orchestrator.errors import InputError
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.service.configuration import ServerSettings, load_configuration
-from registry.load import find_registry, load_registry
 from tests.orchestrator.api.certificates import TOMORROW, YESTERDAY, Pair, encrypted, self_signed
 from tests.orchestrator.api.daemon_process import Running, free_port, running_daemon
 from tests.orchestrator.api.forked_daemons import fork_daemon

@@ -12,11 +12,11 @@ from socketserver import ThreadingUnixStreamServer
 import pytest
 
 from orchestrator.cli.client import DaemonBackend
+from orchestrator.registry.load import PACKAGED
 from orchestrator.run.journal.codec import encode_event
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.updates import EventUpdate, Progress, Update
 from orchestrator.task.events import Event, RunAccepted, RunFinished
-from registry.load import PACKAGED
 from tests.orchestrator.cli.cli_command import Cli
 from tests.registry.sources.model_server import SECONDS_TO_END
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import gguf
 import pytest
 
-from registry.load import load_registry
-from registry.measured import MeasuredShares, model_file, write_measured
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.measured import MeasuredShares, model_file, write_measured
 from tests.orchestrator.cli.cli_command import ROOT, Cli, smollm2
 
 TINY = ROOT / "registry" / "tiny"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from benchmarks.models import ModelShape, write_llama
-from registry.load import load_registry
+from orchestrator.registry.load import load_registry
 from tests.orchestrator.cli.cli_command import ROOT, Cli, smollm2
 from tests.registry.conftest import write_adapter
 

@@ -9,7 +9,7 @@ import huggingface_hub.constants
 import pytest
 
 from benchmarks.models import ModelShape, write_llama
-from registry.sources.local import link_model, models_in
+from orchestrator.registry.sources.local import link_model, models_in
 from tests.orchestrator.cli.cli_command import ROOT, Cli, make_cli, make_command
 from tests.registry.sources.model_server import Served, serving
 

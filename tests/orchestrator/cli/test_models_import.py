@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from benchmarks.models import ModelShape, write_llama
-from registry.load import load_registry
-from registry.options import SpeculationOptions
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.options import SpeculationOptions
 from tests.orchestrator.cli.cli_command import ROOT, Cli
 
 TINY = ROOT / "registry" / "tiny"

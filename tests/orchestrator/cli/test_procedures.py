@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from procedures.library import SHIPPED
+from orchestrator.procedures.library import SHIPPED
 from tests.orchestrator.cli.cli_command import Cli
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.worker.adapters import MAX_TURNS_AHEAD, TURN_STEPS, TURN_TOKENS, AdapterCosts, AdapterTurns
-from registry.options import Adapters, Lora
+from orchestrator.registry.options import Adapters, Lora
 
 PLAIN: Adapters = ()
 PLANS = (Lora("plans.gguf"),)

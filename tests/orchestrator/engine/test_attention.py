@@ -10,7 +10,7 @@ from orchestrator.engine.step_cost.attention import (
     may_keep_scores,
     should_keep_scores,
 )
-from registry.options import MAX_SCORES
+from orchestrator.registry.options import MAX_SCORES
 
 SPEC = EngineSpec(file="m.gguf", slots=MAX_POOLED_SLOTS + 1)
 

@@ -15,7 +15,7 @@ from orchestrator.engine.worker.batching import (
     padding_streams,
     take_turns,
 )
-from registry.options import INVARIANT_MICRO_BATCH, invariant_streams
+from orchestrator.registry.options import INVARIANT_MICRO_BATCH, invariant_streams
 
 needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), max_size=8)
 

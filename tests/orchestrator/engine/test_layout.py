@@ -16,7 +16,7 @@ from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, begins_as
 from orchestrator.engine.llama import CannotLoad, Llama, loading, model
 from orchestrator.engine.step_cost.calibration import store_step_costs
 from orchestrator.engine.step_cost.model import Points, StepCostModel
-from registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
 from tests.orchestrator.engine.driven_loop import Parent, driven_loop
 
 BASE, CELL = 0.01, 1e-6

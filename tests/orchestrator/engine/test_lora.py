@@ -13,7 +13,7 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message, SystemPrompt
 from orchestrator.engine.errors import AdapterNotLoaded, ModelLoadFailed
 from orchestrator.engine.llama import Llama
-from registry.options import Adapters, Lora
+from orchestrator.registry.options import Adapters, Lora
 
 WIDTH = 64
 

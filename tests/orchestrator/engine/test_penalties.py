@@ -17,7 +17,7 @@ from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Me
 from orchestrator.engine.errors import BadRequest
 from orchestrator.engine.llama import Llama, Logits, Vocabulary
 from orchestrator.engine.worker.penalties import Penalties
-from registry.options import PromptLookupOptions, SamplingOptions, SpeculationOptions
+from orchestrator.registry.options import PromptLookupOptions, SamplingOptions, SpeculationOptions
 
 SIZE = 6
 NONE = np.zeros(SIZE, np.bool_)

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed, PromptTooLong
-from registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
 
 LOREM = "the quick brown fox jumps over the lazy dog and runs away "
 COPY = 'root ::= "round and round it goes, " root'

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.kv.prefix_tree import PrefixTree, common_prefix
-from registry.options import Lora
+from orchestrator.registry.options import Lora
 
 
 def tokens(*values: int) -> np.ndarray:

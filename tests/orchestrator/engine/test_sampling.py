@@ -18,7 +18,7 @@ from orchestrator.engine.worker.sampling import (
     distribution,
     without_top_choices,
 )
-from registry.options import SamplingOptions
+from orchestrator.registry.options import SamplingOptions
 
 LOGITS = np.array([2.0, 1.0, 0.0, -1.0, -np.inf], dtype=np.float32)
 NEVER = 1e-12

@@ -20,7 +20,7 @@ from orchestrator.engine.contract import EngineSpec, Generation, Message, TokenL
 from orchestrator.engine.errors import BadGrammar, BadPrompt, BadRequest
 from orchestrator.engine.llama import Llama, Logits
 from orchestrator.engine.worker.chat import PromptTemplate
-from registry.options import PromptLookupOptions, SamplingOptions
+from orchestrator.registry.options import PromptLookupOptions, SamplingOptions
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,7 +12,7 @@ from benchmarks.models import ModelShape, write_llama
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed
-from registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
 
 LOREM = "the quick brown fox jumps over the lazy dog and runs away "
 

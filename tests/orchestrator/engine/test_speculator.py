@@ -10,7 +10,7 @@ from orchestrator.engine.speculation.draft_model import DraftModel
 from orchestrator.engine.speculation.speculator import Speculator
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.engine.worker.sequence import Sequence
-from registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
 
 POINTS = Points((1, 2, 3, 4), (1.0, 1.8, 2.6, 3.4))
 DEAR = StepCostModel(POINTS, POINTS, 0.8, 0.0)

@@ -14,9 +14,9 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed
 from orchestrator.engine.llama import Llama, Logits
-from registry.errors import RegistryError
-from registry.load import load_registry
-from registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.thinking import ThoughtSplitter
 from orchestrator.engine.worker.loop import thinking_room
-from registry.thinking import HARMONY, TAGS, template_arguments, thinking_budget, thought_markers
+from orchestrator.registry.thinking import HARMONY, TAGS, template_arguments, thinking_budget, thought_markers
 
 THINK = TAGS[0]
 

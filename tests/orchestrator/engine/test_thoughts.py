@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
-from registry.options import PromptLookupOptions
+from orchestrator.registry.options import PromptLookupOptions
 from tests.orchestrator.engine.thinking_models import (
     OPENED,
     TAGGED,

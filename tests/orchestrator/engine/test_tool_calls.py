@@ -24,7 +24,7 @@ from orchestrator.engine.tool_calls import (
     ToolCallParser,
     ToolCallStarted,
 )
-from registry.call_syntax import (
+from orchestrator.registry.call_syntax import (
     BARE_JSON,
     DEEPSEEK,
     DEEPSEEK_V31,
@@ -41,7 +41,7 @@ from registry.call_syntax import (
     CallSyntax,
     call_syntax,
 )
-from registry.chat_template import ChatTemplate
+from orchestrator.registry.chat_template import ChatTemplate
 
 TEMPLATES: Final = Path(__file__).parent / "chat_templates"
 TOOLS: Final[Mapping[str, Any]] = {

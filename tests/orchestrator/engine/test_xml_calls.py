@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.tool_calls import CallEvent, TextDelta, ToolCallBroken, ToolCallFinished, ToolCallParser
 from orchestrator.engine.xml_values import ABSENT, typed_value
-from registry.call_syntax import GLM, QWEN_CODER, CallSyntax
+from orchestrator.registry.call_syntax import GLM, QWEN_CODER, CallSyntax
 
 WRITE: Final[Mapping[str, Any]] = {
     "type": "object",

@@ -6,8 +6,8 @@ import numpy as np
 import psutil
 import pytest
 
-from registry.load import load_registry
-from registry.models import Registry
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
 
 CONTEXT = 512
 SPECIAL = ("<|begin|>", "<|user|>", "<|end|>")

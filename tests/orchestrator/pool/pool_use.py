@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.pool import ModelStatus, Pool, Topology
-from registry.models import Registry
+from orchestrator.registry.models import Registry
 
 MESSAGES = (Message("user", "hello there"),)
 SHORT = Generation(messages=MESSAGES, max_tokens=4)

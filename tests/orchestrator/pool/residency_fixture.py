@@ -23,9 +23,9 @@ from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
 from orchestrator.pool.placement import Node, Topology
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.residency import Folders, Residency
-from registry.memory import MemoryEstimate
-from registry.models import ModelEntry
-from registry.options import LoadOptions
+from orchestrator.registry.memory import MemoryEstimate
+from orchestrator.registry.models import ModelEntry
+from orchestrator.registry.options import LoadOptions
 
 SLOTS = 2
 TWO_NODES = Topology((Node(0, ((0,),), 1 << 34), Node(1, ((1,),), 1 << 34)))

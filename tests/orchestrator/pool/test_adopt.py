@@ -12,8 +12,8 @@ import pytest
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.pool import ModelUnavailable, Pool, UnknownModel
-from registry.models import Registry
-from registry.options import LoadOptions
+from orchestrator.registry.models import Registry
+from orchestrator.registry.options import LoadOptions
 from tests.orchestrator.pool.conftest import LoadedRegistry
 from tests.orchestrator.pool.pool_use import SHORT, begin, pid_of, status_of, until, writes
 

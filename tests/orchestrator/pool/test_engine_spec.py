@@ -15,8 +15,8 @@ from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation, Mes
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.placement import Node, Topology
 from orchestrator.pool.residency import Folders, engine_spec
+from orchestrator.registry.load import load_registry
 from orchestrator.run.steps.role import resolve_role
-from registry.load import load_registry
 
 SHAPE = ModelShape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=1024)
 SHORT = Generation(messages=(Message("user", "hello"),), max_tokens=4)

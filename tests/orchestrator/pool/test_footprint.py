@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.pool.footprint import KEPT, LARGE_SECONDS, LEAST_BYTES, MOST_TIMES, Footprints, measure
-from registry.memory import MemoryEstimate
-from registry.models import ModelEntry
+from orchestrator.registry.memory import MemoryEstimate
+from orchestrator.registry.models import ModelEntry
 from tests.orchestrator.pool.conftest import LoadedRegistry
 
 MIB = 1 << 20

@@ -9,9 +9,9 @@ import pytest
 from benchmarks.models import ModelShape, write_bert
 from orchestrator.engine.errors import BadRequest, EngineDied
 from orchestrator.pool import Pool
-from registry.errors import RegistryError
-from registry.load import load_registry
-from registry.models import Registry
+from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
 from tests.orchestrator.pool.pool_use import SHORT, status_of
 
 

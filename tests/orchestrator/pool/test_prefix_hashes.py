@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.contract import Message, OfferedTool
 from orchestrator.pool.prefix_hashes import BLOCK, MAX_BLOCKS, MAX_REMEMBERED, SeenPrefixes, hash_prefixes
-from registry.options import Lora
+from orchestrator.registry.options import Lora
 
 SYSTEM = Message("system", "s" * 2 * BLOCK)
 

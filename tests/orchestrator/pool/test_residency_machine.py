@@ -11,7 +11,7 @@ from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge
 from orchestrator.pool.managed_model import LeaseRequest
 from orchestrator.pool.policy import Rules
-from registry.models import ModelEntry
+from orchestrator.registry.models import ModelEntry
 from tests.orchestrator.pool.residency_fixture import SLOTS, Request, ResidencyFixture, entry
 
 RULES = Rules(idle_unload_seconds=60, residency_seconds=10, pause_seconds=0.2, patience=5, batch_patience=30)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import Problem
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
@@ -20,7 +21,6 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.taskir.models import Step
 from orchestrator.task.taskir.parse import task_from
-from registry.models import Registry
 from tests.orchestrator.run_jobs import ON_DEMAND, RECORDS, execute, job, report_of, step
 
 

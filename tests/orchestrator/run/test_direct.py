@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import InputError, Problem
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
@@ -17,7 +18,6 @@ from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, Pl
 from orchestrator.run.record import Report
 from orchestrator.task.events import Event, Mode, PlanFinished, PlanReplaced, RunAccepted, Usage
 from orchestrator.task.taskir.models import Step
-from registry.models import Registry
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, execute, job, report_of, step
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -5,10 +5,10 @@ from types import MappingProxyType
 
 import pytest
 
+from orchestrator.registry.load import find_registry, load_registry
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import escalation_targets
 from orchestrator.task.events import EscalationTarget
-from registry.load import find_registry, load_registry
-from registry.models import Registry
 
 
 def without(*roles: str) -> Registry:

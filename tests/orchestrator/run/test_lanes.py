@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.report import StepRow
 from orchestrator.task.taskir.parse import task_from
-from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import RECORDS, execute, report_of, step
 
 GATE_SECONDS = (3, 12, 40)

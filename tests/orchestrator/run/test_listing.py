@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from orchestrator.errors import InputError
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.job import Job, check_job_given, list_files
 from orchestrator.task.taskir.parse import task_from
 from orchestrator.task.taskir.problems import InvalidTask
-from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import step
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import InputError, Problem
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
 from orchestrator.task.events import PlanFinished, PlanningStarted, Usage
 from orchestrator.task.taskir.models import Plan, Step, TaskIR
-from registry.models import Registry
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, execute, report_of
 
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.persona import Persona
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.objects import digest_of
 from orchestrator.run.prompts import keep_prompts, prompt_digests
 from orchestrator.task.events import PromptDigests
-from registry.load import load_registry
-from registry.persona import Persona
-from registry.prompts import prompt_set
 
 REGISTRY = replace(
     load_registry(Path(__file__).parents[3] / "model_registry.yaml"),

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator
-from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import RECORDS, execute, report_of
 
 REQUEST = "Summarize the files that index.txt names, then compare the summaries"

@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from orchestrator.registry.load import load_registry
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.task.events import AttemptStarted
 from orchestrator.task.taskir.problems import InvalidTask
-from registry.load import load_registry
 from tests.orchestrator.run_jobs import execute, job, report_of, step
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny"

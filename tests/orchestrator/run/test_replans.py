@@ -13,6 +13,7 @@ from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
+from orchestrator.registry.models import Registry
 from orchestrator.run.clock import SystemClock
 from orchestrator.run.effects import RunEffects, Services
 from orchestrator.run.frontdoor import FrontdoorPlanner
@@ -38,7 +39,6 @@ from orchestrator.task.events import (
     StepsPlanned,
     Usage,
 )
-from registry.models import Registry
 from tests.orchestrator.run_jobs import REGISTRY
 
 CLOCK = SystemClock()

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from orchestrator.procedures.audit import Entry
+from orchestrator.procedures.engine import ProcedureEngine
+from orchestrator.procedures.errors import ChangedMeanwhile, ProcedureForbidden, ProcedureRefused, UnknownExecution
+from orchestrator.procedures.execution import Execution
+from orchestrator.procedures.ports import Caller, Operation, Work
+from orchestrator.procedures.retention import plan_file
 from orchestrator.service.executions import ProcedureQueue, StepProgress
 from orchestrator.service.procedures import listing
 from orchestrator.service.schedules import Calendar, Schedule, schedules_from
-from procedures.audit import Entry
-from procedures.engine import ProcedureEngine
-from procedures.errors import ChangedMeanwhile, ProcedureForbidden, ProcedureRefused, UnknownExecution
-from procedures.execution import Execution
-from procedures.ports import Caller, Operation, Work
-from procedures.retention import plan_file
 from tests.procedures.maintained import HEAD, OWNER, NoArguments, contents, everything, make_engine, make_world
 
 FREE = "permissions: {roles: [owner, operator, schedule], requires_approval: false}\n"

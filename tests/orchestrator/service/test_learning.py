@@ -12,9 +12,11 @@ import pytest
 
 from benchmarks.models import ModelShape, write_bert
 from benchmarks.rollouts import RolloutTask, family_tasks, train, write_page
-from memrl.episodes import Action, Outcome, Reward, Situation
-from memrl.memory import DATABASE, Memory
-from memrl.policy import Policy
+from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
+from orchestrator.memrl.memory import DATABASE, Memory
+from orchestrator.memrl.policy import Policy
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.record.lessons import Lesson, lessons_of
@@ -29,8 +31,6 @@ from orchestrator.service.service import Service
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, RatingGiven
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
 from orchestrator.task.taskir.parse import task_from
-from registry.load import load_registry
-from registry.models import Registry
 from tests.orchestrator.run_jobs import job, step
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny"

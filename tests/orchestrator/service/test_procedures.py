@@ -14,12 +14,20 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from memrl.episodes import Action, Outcome, Reward, Situation
-from memrl.memory import Memory
-from memrl.memory import MemoryOptions as MemoryRules
 from orchestrator.cli.procedure_backend import EmbeddedUpkeep
 from orchestrator.cli.registry import with_made_personas
 from orchestrator.cli.settings import Settings
+from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
+from orchestrator.memrl.memory import Memory
+from orchestrator.memrl.memory import MemoryOptions as MemoryRules
+from orchestrator.procedures import retention
+from orchestrator.procedures.engine import ProcedureEngine
+from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.library import SHIPPED, Library
+from orchestrator.procedures.ports import Operation, Program
+from orchestrator.procedures.ports import planning_work as work
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home, HomeLock
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.migrations import VERSION
@@ -52,14 +60,6 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
 from orchestrator.task.taskir.parse import task_from
-from procedures import retention
-from procedures.engine import ProcedureEngine
-from procedures.errors import StepFailed
-from procedures.library import SHIPPED, Library
-from procedures.ports import Operation, Program
-from procedures.ports import planning_work as work
-from registry.load import load_registry
-from registry.models import Registry
 from tests.orchestrator.older_journal import downgrade, version_of
 from tests.orchestrator.service.test_retention import journaled
 from tests.procedures.maintained import NoArguments, contents

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.journal.errors import HomeLocked, UnknownRun
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.orchestrator import Orchestrator
@@ -28,7 +29,6 @@ from orchestrator.task.events import (
     StepsPlanned,
 )
 from orchestrator.task.taskir.models import Step
-from registry.load import find_registry, load_registry
 
 GOOD = RatingGiven(at=100.0, score=1.0, by="ann", note="just right")
 BAD = RatingGiven(at=200.0, score=0.25, by="bob", step="S1")

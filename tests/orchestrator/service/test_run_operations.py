@@ -9,14 +9,14 @@ import pytest
 
 from orchestrator.cli.procedure_backend import EmbeddedUpkeep
 from orchestrator.cli.settings import Settings
+from orchestrator.procedures.forms import TaskForm
+from orchestrator.procedures.ports import planning_work
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.operations import Installation
 from orchestrator.service.run_operations import RunOperations
 from orchestrator.task.events import PlanFinished, RunAccepted, StepsPlanned
 from orchestrator.task.taskir.parse import task_from
-from procedures.forms import TaskForm
-from procedures.ports import planning_work
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny"
 STEP = {"id": "S1", "actor": "worker", "action": "a", "outputs": ["o"]}

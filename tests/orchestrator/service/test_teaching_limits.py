@@ -9,10 +9,10 @@ from threading import Lock
 import numpy as np
 import pytest
 
-from memrl.contribution import FULL_BY_ACTION, READY_BY_CALLER, Contribution, readiness
-from memrl.episodes import Action, Situation
-from memrl.memory import Memory
-from memrl.policy import Estimate, Policy
+from orchestrator.memrl.contribution import FULL_BY_ACTION, READY_BY_CALLER, Contribution, readiness
+from orchestrator.memrl.episodes import Action, Situation
+from orchestrator.memrl.memory import Memory
+from orchestrator.memrl.policy import Estimate, Policy
 from orchestrator.run.record.lessons import Lesson, lessons_of
 from orchestrator.run.routing.hybrid import Learned, Vector, settle
 from orchestrator.service.configuration import MemorySettings

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from orchestrator.registry.load import find_registry, load_registry
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import KnownRates, known_rates
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.record.mispredictions import misprediction
@@ -50,8 +52,6 @@ from orchestrator.task.prediction import (
 )
 from orchestrator.task.taskir.models import Step, TaskIR
 from orchestrator.task.taskir.parse import task_from
-from registry.load import find_registry, load_registry
-from registry.models import Registry
 
 DEFAULTS = RoleRates()
 

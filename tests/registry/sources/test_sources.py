@@ -11,12 +11,12 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from registry.sources.catalogue import CatalogueEntry, GgufFile, read_catalogue
-from registry.sources.contract import Obtained, SourceError
-from registry.sources.download import sha256_of
-from registry.sources.get import get_model
-from registry.sources.hub import quantisation_of
-from registry.sources.local import find_here, recognise
+from orchestrator.registry.sources.catalogue import CatalogueEntry, GgufFile, read_catalogue
+from orchestrator.registry.sources.contract import Obtained, SourceError
+from orchestrator.registry.sources.download import sha256_of
+from orchestrator.registry.sources.get import get_model
+from orchestrator.registry.sources.hub import quantisation_of
+from orchestrator.registry.sources.local import find_here, recognise
 from tests.registry.sources.model_server import Served, serving
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny" / "draft.gguf"
@@ -178,7 +178,7 @@ def test_a_disk_without_room_is_noticed_before_anything_is_transferred(
     server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=len(MODEL) - 1)
-    monkeypatch.setattr("registry.sources.download.shutil.disk_usage", lambda folder: usage)
+    monkeypatch.setattr("orchestrator.registry.sources.download.shutil.disk_usage", lambda folder: usage)
     with pytest.raises(SourceError, match="free") as refused:
         get_model("hf:some/model", tmp_path)
     assert refused.value.where == str(tmp_path / "some" / "model")
@@ -322,7 +322,7 @@ def mirrored(monkeypatch: pytest.MonkeyPatch) -> CatalogueEntry:
     changes = {"source": "hf:some/model/tiny.gguf", "mirror": PIECES, "gguf": exact}
     entry = read_catalogue()["smollm2-135m"].model_copy(update=changes)
     for module in ("get", "local"):
-        monkeypatch.setattr(f"registry.sources.{module}.read_catalogue", lambda: {"known": entry})
+        monkeypatch.setattr(f"orchestrator.registry.sources.{module}.read_catalogue", lambda: {"known": entry})
     return entry
 
 
@@ -391,7 +391,7 @@ def test_a_copy_of_a_file_that_the_catalogue_states_is_recognised_under_any_name
 ) -> None:
     exact = GgufFile(bytes=len(MODEL), sha256=sha256_of(TINY))
     known = read_catalogue()["smollm2-135m"].model_copy(update={"source": "pypi:absent==1", "gguf": exact})
-    monkeypatch.setattr("registry.sources.local.read_catalogue", lambda: {"known": known})
+    monkeypatch.setattr("orchestrator.registry.sources.local.read_catalogue", lambda: {"known": known})
     copy, other = tmp_path / "my copy.gguf", tmp_path / "other.gguf"
     other.write_bytes(MODEL[:-1] + b"?")
     assert recognise(other) is None, "it has the size only"

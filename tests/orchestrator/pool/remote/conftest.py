@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.pool.remote import RemoteModel
 from orchestrator.pool.remote.breaker import CLOSED, Breaker
-from registry.load import load_registry
-from registry.models import ModelEntry, Registry
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import ModelEntry, Registry
 from tests.orchestrator.pool.remote.server_answers import KEY, VARIABLE
 from tests.orchestrator.pool.remote.server_play import Remote
 

@@ -15,7 +15,7 @@ import pytest
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.pool.remote import RemoteModel, RemotePromptTooLong, RemoteRefused, probe
-from registry.load import PACKAGED
+from orchestrator.registry.load import PACKAGED
 from tests.orchestrator.pool.remote.conftest import EntryOf
 from tests.orchestrator.pool.remote.server_answers import VARIABLE
 

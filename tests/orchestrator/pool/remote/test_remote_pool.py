@@ -8,11 +8,11 @@ from orchestrator.engine.errors import EngineStopped
 from orchestrator.pool import ModelRemote, ModelStatus, ModelUnavailable, Pool, UnknownModel
 from orchestrator.pool.remote import RemoteBusy, RemoteFailed, RemoteRefused, RemoteResting, probe
 from orchestrator.pool.remote.breaker import THRESHOLD
+from orchestrator.registry.models import Endpoint, ModelEntry
 from orchestrator.run.steps.errors import map_error
 from orchestrator.service.doctor import Check, examine
 from orchestrator.task.events import EscalationTarget, FailureKind
 from orchestrator.task.failures import EscalationChain, FailedAttempt, GiveUp, Retry, decide
-from registry.models import Endpoint, ModelEntry
 from tests.orchestrator.pool.remote.conftest import EntryOf, RemoteRegistry
 from tests.orchestrator.pool.remote.server_answers import DONE, VARIABLE, does, error, ok, piece
 from tests.orchestrator.pool.remote.server_play import Remote

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.engine.contract import Generation, Message, OfferedTool
 from orchestrator.engine.tool_calls import ToolCallFinished, ToolCallParser
 from orchestrator.pool.remote import RemoteFailed, ToolsRefused
-from registry.call_syntax import REMOTE
+from orchestrator.registry.call_syntax import REMOTE
 from tests.orchestrator.pool.remote.conftest import Opened
 from tests.orchestrator.pool.remote.remote_asking import failing
 from tests.orchestrator.pool.remote.server_answers import call, calls, error, ok

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import BadRequest
 from orchestrator.pool.remote.wire import InvalidChunk, one_line, read_chunk, read_problem, wire_request
-from registry.options import SamplingOptions
+from orchestrator.registry.options import SamplingOptions
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

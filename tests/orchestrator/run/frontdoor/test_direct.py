@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.registry.load import find_registry, load_registry
+from orchestrator.registry.models import LEAST_PLAN_QUALITY, Registry
 from orchestrator.run.frontdoor.direct import direct_answer, fits, mentioned, why_direct
 from orchestrator.task.taskir.models import Step
-from registry.load import find_registry, load_registry
-from registry.models import LEAST_PLAN_QUALITY, Registry
 
 FILES = ("a.txt", "b.md", "docs/guide.md", "main.py", "summary.txt")
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation, Message, Priority
 from orchestrator.engine.errors import EngineDied, ModelLoadFailed, PromptTooLong
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.frontdoor import PlanRequest, ReplanInput, extend_plan
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import Part
@@ -21,7 +22,6 @@ from orchestrator.run.planning import Extended, PlannedPart
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.models import Step
-from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls
 
 TEXT = "Summarize the files that index.txt names"

@@ -3,12 +3,12 @@
 import pytest
 from jsonschema import Draft202012Validator
 
+from orchestrator.registry.persona import Persona
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import Part, PlanFlaw, plan_schema
 from orchestrator.run.frontdoor.listed import Listed
 from orchestrator.run.frontdoor.personas import asks_for_manner, personas_hint
 from orchestrator.task.events import PlanPersona
-from registry.persona import Persona
 
 TERSE = Persona("terse", "Write terse code.", "")
 SHIPS = {"name": "Harbour historian", "text": "You know ships, tides and trade."}

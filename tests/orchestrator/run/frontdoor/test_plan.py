@@ -10,6 +10,7 @@ import pytest
 from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation, Message
 from orchestrator.engine.errors import BrokenModel, EngineDied, ModelLoadFailed, PromptTooLong
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.frontdoor import PlanRequest, make_plan
 from orchestrator.run.frontdoor.direct import DirectAnswer
 from orchestrator.run.planning import PlanError, Planned, PlannedPart
@@ -17,7 +18,6 @@ from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import FailureKind, ModeForecast, Usage
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import Step
-from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls, count_characters
 
 A = {"role": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"]}

@@ -14,6 +14,10 @@ from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineDied
 from orchestrator.errors import Problem
 from orchestrator.pool import Pool
+from orchestrator.procedures.forms import Procedure
+from orchestrator.procedures.library import Library
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.procedures import (
     ProcedurePlanner,
     asks_for_procedure,
@@ -28,10 +32,6 @@ from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, Pl
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.models import Step, TaskIR
 from orchestrator.task.taskir.parse import task_from
-from procedures.forms import Procedure
-from procedures.library import Library
-from registry.load import load_registry
-from registry.models import Registry
 from tests.orchestrator.model_calls import ModelCalls, count_characters
 from tests.orchestrator.run_jobs import RECORDS, execute, report_of
 

@@ -5,14 +5,14 @@ from pathlib import Path
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation
 from orchestrator.pool import Pool
+from orchestrator.registry.load import find_registry, load_registry
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.frontdoor import PlanRequest, ReplanInput, extend_plan, make_plan
 from orchestrator.run.frontdoor.direct import direct_answer
 from orchestrator.run.planning import Planned, PlannedPart
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step
-from registry.load import find_registry, load_registry
-from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls
 
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.registry.options import StepContext
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import Part, PlanFlaw
 from orchestrator.run.frontdoor.review import PlanReview
 from orchestrator.run.planning import PlannedPart
 from orchestrator.task.taskir.models import Step
-from registry.options import StepContext
 
 ROLES = ("worker", "coder")
 FILES = ("guide.md", "notes.md", "inventory.txt", "a.md", "b.md")

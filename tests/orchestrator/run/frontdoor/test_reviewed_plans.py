@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.frontdoor.compact import Part
-from registry.prompts import prompt_set
 from tests.orchestrator.run.frontdoor.test_plan import REQUEST, Script, plan
 
 FILES = ("a.txt", "b.txt", "c.txt")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
@@ -13,7 +14,6 @@ from orchestrator.run.sandbox import Sandbox
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.run.updates import Progress
 from orchestrator.task.taskir.parse import task_from
-from registry.load import find_registry, load_registry
 
 TEST = "from add import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
 WRITE: dict[str, Any] = {

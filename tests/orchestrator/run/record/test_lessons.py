@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from memrl.episodes import Action
+from orchestrator.memrl.episodes import Action
 from orchestrator.run.journal.chats import ChatAnswered, ChatRated, ChatRecord, ChatRouted
 from orchestrator.run.record.lessons import Agreement, Lesson, chat_lesson, lessons_of
 from orchestrator.task.events import (

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import InputError
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.journal.errors import UnknownRun
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.orchestrator import Orchestrator
@@ -32,7 +33,6 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step
-from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import RECORDS, execute, job, step
 from tests.orchestrator.scheduler_driver import Driver
 from tests.orchestrator.scheduler_driver import step as planned_step

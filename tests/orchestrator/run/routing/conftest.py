@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.load import load_registry
-from registry.models import Registry
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
 
 
 @pytest.fixture

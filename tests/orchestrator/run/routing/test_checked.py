@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from orchestrator.registry.models import Registry
 from orchestrator.run.routing import CheckedRouter, Decision, DecisionContext, RuleRouter
-from registry.models import Registry
 
 GOOD = Decision(role="expert", persona="wordy", model="near", reason="it learned so", propensity=0.25, router="test-1")
 

@@ -9,10 +9,13 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from memrl.episodes import Action, Outcome
-from memrl.memory import Memory
-from memrl.policy import ExplorationSettings, Policy, PolicySettings
-from memrl.reward import staged
+from orchestrator.memrl.episodes import Action, Outcome
+from orchestrator.memrl.memory import Memory
+from orchestrator.memrl.policy import ExplorationSettings, Policy, PolicySettings
+from orchestrator.memrl.reward import staged
+from orchestrator.registry.memory import MemoryEstimate
+from orchestrator.registry.models import Registry
+from orchestrator.registry.persona import Persona
 from orchestrator.run.routing import CheckedRouter, DecisionContext
 from orchestrator.run.routing.hybrid import CONFIDENT, HybridRouter, Learned, Use, candidates, settle, situation_of
 from orchestrator.run.routing.rules import by_rules
@@ -21,9 +24,6 @@ from orchestrator.task.failures import FailedAttempt
 from orchestrator.task.lexical import DIMENSIONS, NAME, embed
 from orchestrator.task.taskir.models import Agent, Step
 from orchestrator.task.taskir.parse import task_from
-from registry.memory import MemoryEstimate
-from registry.models import Registry
-from registry.persona import Persona
 
 RULED = Action("worker", "", "far")
 BETTER = Action("worker", "", "near")

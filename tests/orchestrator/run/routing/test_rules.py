@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+from orchestrator.registry.models import Registry
 from orchestrator.run.routing import NO_MODEL, Decision, DecisionContext, RuleRouter
 from orchestrator.task.events import Failure, FailureKind, RouteCandidate
 from orchestrator.task.failures import FailedAttempt
 from orchestrator.task.taskir.models import Agent, Step
-from registry.models import Registry
 
 
 def step(**fields: object) -> Step:

@@ -20,6 +20,7 @@ from orchestrator.engine.errors import (
     PromptTooLong,
 )
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.gating import Checks, pass_gates
@@ -28,7 +29,6 @@ from orchestrator.run.steps.prompt import StepInput
 from orchestrator.run.steps.retry import with_evidence
 from orchestrator.task.events import Failure, FailureKind, Usage
 from orchestrator.task.taskir.models import Step
-from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls, attempt_of, count_characters
 
 

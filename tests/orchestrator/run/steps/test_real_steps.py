@@ -11,13 +11,13 @@ import pytest
 
 from orchestrator.pool import Pool
 from orchestrator.pool.placement import Topology
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.steps.attempt import Attempt
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.generate import GenerateRunner
 from orchestrator.run.steps.prompt import StepInput
 from orchestrator.task.events import FailureKind, Usage
 from orchestrator.task.taskir.models import Step
-from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import attempt_of
 
 RECORD = StepInput("koldin.txt", "name: Koldin\nowner: Hillem\nlength: 187\nspeed: 52")

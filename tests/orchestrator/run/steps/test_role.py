@@ -2,11 +2,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from orchestrator.engine.contract import Generation, Message
+from orchestrator.registry.load import find_registry, load_registry
+from orchestrator.registry.options import Lora, SamplingOptions
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.role import ResolvedRole, resolve_model, resolve_role, with_options
 from orchestrator.task.events import RunOptions
-from registry.load import find_registry, load_registry
-from registry.options import Lora, SamplingOptions
-from registry.prompts import prompt_set
 
 HELLO = (Message("user", "hello"),)
 

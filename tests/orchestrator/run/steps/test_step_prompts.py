@@ -2,8 +2,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from orchestrator.engine.contract import SystemPrompt
+from orchestrator.registry.persona import Persona
 from orchestrator.run.steps.prompt import StepInput, step_messages, system_messages
-from registry.persona import Persona
 from tests.orchestrator.run_jobs import REGISTRY
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.job import capabilities
 from orchestrator.task.taskir.check import Capabilities, check_task
 from orchestrator.task.taskir.fields import GATES
 from orchestrator.task.taskir.parse import dump_task, task_from
-from registry.load import find_registry, load_registry
 
 READ = {
     "type": "object",

@@ -2,9 +2,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.contract import Message
+from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.context.budget import ContextBudget, ReclaimCost, asking_pays, condensing, sweeping
 from orchestrator.run.steps.context.window import CallResult, Turn, Window
-from registry.prompts import prompt_set
 
 QUESTION = prompt_set("tiny").condense
 OPENING = (Message("system", "Do it."), Message("user", "Task: gather."))

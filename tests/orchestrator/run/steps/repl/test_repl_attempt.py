@@ -13,6 +13,7 @@ from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Finish, Generation, Message, Priority
 from orchestrator.pool import Pool
 from orchestrator.pool.placement import Topology
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.sandbox import Sandbox
 from orchestrator.run.steps.attempt import Attempt, Models, Produced
 from orchestrator.run.steps.errors import AttemptError
@@ -23,7 +24,6 @@ from orchestrator.run.steps.repl.subcalls import SubcallModels
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import Failure, FailureKind, Usage
 from orchestrator.task.taskir.models import Step
-from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import attempt_of
 from tests.orchestrator.run.steps.repl.repl_fixture import ReplFixture, echo
 

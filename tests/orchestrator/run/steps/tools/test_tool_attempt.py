@@ -12,6 +12,7 @@ from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.pool import Pool
 from orchestrator.pool.placement import Topology
+from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.steps.attempt import Attempt, Produced
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.prompt import StepInput
@@ -19,7 +20,6 @@ from orchestrator.run.steps.tools.attempt import ToolRunner
 from orchestrator.run.steps.tools.loop import AGAIN
 from orchestrator.task.events import Failure, FailureKind, Usage
 from orchestrator.task.taskir.models import Step
-from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import ModelCalls, attempt_of
 from tests.orchestrator.run.steps.tools.tool_fixture import ToolFixture
 
