@@ -17,7 +17,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from benchmarks.results import FOLDER, machine, versions, write
+from benchmarks.results import FOLDER, write
+from orchestrator.bench.environment import machine, versions
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.registry.options import PromptLookupOptions

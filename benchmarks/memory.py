@@ -28,9 +28,10 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from benchmarks import goals, results
+from benchmarks import results
 from benchmarks.tiny.families import FAMILIES
-from benchmarks.tiny.words import seeded
+from orchestrator.bench import environment, goals
+from orchestrator.bench.families.words import seeded
 from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
 from orchestrator.memrl.memory import Memory, MemoryOptions
 from orchestrator.memrl.vectors import IndexSettings, VectorIndex, lists_for
@@ -490,8 +491,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.out,
             {
                 "command": "python -m benchmarks.memory",
-                "machine": results.machine(),
-                "versions": results.versions("faiss-cpu", "numpy"),
+                "machine": environment.machine(),
+                "versions": environment.versions("faiss-cpu", "numpy"),
                 "goals": [asdict(goal) for goal in goals_of(rows)],
                 "rows": rows,
             },

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from benchmarks.goals import state
+from orchestrator.bench.goals import state
 
 Results = Mapping[str, Any]
 """The results of one benchmark as they are written."""

@@ -4,26 +4,13 @@
 """
 
 import json
-import platform
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from benchmarks import page
-from orchestrator.engine.processor import cpu_model, usable_cpus
 
 FOLDER = Path(__file__).with_name("results")
 ROOT = FOLDER.parents[1]
-
-
-def machine() -> dict[str, Any]:
-    """Return the processor of this machine, and how many of its logical cores this process may use."""
-    return {"processor": cpu_model(), "cores": usable_cpus()}
-
-
-def versions(*packages: str) -> dict[str, str]:
-    """Return the versions of Python and of some packages."""
-    return {"python": platform.python_version(), **{package: version(package) for package in packages}}
 
 
 def write(file: Path, results: dict[str, Any]) -> None:

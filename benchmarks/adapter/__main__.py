@@ -22,9 +22,10 @@ from benchmarks.adapter.data import SEED, answer_text, question_text, unseen
 from benchmarks.adapter.evaluate import BARE, SHIPPED, PlanningSetup, adapted, as_request, evaluate
 from benchmarks.adapter.family_measure import KEPT_FILE, counted, keep_answers
 from benchmarks.adapter.plans import generate
-from benchmarks.goals import wilson
-from benchmarks.real.measure import goals
-from benchmarks.real.requests import RealRequest, real_requests
+from orchestrator.bench import environment
+from orchestrator.bench.goals import wilson
+from orchestrator.bench.real.measure import goals
+from orchestrator.bench.real.requests import RealRequest, real_requests
 from orchestrator.registry.prompts import prompt_set
 from orchestrator.registry.sources.catalogue import read_catalogue
 
@@ -177,8 +178,8 @@ def _measure(arguments: argparse.Namespace) -> None:
                 kept.write_text(json.dumps(rows), "utf-8")
     document = {
         "command": f"python -m benchmarks.adapter measure --model {model}",
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python"),
         "model": model,
         "adapter": {"file": adapter.file, "sha256": digest},
         "systems": {system: setup.about for system, setup in setups.items()},
@@ -205,7 +206,7 @@ def _published(path: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     published = json.loads(path.read_text("utf-8"))
-    if published["machine"] != results.machine():
+    if published["machine"] != environment.machine():
         return {}
     stamp = prompt_set("general").stamp
     rows = [row for row in published["rows"] if row["prompts"] == stamp and row["system"] != "adapter"]

@@ -10,8 +10,8 @@ from typing import Any, Final
 from benchmarks.adapter.base import MODEL, SYSTEM
 from benchmarks.adapter.plans import PlanExample
 from benchmarks.adapter.structure import CODER
-from benchmarks.real.measure import AT_ONCE, ModelResults, Say, measure
-from benchmarks.real.requests import RealRequest, RightPart
+from orchestrator.bench.real.measure import AT_ONCE, ModelResults, Say, measure
+from orchestrator.bench.real.requests import RealRequest, RightPart
 from orchestrator.registry.load import load_registry
 from orchestrator.run.frontdoor.compact import Part
 

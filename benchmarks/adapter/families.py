@@ -1,7 +1,7 @@
 """Generate tasks of extraction and of judging with their right answers, as the product asks the worker and the judge.
 
-The texts are those of scenes.yaml with drawn values. A task is one of `benchmarks.real`, so that both are asked and
-checked in the same way. A judge gets such a task with an answer that is right or wrong.
+The texts are those of scenes.yaml with drawn values. A task is one of `orchestrator.bench.real`, so that both are asked
+and checked in the same way. A judge gets such a task with an answer that is right or wrong.
 """
 
 import json
@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from benchmarks.adapter.words import MONTHS, NUMBERS, ORDINALS, PEOPLE, PLACES, SUBJECTS, WEEKDAYS, WordSampler
-from benchmarks.real.tasks import RealTask, real_tasks
+from orchestrator.bench.real.tasks import RealTask, real_tasks
 from orchestrator.registry.strict_yaml import parse_file
 from orchestrator.task.taskir.json_text import compact_json
 

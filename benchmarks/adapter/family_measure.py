@@ -20,8 +20,8 @@ from benchmarks.adapter.families import (
     natural_judgements,
     summaries,
 )
-from benchmarks.real.measure import AT_ONCE, Result, Say, measure
-from benchmarks.real.tasks import RealTask, real_tasks
+from orchestrator.bench.real.measure import AT_ONCE, Result, Say, measure
+from orchestrator.bench.real.tasks import RealTask, real_tasks
 from orchestrator.pool import Pool
 from orchestrator.registry.compose import DRY, MAX_TOKENS, SMALL_TOKENS
 from orchestrator.registry.load import load_registry

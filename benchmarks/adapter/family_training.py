@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from benchmarks.adapter.data import TokenizedExample, batched, tokenize_answer
 from benchmarks.adapter.families import JudgeCase, extractions, judgements
-from benchmarks.real.tasks import RealTask
+from orchestrator.bench.real.tasks import RealTask
 from orchestrator.engine.contract import Message
 from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.gates.judge import ACTION

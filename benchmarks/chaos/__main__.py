@@ -23,13 +23,14 @@ from typing import Any, Final
 
 import psutil
 
-from benchmarks import goals, results
+from benchmarks import results
 from benchmarks.chaos.audit import ENDED, RunAudit, audit, left_files, left_groups
 from benchmarks.chaos.daemon import Footprint, HarmedDaemon, kill_all, processes_of, signal_process
 from benchmarks.chaos.faults import WEIGHTS, Faults, small_disk
 from benchmarks.chaos.workload import kinds, registry_text
 from benchmarks.daemon.process import wait_until
 from benchmarks.options import positive
+from orchestrator.bench import environment, goals
 
 RESULTS: Final = results.FOLDER / "chaos.json"
 SUBMITTED_BY: Final = 0.75
@@ -246,8 +247,8 @@ def _results(
     ]
     return {
         "command": "make chaos",
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python"),
         "seed": options.seed,
         "minutes": options.minutes,
         "seconds": round(seconds, 1),

@@ -9,11 +9,12 @@ from typing import Any
 
 from benchmarks.context.measure import CONTEXTS, WHOLE, compare
 from benchmarks.context.task import DOCUMENTS, RELEVANT
-from benchmarks.goals import Goal, at_most, holds
 from benchmarks.models import SPECIAL, ModelShape, byte_letters, write_llama
-from benchmarks.results import FOLDER, machine, versions, write
+from benchmarks.results import FOLDER, write
 from benchmarks.tiny.sizes import CONTEXT
 from benchmarks.tiny.tokenizer import Tokenizer
+from orchestrator.bench.environment import machine, versions
+from orchestrator.bench.goals import Goal, at_most, holds
 
 SEED = 7
 TOKENIZER = Path(__file__).parents[2] / "registry" / "tiny" / "tokenizer.json"

@@ -11,7 +11,7 @@ import httpx2
 from benchmarks.daemon.bodies import short
 from benchmarks.daemon.figures import PartResult, spread
 from benchmarks.daemon.process import running_daemon, status_of, submit, wait_ended
-from benchmarks.goals import exactly
+from orchestrator.bench.goals import exactly
 
 RUNS_EACH: Final = 3
 

@@ -17,7 +17,7 @@ import httpx2
 from benchmarks.daemon.bodies import lasting, short
 from benchmarks.daemon.figures import PartResult, percentile, spread
 from benchmarks.daemon.process import BenchmarkFailed, metric, running_daemon, submit, wait_until
-from benchmarks.goals import at_least, at_most
+from orchestrator.bench.goals import at_least, at_most
 
 GOAL_MS: Final = 50.0
 BUSY_RUNS: Final = 16

@@ -7,7 +7,7 @@ from typing import Final
 from benchmarks.daemon.bodies import layered
 from benchmarks.daemon.figures import PartResult
 from benchmarks.daemon.process import running_daemon, submit, wait_ended
-from benchmarks.goals import exactly
+from orchestrator.bench.goals import exactly
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.task.events import AttemptGenerated, AttemptSucceeded
 

@@ -11,7 +11,7 @@ import httpx2
 from benchmarks.daemon.bodies import modest
 from benchmarks.daemon.figures import PartResult, spread
 from benchmarks.daemon.process import running_daemon, submit, wait_ended
-from benchmarks.goals import at_least, at_most
+from orchestrator.bench.goals import at_least, at_most
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.service.queue import PATIENCE
 

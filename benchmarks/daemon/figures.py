@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.goals import Goal
+from orchestrator.bench.goals import Goal
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import httpx2
 
 from benchmarks.daemon.figures import PartResult, percentile, spread
 from benchmarks.daemon.process import DaemonProcess, running_daemon, submit, wait_ended
-from benchmarks.goals import at_most, exactly
+from orchestrator.bench.goals import at_most, exactly
 
 MOST_MS: Final = 250.0
 """The goal for the 99th percentile of the small requests, in milliseconds."""

@@ -10,7 +10,7 @@ import httpx2
 from benchmarks.daemon.bodies import short
 from benchmarks.daemon.figures import PartResult, slope
 from benchmarks.daemon.process import running_daemon, submit, wait_ended
-from benchmarks.goals import at_most
+from orchestrator.bench.goals import at_most
 
 CLIENTS: Final = 8
 SAMPLES: Final = 200

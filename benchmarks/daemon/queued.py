@@ -12,7 +12,7 @@ import httpx2
 from benchmarks.daemon.bodies import lasting, short
 from benchmarks.daemon.figures import PartResult
 from benchmarks.daemon.process import metric, running_daemon, submit, wait_idle
-from benchmarks.goals import exactly
+from orchestrator.bench.goals import exactly
 from orchestrator.run.journal.journal import JournalReader
 
 CLIENTS: Final = 16

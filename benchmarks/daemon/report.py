@@ -5,8 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import results
 from benchmarks.daemon.figures import PartResult
+from orchestrator.bench import environment
 
 
 def merged(before: dict[str, Any], name: str, part: PartResult, load: float, seconds: float) -> dict[str, Any]:
@@ -16,8 +16,8 @@ def merged(before: dict[str, Any], name: str, part: PartResult, load: float, sec
     `load` is the load average of the machine before the part began, and `seconds` how long the part took.
     """
     stamp = {
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python", "fastapi", "uvicorn"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python", "fastapi", "uvicorn"),
     }
     parts = dict(before.get("parts", {}))
     goals = [asdict(goal) for goal in part.goals]

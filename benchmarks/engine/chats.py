@@ -13,7 +13,7 @@ from benchmarks.engine.prose import document, list_task, question
 from benchmarks.engine.system import BenchmarkPrompt, RequestLoad
 from benchmarks.engine.workload import common
 from benchmarks.tiny.families import FAMILIES
-from benchmarks.tiny.words import seeded
+from orchestrator.bench.families.words import seeded
 from orchestrator.engine.contract import Message
 from orchestrator.engine.llama import Vocabulary
 from orchestrator.engine.worker.chat import PromptTemplate

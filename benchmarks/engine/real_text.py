@@ -27,6 +27,7 @@ from benchmarks.engine.paired import Ratio, ratio
 from benchmarks.engine.peers import ModelMissing, Peers, fetch_model
 from benchmarks.engine.systems.parameters import has_broken_amx
 from benchmarks.engine.systems.served import end, free_port, serve
+from orchestrator.bench import environment
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.processor import usable_cores
@@ -325,8 +326,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(line)
     document = {
         "command": "make bench-text",
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python", "numpy"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python", "numpy"),
         "threads": usable_cores(),
         "model": asdict(SMOLLM2),
         "lookup": asdict(LOOKUP),

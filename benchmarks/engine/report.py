@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import results
 from benchmarks.engine.cells import Cell
 from benchmarks.engine.goals import EngineGoal, own_share, speed
 from benchmarks.engine.models import DRAFTS, INSTEAD, LARGE, SMALL, SMOLLM2
@@ -16,6 +15,7 @@ from benchmarks.engine.names import OURS
 from benchmarks.engine.rows import EngineRow, MeasuredCell, Stamp
 from benchmarks.engine.start import AGREEMENT, LONGEST, MOST_DRAFTS
 from benchmarks.engine.workload import DECOYS, WRONG_WORDS
+from orchestrator.bench import environment
 
 PRODUCT = Path(__file__).parents[2] / "orchestrator"
 ENGINE = PRODUCT / "engine"
@@ -105,8 +105,8 @@ def about_user_path() -> dict[str, Any]:
 def stamp(threads: int) -> Stamp:
     """Return what measurements depend on besides their cell and our engine: the machine, versions and threads."""
     return {
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python", "numpy"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python", "numpy"),
         "threads": threads,
     }
 

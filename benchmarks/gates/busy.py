@@ -23,9 +23,10 @@ from benchmarks import results
 from benchmarks.engine.models import SMALL
 from benchmarks.gates.setups import WEIGHTS
 from benchmarks.gates.tasks import BenchTask, correct_answer, make_tasks
-from benchmarks.goals import at_least, at_most
 from benchmarks.options import positive
 from benchmarks.routing.rows import Row, RowLog, goal_with_interval, interval
+from orchestrator.bench import environment
+from orchestrator.bench.goals import at_least, at_most
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.pool import Pool, cores, read_topology
 from orchestrator.registry.load import load_registry
@@ -82,8 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _document(rows: dict[str, list[Row]]) -> dict[str, Any]:
     return {
         "command": "python -m benchmarks.gates.busy",
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python", "mypy", "pytest", "ruff"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python", "mypy", "pytest", "ruff"),
         "rounds": rows,
         "goals": list(_goals(rows)),
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tiny.example import SYSTEM_PROMPTS
+from orchestrator.bench.families.example import SYSTEM_PROMPTS
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.tiny.families import FAMILIES
-from benchmarks.tiny.families.code import Specification, specify
-from benchmarks.tiny.families.code_operations import INT, LIST, STR
-from benchmarks.tiny.words import Lexicon, Split, seeded
+from orchestrator.bench.families.code import Specification, specify
+from orchestrator.bench.families.code_operations import INT, LIST, STR
+from orchestrator.bench.families.words import Lexicon, Split, seeded
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import task_from
 

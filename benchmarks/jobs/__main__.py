@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from benchmarks import results
 from benchmarks.daemon.process import BenchmarkFailed
-from benchmarks.goals import state
 from benchmarks.jobs.arms import ModelSetup, Row
 from benchmarks.jobs.measure import ARMS, JobBench, JudgedRun, choose, goals_with_intervals, table
 from benchmarks.options import positive
+from orchestrator.bench import environment
+from orchestrator.bench.goals import state
 
 FOLDER: Final = Path(__file__).parents[2] / "build" / "jobs"
 RESULTS: Final = results.FOLDER / "jobs.json"
@@ -82,8 +83,8 @@ def _document(
 ) -> dict[str, Any]:
     return {
         "command": f"python -m benchmarks.jobs --half {options.half} --out benchmarks/results/jobs.json",
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python"),
         "half": options.half,
         "rounds": options.rounds,
         "table": table(runs),

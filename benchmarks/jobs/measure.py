@@ -14,12 +14,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
 
-from benchmarks.goals import Goal, at_least, at_most
 from benchmarks.jobs import code, one_call, parts
 from benchmarks.jobs.arms import Arm, ArmMissing, JobDaemon, ModelSetup, Row, job_daemon
 from benchmarks.jobs.chat_files import files_in
 from benchmarks.jobs.job import BenchJob, Group, JobAnswer
 from benchmarks.routing.rows import RowLog, goal_with_interval
+from orchestrator.bench.goals import Goal, at_least, at_most
 
 Half = Literal["tuning", "held-out", "all"]
 JOBS: Final[tuple[BenchJob, ...]] = (*one_call.JOBS, *parts.JOBS, *code.JOBS)

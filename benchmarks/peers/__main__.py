@@ -26,7 +26,6 @@ from typing import Any, Final
 import structlog
 
 from benchmarks import results
-from benchmarks.critical_path.sessions import replace_text
 from benchmarks.engine.models import LARGE, SMALL, SMOLLM2, Generated
 from benchmarks.engine.names import SERVER
 from benchmarks.engine.peers import ModelMissing, PeerMissing, Peers, build, fetch_model
@@ -37,6 +36,7 @@ from benchmarks.peers.rows import GrowthRow, PeerRow, Stamp, append, read, read_
 from benchmarks.peers.run import PeerPlan, measure
 from benchmarks.peers.suite import NOT_COMPARED, PeerWorkload, find, trial
 from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES, default_python
+from orchestrator.bench.critical_path.sessions import replace_text
 from orchestrator.engine.processor import usable_cores
 
 ROOT: Final = Path(__file__).parents[2]

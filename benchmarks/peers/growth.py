@@ -13,11 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.critical_path.workloads import Document
 from benchmarks.peers.rows import GrowthRow
 from benchmarks.peers.suite import ROLE
-from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
-from benchmarks.simulate.engines import SimulatedAnswer, SimulatedMachine, Write
+from orchestrator.bench.critical_path.workloads import Document
+from orchestrator.bench.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
+from orchestrator.bench.simulate.engines import SimulatedAnswer, SimulatedMachine, Write
 from orchestrator.registry.load import PACKAGED, load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports

@@ -5,13 +5,13 @@ from dataclasses import asdict, replace
 from statistics import median
 from typing import Any, Final
 
-from benchmarks import results
-from benchmarks.critical_path.page import timeline_picture
 from benchmarks.engine.goals import EngineGoal, FoundValue, WantedGoal, judge
 from benchmarks.engine.paired import Ratio, ratio
 from benchmarks.peers.rows import CacheState, GrowthRow, PeerRow, Stamp
 from benchmarks.peers.suite import SUITE, PeerWorkload
 from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES
+from orchestrator.bench import environment
+from orchestrator.bench.critical_path.page import timeline_picture
 
 PEERS: Final = (AGENT, LANGGRAPH, GREEDY, WAVES, DISCOVER)
 LEARNED: Final = 3
@@ -229,8 +229,8 @@ def _row(row: PeerRow) -> dict[str, Any]:
 def stamp(threads: int, systems: Sequence[str]) -> Stamp:
     """Return what the figures depend on besides models, tasks and our own code."""
     return {
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python", "numpy"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python", "numpy"),
         "threads": threads,
         "systems": [*systems],
     }

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from benchmarks.critical_path.measure import PathTime, TaskMeasurement
+from orchestrator.bench.critical_path.measure import PathTime, TaskMeasurement
 
 CacheState = Literal["cold", "warm"]
 Stamp = Mapping[str, Any]

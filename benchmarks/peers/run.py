@@ -13,11 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import llama_cpp
-
-from benchmarks.critical_path.workloads import sample_text
 from benchmarks.engine.measure import REST_SECONDS
 from benchmarks.engine.system import SystemSetup
 from benchmarks.engine.systems.served import until_quiet
@@ -40,6 +37,7 @@ from benchmarks.peers.systems import (
     start_server,
 )
 from benchmarks.peers.trace import CallTrace, NotRecorded, Recorder, read_trace, write_trace
+from orchestrator.bench.critical_path.workloads import tokens_per_word
 from orchestrator.registry.gguf import read_header
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
@@ -62,7 +60,6 @@ SPARE_TOKENS: Final = 32
 MOST_CELLS: Final = 1 << 16
 """Where slots that each have room for the longest sequence would take more cells than this, sequences share the cells
 of a cache with room for the whole task. Of 100 steps only the last is long, and three caches must fit into memory."""
-SAMPLE_WORDS: Final = 200
 WARM: Final = (OURS, LANGGRAPH, GREEDY)
 """The systems that do each task twice. One agent has the whole task in its context when it has done it."""
 MODEL: Final = "measured"
@@ -291,15 +288,6 @@ def _registry(plan: PeerPlan, name: str, file: Path, slots: int, context: int, p
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"models": {MODEL: model}, "roles": roles}), encoding="utf-8")  # JSON is YAML
     return load_registry(path)
-
-
-def tokens_per_word(file: Path) -> float:
-    """Return how many tokens a word of our texts has for a model, by its vocabulary alone."""
-    llama: Any = llama_cpp.Llama(str(file), vocab_only=True, verbose=False)
-    try:
-        return len(llama.tokenize(sample_text(SAMPLE_WORDS).encode(), add_bos=False)) / SAMPLE_WORDS
-    finally:
-        llama.close()
 
 
 def _digest(plan: PeerPlan, file: Path, task: TaskIR) -> str:

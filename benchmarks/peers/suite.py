@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from benchmarks.critical_path.workloads import (
+from orchestrator.bench.critical_path.workloads import (
     Document,
     deep,
     diamond,

@@ -17,13 +17,13 @@ import llama_cpp
 import psutil
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
-from benchmarks.critical_path.measure import TaskMeasurement, row_of
 from benchmarks.engine.system import SystemSetup
 from benchmarks.engine.systems import server
 from benchmarks.engine.systems.parameters import avoid_broken_amx
 from benchmarks.engine.systems.served import Served, ServerFailed, failure
 from benchmarks.peers.suite import with_barriers
 from benchmarks.peers.trace import CallTrace, ModelCall
+from orchestrator.bench.critical_path.measure import TaskMeasurement, row_of
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports

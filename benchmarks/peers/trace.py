@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.critical_path.sessions import replace_text
+from orchestrator.bench.critical_path.sessions import replace_text
 from orchestrator.engine.client.engine import Completion, Engine, OnText
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.registry.models import Registry

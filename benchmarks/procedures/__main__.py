@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import results
-from benchmarks.goals import Goal, at_most, exactly
+from orchestrator.bench import environment
+from orchestrator.bench.goals import Goal, at_most, exactly
 from orchestrator.procedures.audit import HEAD_FILE, START, Audit, AuditHead, body_of, hash_of
 from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.library import Library
@@ -97,8 +98,8 @@ def main() -> int:
         given.write,
         {
             "command": "make bench-procedures",
-            "machine": results.machine(),
-            "versions": results.versions("simpleeval"),
+            "machine": environment.machine(),
+            "versions": environment.versions("simpleeval"),
             "rows": [one["row"] for one in found],
             "goals": goals,
         },

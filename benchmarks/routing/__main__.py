@@ -15,6 +15,7 @@ from benchmarks import results
 from benchmarks.routing import families, faults, grid, latency, modes, routellm
 from benchmarks.routing.outcomes import DataError
 from benchmarks.routing.rows import BenchmarkPart, RowLog
+from orchestrator.bench import environment
 
 FOLDER = Path(__file__).parents[2] / "build" / "routing"
 RESULTS = results.FOLDER / "routing.json"
@@ -66,8 +67,8 @@ def _write(out: Path, name: str, part: BenchmarkPart, seeds: int) -> None:
     old = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     parts: dict[str, Any] = {**old.get("parts", {})}
     parts[name] = {
-        "machine": results.machine(),
-        "versions": results.versions("numpy", "faiss-cpu"),
+        "machine": environment.machine(),
+        "versions": environment.versions("numpy", "faiss-cpu"),
         "seeds": seeds,
         "rows": part.rows,
         "goals": part.goals,

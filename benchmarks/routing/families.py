@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.goals import Goal, above, at_least, at_most
 from benchmarks.routing.grid import KEPT, OPTIONS, Grid, read_grid
 from benchmarks.routing.rollouts import (
     LARGE,
@@ -32,6 +31,7 @@ from benchmarks.routing.rollouts import (
     success_at,
 )
 from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interval, interval
+from orchestrator.bench.goals import Goal, above, at_least, at_most
 from orchestrator.memrl.head import HeadSettings
 from orchestrator.memrl.memory import MemoryOptions
 from orchestrator.memrl.policy import PolicySettings

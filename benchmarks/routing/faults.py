@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks.goals import Goal, above, at_least, at_most, exactly
 from benchmarks.routing.rows import BenchmarkPart, Row
+from orchestrator.bench.goals import Goal, above, at_least, at_most, exactly
 from orchestrator.memrl.episodes import Action, Outcome, Situation
 from orchestrator.memrl.memory import Memory, MemoryStats
 from orchestrator.memrl.policy import Policy, PolicyChoice

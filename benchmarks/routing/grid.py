@@ -19,11 +19,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.rollouts import MAX_TOKENS, RolloutTask, family_tasks
 from benchmarks.routing.outcomes import DataError
 from benchmarks.routing.rows import BenchmarkPart, Row, RowLog
-from benchmarks.tiny.example import SYSTEM_PROMPTS, persona_texts
 from benchmarks.tiny.sizes import CONTEXT
+from orchestrator.bench.families.example import SYSTEM_PROMPTS, persona_texts
+from orchestrator.bench.rollouts import MAX_TOKENS, RolloutTask, family_tasks
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.memrl.episodes import Action, Situation

@@ -10,8 +10,8 @@ from threading import Lock
 
 import numpy as np
 
-from benchmarks.goals import at_most
 from benchmarks.routing.rows import BenchmarkPart, Row
+from orchestrator.bench.goals import at_most
 from orchestrator.memrl.episodes import Action, Outcome, Situation
 from orchestrator.memrl.memory import Memory, MemoryOptions
 from orchestrator.memrl.policy import Policy

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.goals import at_least
 from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interval, interval
+from orchestrator.bench.goals import at_least
 from orchestrator.memrl.episodes import Action, Neighbourhood, Outcome, Situation
 from orchestrator.memrl.policy import Policy, PolicySettings
 from orchestrator.memrl.reward import Stage

@@ -11,7 +11,6 @@ from typing import get_args
 
 import numpy as np
 
-from benchmarks.goals import at_least, at_most
 from benchmarks.routing.learners import (
     SHARE,
     Drawn,
@@ -25,6 +24,7 @@ from benchmarks.routing.learners import (
 from benchmarks.routing.outcomes import Outcomes, read_outcomes
 from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interval, interval
 from benchmarks.routing.stream import Learner, Mode, run_stream, score
+from orchestrator.bench.goals import at_least, at_most
 from orchestrator.memrl.policy import PolicySettings
 from orchestrator.memrl.retrieval import RetrievalSettings
 from orchestrator.memrl.reward import Stage

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.goals import Goal
+from orchestrator.bench.goals import Goal
 
 Row = dict[str, Any]
 SAID = 300

@@ -1,1 +1,1 @@
-"""Simulate a machine: the real scheduler, journal and pool on a virtual clock, engines that answer by step costs."""
+"""Compare simulations with real runs of the same tasks, and say what to buy for wide ones."""

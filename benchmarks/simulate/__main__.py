@@ -19,16 +19,11 @@ from typing import Final
 import structlog
 
 from benchmarks import results
-from benchmarks.critical_path.workloads import Roles
 from benchmarks.engine.models import SMOLLM2
 from benchmarks.engine.report import ABOVE_RUNS, PRODUCT, source_hash
 from benchmarks.options import positive
-from benchmarks.peers.run import tokens_per_word
 from benchmarks.peers.suite import ROLE
-from benchmarks.real.measure import registry_for
 from benchmarks.routing.rows import RowLog
-from benchmarks.simulate.machine import Machine, read_machine, to_text
-from benchmarks.simulate.measure import describe
 from benchmarks.simulate.validate import (
     SEEDS,
     Keep,
@@ -40,6 +35,11 @@ from benchmarks.simulate.validate import (
     time_many_steps,
     validate,
 )
+from orchestrator.bench import environment
+from orchestrator.bench.critical_path.workloads import Roles, tokens_per_word
+from orchestrator.bench.real.measure import registry_for
+from orchestrator.bench.simulate.machine import Machine, read_machine, to_text
+from orchestrator.bench.simulate.measure import describe
 from orchestrator.registry.load import PACKAGED, load_registry
 from orchestrator.registry.models import Registry
 
@@ -98,7 +98,7 @@ def _registry(options: argparse.Namespace) -> Registry:
 def _keeping(options: argparse.Namespace, model: str) -> Keep:
     """Return what keeps results of the same code, model, machine and options."""
     code = f"{source_hash(PRODUCT, ABOVE_RUNS)}-{source_hash(Path(__file__).parent)}"
-    here = results.machine()
+    here = environment.machine()
     stamp = (
         code,
         model,

@@ -23,14 +23,15 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks import results
-from benchmarks.critical_path.workloads import Document, Roles, Workload, sample_text, task_of, workloads
 from benchmarks.engine.goals import LEAST_ROUNDS
 from benchmarks.peers.growth import chains
 from benchmarks.peers.suite import ROLE
 from benchmarks.routing.rows import Row
-from benchmarks.simulate.machine import Machine, read_machine
-from benchmarks.simulate.measure import Probe, fit, probe, run_here
-from benchmarks.simulate.run import (
+from orchestrator.bench import environment
+from orchestrator.bench.critical_path.workloads import Document, Roles, Workload, sample_text, task_of, workloads
+from orchestrator.bench.simulate.machine import Machine, read_machine
+from orchestrator.bench.simulate.measure import Probe, fit, probe, run_here
+from orchestrator.bench.simulate.run import (
     UNKNOWN,
     Simulated,
     advise,
@@ -346,8 +347,8 @@ def document(
     """Return the results as they are written."""
     return {
         "command": command,
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python", "numpy"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python", "numpy"),
         "goals": goals_of(rows, many_seconds),
         "rows": [_row_json(row) for row in rows],
         "left": [*left],

@@ -12,7 +12,7 @@ from benchmarks.tiny import card, corpus, seeds, tokenizer
 from benchmarks.tiny.evaluate import evaluate
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.sizes import SIZES, TOKENIZER_EXAMPLES, TOKENIZER_FILE, TOKENIZER_SEED, Size
-from benchmarks.tiny.words import SPLITS, Split, seeded
+from orchestrator.bench.families.words import SPLITS, Split, seeded
 
 say = partial(print, flush=True)
 # Without this, getting memory from the kernel for each large tensor takes a fifth of a step with long rows.

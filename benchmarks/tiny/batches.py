@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.tiny import corpus
-from benchmarks.tiny.example import Example
 from benchmarks.tiny.sizes import CONTEXT, ROW, SIZES, TOKENIZER_FILE, Mix, Size
 from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, VOCABULARY_SIZE, Tokenizer
-from benchmarks.tiny.words import seeded
+from orchestrator.bench.families.example import Example
+from orchestrator.bench.families.words import seeded
 
 LONG_EVERY = 12
 LONG_SHARE = 0.8

@@ -11,6 +11,7 @@ from benchmarks.tiny import corpus
 from benchmarks.tiny.evaluate import HELD_OUT, LONG_FAMILIES, STRUCTURED
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.sizes import CONTEXT, REGISTRY, RESULTS_FILE, SEEDS_FILE, SIZES, Size
+from orchestrator.bench import environment
 
 CARD = REGISTRY / "README.md"
 TEXT = Path(__file__).with_name("card.md")
@@ -75,8 +76,8 @@ def shipping(published: dict[str, Any], sizes: Sequence[Size]) -> dict[str, Any]
     bytes_of = published["bytes"] | {size.name: size.trained.stat().st_size for size in sizes}
     rows = [row for rows in rows_of.values() for row in rows]
     return {
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python"),
         "command": "python -m benchmarks.tiny ship",
         "data_hash": corpus.data_hash(),
         "context": CONTEXT,

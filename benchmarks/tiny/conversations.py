@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from benchmarks.tiny.example import STEP_ROLES, SYSTEM_PROMPTS, Example, persona_texts, pick_persona
 from benchmarks.tiny.sizes import CONTEXT
-from benchmarks.tiny.words import Split, WordingPool, sentence
+from orchestrator.bench.families.example import STEP_ROLES, SYSTEM_PROMPTS, Example, persona_texts, pick_persona
+from orchestrator.bench.families.words import Split, WordingPool, sentence
 from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.context.budget import ContextBudget
 from orchestrator.run.steps.context.editor import BYTES_A_TOKEN, with_budget_notice

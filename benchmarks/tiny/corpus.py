@@ -6,18 +6,18 @@ from hashlib import sha256
 from random import Random
 
 from benchmarks.tiny.chat import encode_answer, encode_prompt
-from benchmarks.tiny.example import Example
 from benchmarks.tiny.families import FAMILIES
-from benchmarks.tiny.families.compare import Compare
 from benchmarks.tiny.families.condense import Condense
-from benchmarks.tiny.families.extract import Extract
-from benchmarks.tiny.families.merge import Merge
 from benchmarks.tiny.families.plan import PlanFamily
 from benchmarks.tiny.families.prune import PruneFamily
-from benchmarks.tiny.families.summarize import Summarize
 from benchmarks.tiny.sizes import Mix
 from benchmarks.tiny.tokenizer import Tokenizer
-from benchmarks.tiny.words import SPLITS, Lexicon, Split, seeded
+from orchestrator.bench.families.compare import Compare
+from orchestrator.bench.families.example import Example
+from orchestrator.bench.families.extract import Extract
+from orchestrator.bench.families.merge import Merge
+from orchestrator.bench.families.summarize import Summarize
+from orchestrator.bench.families.words import SPLITS, Lexicon, Split, seeded
 
 # The share of each kind of example in a mix. The small models first learn to read and write, then to use tools as well.
 # The large model learns everything at once, also to choose among inputs; later, more of what it had learned least.

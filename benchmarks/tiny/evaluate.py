@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from benchmarks.goals import wilson
 from benchmarks.tiny import corpus
-from benchmarks.tiny.example import Example
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.sizes import CONTEXT, TOKENIZER_FILE, Size
 from benchmarks.tiny.tokenizer import Tokenizer
-from benchmarks.tiny.words import Split
+from orchestrator.bench.families.example import Example
+from orchestrator.bench.families.words import Split
+from orchestrator.bench.goals import wilson
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 

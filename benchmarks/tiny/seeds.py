@@ -5,11 +5,12 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks import results
-from benchmarks.goals import Goal, at_least, at_most
 from benchmarks.tiny import card, corpus
 from benchmarks.tiny.evaluate import HELD_OUT
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.sizes import RESULTS_FILE, SEEDS_FILE, SIZES, Size
+from orchestrator.bench import environment
+from orchestrator.bench.goals import Goal, at_least, at_most
 
 APART = 0.02
 """How much the mean over families may differ from the shipped one; 200 prompts a family measure it to 0.02."""
@@ -34,12 +35,14 @@ def collect(shipped: dict[str, Any], before: dict[str, Any], sizes: Sequence[Siz
     """Return the results of models trained again: new ones for `sizes`, and those in `before` for other sizes."""
     before_rows = {name: card.size_rows(before["rows"], name) for name in before["training"]}
     rows_of = before_rows | {size.name: card.measured(size) for size in sizes}
-    trained = before["training"] | {size.name: card.training(size) | {"machine": results.machine()} for size in sizes}
+    trained = before["training"] | {
+        size.name: card.training(size) | {"machine": environment.machine()} for size in sizes
+    }
     names = [name for name in SIZES if name in trained]
     rows = [row for name in names for row in rows_of[name]]
     return {
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python"),
         "command": "python -m benchmarks.tiny all",
         "data_hash": corpus.data_hash(),
         "training": {name: trained[name] for name in names},

@@ -15,7 +15,7 @@ from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.model import LlamaNetwork
 from benchmarks.tiny.sizes import SIZES, TOKENIZER_FILE, Size
 from benchmarks.tiny.tokenizer import Tokenizer
-from benchmarks.tiny.words import seeded
+from orchestrator.bench.families.words import seeded
 
 MUON_RATE = 0.02
 ADAM_RATE = 3e-3

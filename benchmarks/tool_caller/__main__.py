@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from benchmarks.tiny.__main__ import KEEP_MEMORY
-from benchmarks.tiny.words import SPLITS, seeded
 from benchmarks.tool_caller import card, evaluate
 from benchmarks.tool_caller.data import written
 from benchmarks.tool_caller.recipe import SHIPPED, SIZE
+from orchestrator.bench.families.words import SPLITS, seeded
 
 
 def main() -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import results
-from benchmarks.goals import Goal, at_least
 from benchmarks.tiny.card import SPLIT_NAMES, percent, table
 from benchmarks.tool_caller.evaluate import CallAccuracyRow
 from benchmarks.tool_caller.recipe import FOLDER, SHIPPED, SIZE
+from orchestrator.bench import environment
+from orchestrator.bench.goals import Goal, at_least
 
 RESULTS_FILE: Final = results.FOLDER / "tool-caller.json"
 CARD: Final = FOLDER / "README.md"
@@ -20,8 +21,8 @@ GOAL: Final = 0.9
 def publish(rows: list[CallAccuracyRow]) -> None:
     """Write the results of the shipped model."""
     found = {
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python"),
         "command": "python -m benchmarks.tool_caller evaluate",
         "training": json.loads(SIZE.cost.read_text(encoding="utf-8")),
         "bytes": SHIPPED.stat().st_size,

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from random import Random
 
 from benchmarks.tiny.tokenizer import END
-from benchmarks.tiny.words import Split
 from benchmarks.tool_caller.syntax import (
     CLOSE_THOUGHT,
     OPEN_THOUGHT,
@@ -15,6 +14,7 @@ from benchmarks.tool_caller.syntax import (
     tokenizer,
 )
 from benchmarks.tool_caller.tasks import CallExample, example
+from orchestrator.bench.families.words import Split
 
 THINKS, CUT = 0.55, 0.15
 """The shares of examples with a thought, and with a thought that was closed from outside."""

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.goals import wilson
 from benchmarks.tiny.evaluate import engine_spec
-from benchmarks.tiny.words import Split, seeded
 from benchmarks.tool_caller.syntax import SYNTAXES, Syntax, answer_text
 from benchmarks.tool_caller.tasks import CallExample, example
 from benchmarks.tool_caller.variants import with_template
+from orchestrator.bench.families.words import Split, seeded
+from orchestrator.bench.goals import wilson
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import Generation, Message, OfferedTool, ToolCall
 

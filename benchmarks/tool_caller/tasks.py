@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from benchmarks.tiny.example import SYSTEM_PROMPTS
-from benchmarks.tiny.words import Lexicon, Split, WordingPool, sentence
 from benchmarks.tool_caller.syntax import CALCULATORS, SEARCH, ModelAnswer, TaughtCall
+from orchestrator.bench.families.example import SYSTEM_PROMPTS
+from orchestrator.bench.families.words import Lexicon, Split, WordingPool, sentence
 from orchestrator.run.steps.prompt import StepInput, step_messages
 
 JsonObject = dict[str, Any]

@@ -15,9 +15,9 @@ from benchmarks.tiny.model import LlamaNetwork
 from benchmarks.tiny.sizes import Size
 from benchmarks.tiny.tokenizer import END, SPECIAL_TOKENS
 from benchmarks.tiny.train import REPORT_EVERY, SAVE_SECONDS, Training, record_cost
-from benchmarks.tiny.words import SPLITS, Split, seeded
 from benchmarks.tool_caller.data import written
 from benchmarks.tool_caller.recipe import SIZE, START
+from orchestrator.bench.families.words import SPLITS, Split, seeded
 
 LENGTH: Final = 640
 """The tokens of a row."""

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import results
-from benchmarks.real.contexts import context_tasks
-from benchmarks.real.measure import ModelResults, as_measured, goals, measure, summary
-from benchmarks.real.requests import Which, real_requests
-from benchmarks.real.tasks import real_tasks
+from orchestrator.bench import environment
+from orchestrator.bench.real.contexts import context_tasks
+from orchestrator.bench.real.measure import ModelResults, as_measured, goals, measure, summary
+from orchestrator.bench.real.requests import Which, real_requests
+from orchestrator.bench.real.tasks import real_tasks
 from orchestrator.cli import bench_path, bench_simulate
 from orchestrator.cli.complete import complete_model
 from orchestrator.cli.get import downloads
@@ -51,9 +51,6 @@ def model(
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Ask only the first N requests and the first N tasks.")
     ] = None,
-    save: Annotated[
-        bool, typer.Option("--write", help="Write the results into benchmarks/results of this checkout.")
-    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure a model: which of 100 natural requests it plans rightly, which of 40 tasks it does rightly, and what its
@@ -65,10 +62,6 @@ def model(
     """
     registry = registry_of(settings(context))
     entry = _entry(registry, name)
-    if save and (requests not in (None, "all") or tasks or limit is not None):
-        why = "replaces the results of all requests and tasks, and only some of them are chosen"
-        raise InputError(Problem("--write", why, "--write without --requests, --tasks and --limit, or --json > FILE"))
-    target = _target(entry.id) if save else None
     request_suite = real_requests(requests or "all") if requests or not tasks else ()
     task_suite = real_tasks() if tasks or not requests else ()
     parts = context_tasks() if task_suite and limit is None else ()
@@ -78,11 +71,8 @@ def model(
             measure(registry, entry.id, request_suite[:limit], (*task_suite[:limit], *parts), Path(folder), _say)
         )
     _keep(entry, measured)
-    if target is not None:
-        results.write(target, _document(measured))
-        _say(f"written to {target}")
     if as_json:
-        print_json(measured.to_json())
+        print_json(_document(measured))
         return
     write(lambda: print(printable("\n".join(summary(measured)))))
 
@@ -118,16 +108,10 @@ def _keep(entry: ModelEntry, measured: ModelResults) -> None:
     _say(f"kept in {folder / FILE}, by which `orchestrator init` gives roles")
 
 
-def _target(model: str) -> Path:
-    if not (results.FOLDER.parents[1] / "pyproject.toml").is_file():
-        raise InputError(Problem("--write", "this is an installation, not a checkout", "--json > FILE"))
-    return results.FOLDER / f"real_{model}.json"
-
-
 def _document(measured: ModelResults) -> dict[str, object]:
-    command = f"orchestrator bench model {measured.model} --write"
-    versions = results.versions("llama-cpp-python")
-    document = {"command": command, "machine": results.machine(), "versions": versions, **measured.to_json()}
+    command = f"orchestrator bench model {measured.model} --json"
+    versions = environment.versions("llama-cpp-python")
+    document = {"command": command, "machine": environment.machine(), "versions": versions, **measured.to_json()}
     return document | {"goals": goals(measured.results)}
 
 

@@ -15,13 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.critical_path.compare import changes
-from benchmarks.critical_path.measure import TaskMeasurement, WorkloadSummary, summaries
-from benchmarks.critical_path.page import PARTS, history_page, interval, page
-from benchmarks.critical_path.run import CriticalPathPlan, Round, measure, rounds_of
-from benchmarks.critical_path.sessions import MeasuringSession, Sessions, replace_text
-from benchmarks.critical_path.workloads import Roles, Workload, choose, sample_text, workloads
-from benchmarks.real.measure import registry_for
+from orchestrator.bench.critical_path.compare import changes
+from orchestrator.bench.critical_path.measure import TaskMeasurement, WorkloadSummary, summaries
+from orchestrator.bench.critical_path.page import PARTS, history_page, interval, page
+from orchestrator.bench.critical_path.run import CriticalPathPlan, Round, measure, rounds_of
+from orchestrator.bench.critical_path.sessions import MeasuringSession, Sessions, replace_text
+from orchestrator.bench.critical_path.workloads import Roles, Workload, choose, sample_text, workloads
+from orchestrator.bench.real.measure import registry_for
 from orchestrator.cli.complete import complete_model
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.modes import ModeOption

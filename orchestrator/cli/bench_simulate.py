@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from benchmarks.critical_path.workloads import choose, workloads
-from benchmarks.simulate.machine import Machine, read_machine, to_text
-from benchmarks.simulate.measure import describe
-from benchmarks.simulate.run import UNKNOWN, Advice, Simulated, advise, answer_lengths, interval_of, simulate
+from orchestrator.bench.critical_path.workloads import choose, workloads
+from orchestrator.bench.simulate.machine import Machine, read_machine, to_text
+from orchestrator.bench.simulate.measure import describe
+from orchestrator.bench.simulate.run import UNKNOWN, Advice, Simulated, advise, answer_lengths, interval_of, simulate
 from orchestrator.cli.bench_path import replayed
 from orchestrator.cli.complete import complete_model
 from orchestrator.cli.logs import log_to

@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.rollouts import STEP_FAMILIES, Point, RolloutTask, family_tasks, folder_tasks, train, write_page
+from orchestrator.bench.families import STEP_FAMILIES
+from orchestrator.bench.rollouts import Point, RolloutTask, family_tasks, folder_tasks, train, write_page
 from orchestrator.cli.daemon import DaemonClient, answers
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of

@@ -20,7 +20,7 @@ from benchmarks.adapter.families import (
 from benchmarks.adapter.family_measure import is_about, registry_form
 from benchmarks.adapter.family_training import judge_messages, worker_messages
 from benchmarks.models import ModelShape, write_llama
-from benchmarks.real.tasks import real_tasks
+from orchestrator.bench.real.tasks import real_tasks
 from orchestrator.registry.load import load_registry
 from orchestrator.run.gates.judge import SCHEMA
 from orchestrator.task.taskir.validation import OutputSchema

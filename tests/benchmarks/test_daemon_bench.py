@@ -11,8 +11,9 @@ from benchmarks.daemon.bodies import chain, lasting, layered, modest, short
 from benchmarks.daemon.chain import figures
 from benchmarks.daemon.figures import PartResult, percentile, slope, spread
 from benchmarks.daemon.report import merged, read
-from benchmarks.goals import at_least, at_most, exactly
-from benchmarks.results import FOLDER, machine, write
+from benchmarks.results import FOLDER, write
+from orchestrator.bench.environment import machine
+from orchestrator.bench.goals import at_least, at_most, exactly
 from orchestrator.task.analysis import analyze_task
 from orchestrator.task.events import AttemptGenerated, AttemptStarted, AttemptSucceeded, Usage
 from orchestrator.task.taskir.parse import task_from

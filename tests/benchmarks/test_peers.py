@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import page, results
-from benchmarks.critical_path.workloads import Document, workloads
 from benchmarks.engine.peers import Peers
 from benchmarks.peers import __main__ as commands
 from benchmarks.peers import growth, report
@@ -35,6 +34,7 @@ from benchmarks.peers.suite import (
 )
 from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES, default_python
 from benchmarks.peers.trace import CallTrace, ModelCall
+from orchestrator.bench.critical_path.workloads import Document, workloads
 from orchestrator.task.analysis import analyze_task
 from tests.benchmarks.test_critical_path import row as own_row
 

@@ -21,7 +21,7 @@ from benchmarks.engine.real_text import (
     with_mistakes,
 )
 from benchmarks.models import ModelShape, write_llama
-from benchmarks.tiny.words import seeded
+from orchestrator.bench.families.words import seeded
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.registry.options import PromptLookupOptions

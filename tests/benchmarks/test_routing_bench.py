@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.goals import at_least, at_most
 from benchmarks.routing import __main__ as command
 from benchmarks.routing.learners import Drawn, LogisticOnText, MeanOfSubject, PolicyLearner, RuleOfNeighbours, mean
 from benchmarks.routing.outcomes import DataError, Outcomes, read_outcomes
 from benchmarks.routing.routellm import SETTINGS
 from benchmarks.routing.rows import RowLog, goal_with_interval, interval, source_digest
 from benchmarks.routing.stream import STRONG, apgr, recovered_curve, run_stream, score, strong_share_for
+from orchestrator.bench.goals import at_least, at_most
 
 HEADER = "subject,prompt,weak_correct,strong_correct"
 

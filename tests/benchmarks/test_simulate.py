@@ -13,42 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.critical_path.workloads import task_of, workloads
 from benchmarks.page import page
 from benchmarks.peers.growth import chains
 from benchmarks.routing.rows import Row
-from benchmarks.simulate import measure
-from benchmarks.simulate.clock import run_virtually
-from benchmarks.simulate.engines import (
-    Behaviour,
-    SimulatedAnswer,
-    SimulatedDrafts,
-    SimulatedEngine,
-    StepLoad,
-    model_info,
-)
-from benchmarks.simulate.machine import (
-    RESOURCES,
-    Drafts,
-    Machine,
-    MachineModel,
-    Overheads,
-    published_model,
-    read_machine,
-    to_text,
-)
-from benchmarks.simulate.measure import CALLS, CHAIN, FAN, ROUNDS, Probe, Ran, fit, read_task
-from benchmarks.simulate.run import (
-    UNKNOWN,
-    Simulated,
-    advise,
-    answer_lengths,
-    instance_of,
-    interval_of,
-    simulate,
-    simulate_rounds,
-)
-from benchmarks.simulate.step_costs import median_costs
 from benchmarks.simulate.validate import (
     AdvisedTask,
     ValidationRow,
@@ -60,6 +27,39 @@ from benchmarks.simulate.validate import (
     servers,
     validate,
 )
+from orchestrator.bench.critical_path.workloads import task_of, workloads
+from orchestrator.bench.simulate import measure
+from orchestrator.bench.simulate.clock import run_virtually
+from orchestrator.bench.simulate.engines import (
+    Behaviour,
+    SimulatedAnswer,
+    SimulatedDrafts,
+    SimulatedEngine,
+    StepLoad,
+    model_info,
+)
+from orchestrator.bench.simulate.machine import (
+    RESOURCES,
+    Drafts,
+    Machine,
+    MachineModel,
+    Overheads,
+    published_model,
+    read_machine,
+    to_text,
+)
+from orchestrator.bench.simulate.measure import CALLS, CHAIN, FAN, ROUNDS, Probe, Ran, fit, read_task
+from orchestrator.bench.simulate.run import (
+    UNKNOWN,
+    Simulated,
+    advise,
+    answer_lengths,
+    instance_of,
+    interval_of,
+    simulate,
+    simulate_rounds,
+)
+from orchestrator.bench.simulate.step_costs import median_costs
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.engine.kv.prefix_tree import common_prefix

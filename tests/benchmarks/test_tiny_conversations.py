@@ -9,14 +9,14 @@ import pytest
 
 from benchmarks.tiny import corpus
 from benchmarks.tiny.evaluate import shipped_tokenizer
-from benchmarks.tiny.example import Example, Family
 from benchmarks.tiny.families.condense import Condense
 from benchmarks.tiny.families.prune import PruneFamily
 from benchmarks.tiny.families.repl import Repl
 from benchmarks.tiny.families.retry import RetryFamily
 from benchmarks.tiny.families.tools import Tools
 from benchmarks.tiny.sizes import CONTEXT
-from benchmarks.tiny.words import SPLITS, Split
+from orchestrator.bench.families.example import Example, Family
+from orchestrator.bench.families.words import SPLITS, Split
 
 FAMILIES: tuple[Family, ...] = (Tools(), Repl(), PruneFamily(), Condense(), RetryFamily())
 BY_NAME = {family.name: family for family in FAMILIES}

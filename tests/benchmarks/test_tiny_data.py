@@ -8,11 +8,11 @@ import jsonschema
 import pytest
 
 from benchmarks.tiny import corpus
-from benchmarks.tiny.example import Example
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.families.plan import files_in, steps_of
 from benchmarks.tiny.sizes import RESULTS_FILE
-from benchmarks.tiny.words import SPLITS, Lexicon, Split, is_held_out, seeded
+from orchestrator.bench.families.example import Example
+from orchestrator.bench.families.words import SPLITS, Lexicon, Split, is_held_out, seeded
 
 COUNT = 60
 CORRUPTIONS = (

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.tiny import corpus
-from benchmarks.tiny.example import Example
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.families.facts import facts_of, written
 from benchmarks.tiny.families.judge import LONGEST, corrupt, critique
-from benchmarks.tiny.words import SPLITS, Lexicon, Split, seeded
+from orchestrator.bench.families.example import Example
+from orchestrator.bench.families.words import SPLITS, Lexicon, Split, seeded
 
 ASKED = ("extract", "summarize")
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from benchmarks.goals import wilson
 from benchmarks.tiny import card, corpus
 from benchmarks.tiny.chat import encode_prompt
 from benchmarks.tiny.evaluate import (
@@ -19,11 +18,12 @@ from benchmarks.tiny.evaluate import (
     family_examples,
     is_right,
 )
-from benchmarks.tiny.example import SYSTEM_PROMPTS
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.sizes import CONTEXT, RESULTS_FILE, SEEDS_FILE, SIZES, TOKENIZER_FILE
 from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, Tokenizer
-from benchmarks.tiny.words import Split, seeded
+from orchestrator.bench.families.example import SYSTEM_PROMPTS
+from orchestrator.bench.families.words import Split, seeded
+from orchestrator.bench.goals import wilson
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import PromptTooLong

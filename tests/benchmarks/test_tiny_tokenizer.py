@@ -7,7 +7,7 @@ import pytest
 from benchmarks.tiny import corpus
 from benchmarks.tiny.sizes import SIZES, TOKENIZER_FILE
 from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, VOCABULARY_SIZE, Tokenizer, split_words
-from benchmarks.tiny.words import seeded
+from orchestrator.bench.families.words import seeded
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama
 

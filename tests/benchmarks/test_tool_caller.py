@@ -7,7 +7,6 @@ import pytest
 
 from benchmarks.tiny.evaluate import engine_spec
 from benchmarks.tiny.tokenizer import END, SPECIAL_TOKENS
-from benchmarks.tiny.words import seeded
 from benchmarks.tool_caller.card import CARD, RESULTS_FILE, render
 from benchmarks.tool_caller.data import written
 from benchmarks.tool_caller.evaluate import examples, generation, measure
@@ -24,6 +23,7 @@ from benchmarks.tool_caller.syntax import (
 )
 from benchmarks.tool_caller.tasks import FINISHERS, example
 from benchmarks.tool_caller.variants import with_template
+from orchestrator.bench.families.words import seeded
 from orchestrator.engine.client.engine import Engine
 
 FIRST, MARGIN = 16, 2

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import results
-from benchmarks.goals import exactly
+from orchestrator.bench import environment
+from orchestrator.bench.goals import exactly
 from tests.clients.suite import ABILITIES, CLIENTS
 from tests.clients.trial import Outcome, Row
 
@@ -48,8 +49,8 @@ def document(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         exactly("abilities that could not be tried", count["absent"], 0),
     ]
     return {
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python"),
+        "machine": environment.machine(),
+        "versions": environment.versions("llama-cpp-python"),
         "command": "python -m tests.clients run",
         "abilities": {ability.name: ability.model for ability in ABILITIES},
         "count": count,

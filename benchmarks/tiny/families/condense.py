@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from random import Random
 
-from benchmarks.tiny import texts
 from benchmarks.tiny.conversations import (
     ToolTurn,
     after_call,
@@ -13,10 +12,11 @@ from benchmarks.tiny.conversations import (
     schema_of,
     tool_turn,
 )
-from benchmarks.tiny.example import Example
 from benchmarks.tiny.families.prune import WITH_READ, long_text
 from benchmarks.tiny.families.tools import same_json
-from benchmarks.tiny.words import Lexicon, Split, listing
+from orchestrator.bench.families import texts
+from orchestrator.bench.families.example import Example
+from orchestrator.bench.families.words import Lexicon, Split, listing
 from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.context.editor import with_summary_request
 from orchestrator.run.steps.context.summary import SUMMARY, summary_text

@@ -4,10 +4,10 @@ import json
 from collections.abc import Sequence
 from random import Random
 
-from benchmarks.tiny import texts
-from benchmarks.tiny.families.extract import as_json, compact
-from benchmarks.tiny.texts import Record
-from benchmarks.tiny.words import Lexicon
+from orchestrator.bench.families import texts
+from orchestrator.bench.families.extract import as_json, compact
+from orchestrator.bench.families.texts import Record
+from orchestrator.bench.families.words import Lexicon
 
 Fact = tuple[str, str]
 """(what the fact is about: a key, or its place in a list; its value)"""

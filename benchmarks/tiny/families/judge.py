@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from benchmarks.tiny import texts
-from benchmarks.tiny.example import Example, pick_persona, step_example
-from benchmarks.tiny.families.code import Specification, make_specification, specify
-from benchmarks.tiny.families.compare import format_record
-from benchmarks.tiny.families.extract import Extract, compact
 from benchmarks.tiny.families.facts import Fact, corrupted_facts, facts_of, written
-from benchmarks.tiny.families.summarize import Summarize
-from benchmarks.tiny.words import Lexicon, Split, WordingPool
+from orchestrator.bench.families import texts
+from orchestrator.bench.families.code import Specification, make_specification, specify
+from orchestrator.bench.families.compare import format_record
+from orchestrator.bench.families.example import Example, pick_persona, step_example
+from orchestrator.bench.families.extract import Extract, compact
+from orchestrator.bench.families.summarize import Summarize
+from orchestrator.bench.families.words import Lexicon, Split, WordingPool
 from orchestrator.run.gates.judge import SCHEMA
 from orchestrator.run.steps.prompt import StepInput
 

@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable, Iterator
 from random import Random
 
-from benchmarks.tiny.example import SYSTEM_PROMPTS, Example
 from benchmarks.tiny.families import plan_phrases as phrases
 from benchmarks.tiny.families import plan_scenes as scenes
 from benchmarks.tiny.families import plan_wordings as wordings
 from benchmarks.tiny.families.plan_draft import Draft
-from benchmarks.tiny.words import Lexicon, Split, sentence
+from orchestrator.bench.families.example import SYSTEM_PROMPTS, Example
+from orchestrator.bench.families.words import Lexicon, Split, sentence
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import PlanFlaw, PlanStream, plan_schema
 from orchestrator.run.planning import PlannedPart

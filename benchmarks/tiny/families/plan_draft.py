@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 from typing import Any
 
-from benchmarks.tiny.words import Lexicon, Split, WordingPool, listing
+from orchestrator.bench.families.words import Lexicon, Split, WordingPool, listing
 from orchestrator.run.frontdoor.compact import Part, plan_text
 from orchestrator.run.steps.prompt import after_parts
 

@@ -1,6 +1,6 @@
 """List the phrases with which requests state order, outputs, sets of files, functions and commands."""
 
-from benchmarks.tiny.words import WordingPool
+from orchestrator.bench.families.words import WordingPool
 
 CHAIN = WordingPool(
     (

@@ -4,14 +4,14 @@ A scene is one kind of work. Its function adds the parts of that work to a draft
 the request that asks for it.
 """
 
-from benchmarks.tiny import texts
 from benchmarks.tiny.families import plan_phrases as phrases
 from benchmarks.tiny.families import plan_wordings as wordings
-from benchmarks.tiny.families.code import specify
-from benchmarks.tiny.families.extract import compact
 from benchmarks.tiny.families.plan_draft import Draft
-from benchmarks.tiny.families.shell import make_command
-from benchmarks.tiny.words import listing
+from orchestrator.bench.families import texts
+from orchestrator.bench.families.code import specify
+from orchestrator.bench.families.extract import compact
+from orchestrator.bench.families.shell import make_command
+from orchestrator.bench.families.words import listing
 
 FAN_OUTS = (1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8)
 

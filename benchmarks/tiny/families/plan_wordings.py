@@ -1,6 +1,6 @@
 """List the wordings with which requests ask for work on files, and for joins of the results."""
 
-from benchmarks.tiny.words import WordingPool
+from orchestrator.bench.families.words import WordingPool
 
 PREFIXES = WordingPool(
     (

@@ -3,7 +3,6 @@
 from functools import partial, reduce
 from random import Random
 
-from benchmarks.tiny import texts
 from benchmarks.tiny.conversations import (
     after_call,
     estimate_tokens,
@@ -13,10 +12,11 @@ from benchmarks.tiny.conversations import (
     schema_of,
     tool_turn,
 )
-from benchmarks.tiny.example import Example
 from benchmarks.tiny.families.tools import same_json
-from benchmarks.tiny.texts import Record
-from benchmarks.tiny.words import Lexicon, Split, listing
+from orchestrator.bench.families import texts
+from orchestrator.bench.families.example import Example
+from orchestrator.bench.families.texts import Record
+from orchestrator.bench.families.words import Lexicon, Split, listing
 from orchestrator.run.steps.context.budget import SOFT, ContextBudget
 from orchestrator.run.steps.context.window import Window
 from orchestrator.run.steps.tools.loop import LINE

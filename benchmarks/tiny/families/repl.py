@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from random import Random
 from string import Template
 
-from benchmarks.tiny import texts
 from benchmarks.tiny.conversations import after_code, example_of, open_conversation, phrased
-from benchmarks.tiny.example import Example
 from benchmarks.tiny.families.tools import lines_with_facts
-from benchmarks.tiny.words import Lexicon, Split, listing
+from orchestrator.bench.families import texts
+from orchestrator.bench.families.example import Example
+from orchestrator.bench.families.words import Lexicon, Split, listing
 from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.prompt import StepInput
 from orchestrator.run.steps.repl.attempt import code_in, instructions

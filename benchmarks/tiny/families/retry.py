@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
-from benchmarks.tiny.example import Example, Family
-from benchmarks.tiny.families.code import Code
-from benchmarks.tiny.families.extract import Extract, compact
 from benchmarks.tiny.families.judge import corrupt, critique
-from benchmarks.tiny.families.shell import Shell
-from benchmarks.tiny.families.summarize import Summarize
-from benchmarks.tiny.words import Lexicon, Split
+from orchestrator.bench.families.code import Code
+from orchestrator.bench.families.example import Example, Family
+from orchestrator.bench.families.extract import Extract, compact
+from orchestrator.bench.families.shell import Shell
+from orchestrator.bench.families.summarize import Summarize
+from orchestrator.bench.families.words import Lexicon, Split
 from orchestrator.run.gates import OutputSchema, SchemaMismatch
 from orchestrator.run.gates.findings import Finding, format_findings
 from orchestrator.run.steps.prompt import after_failure

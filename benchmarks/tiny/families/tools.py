@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from random import Random
 
-from benchmarks.tiny import texts
 from benchmarks.tiny.conversations import (
     ToolTask,
     ToolTurn,
@@ -17,9 +16,10 @@ from benchmarks.tiny.conversations import (
     schema_of,
     tool_turn,
 )
-from benchmarks.tiny.example import Example
-from benchmarks.tiny.texts import Record
-from benchmarks.tiny.words import EXTENSIONS, Lexicon, Split
+from orchestrator.bench.families import texts
+from orchestrator.bench.families.example import Example
+from orchestrator.bench.families.texts import Record
+from orchestrator.bench.families.words import EXTENSIONS, Lexicon, Split
 from orchestrator.run.steps.tools.search_index import Hit, fuse
 from orchestrator.task.taskir.json_text import compact_json
 

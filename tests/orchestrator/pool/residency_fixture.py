@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.simulate.clock import VirtualTimeLoop
-from benchmarks.simulate.engines import SimulatedEngine, model_info, words
+from orchestrator.bench.simulate.clock import VirtualTimeLoop
+from orchestrator.bench.simulate.engines import SimulatedEngine, model_info, words
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, LoadFailure, ModelLoadFailed
 from orchestrator.engine.waits import waiting_for_models

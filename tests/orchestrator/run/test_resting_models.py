@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
-from benchmarks.simulate.engines import SimulatedAnswer, SimulatedEngine, SimulatedMachine, words
+from orchestrator.bench.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
+from orchestrator.bench.simulate.engines import SimulatedAnswer, SimulatedEngine, SimulatedMachine, words
 from orchestrator.cli.progress_lines import progress_line
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import EngineDied, LoadFailure, ModelLoadFailed

@@ -8,8 +8,8 @@ from zlib import crc32
 
 import pytest
 
-from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
-from benchmarks.simulate.engines import SimulatedAnswer, SimulatedMachine, words
+from orchestrator.bench.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
+from orchestrator.bench.simulate.engines import SimulatedAnswer, SimulatedMachine, words
 from orchestrator.engine.contract import Generation
 from orchestrator.pool.pool import BATCH_SLACK
 from orchestrator.run.gates import JobRunner

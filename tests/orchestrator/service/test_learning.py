@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.models import ModelShape, write_bert
-from benchmarks.rollouts import RolloutTask, family_tasks, train, write_page
+from orchestrator.bench.rollouts import RolloutTask, family_tasks, train, write_page
 from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
 from orchestrator.memrl.memory import DATABASE, Memory
 from orchestrator.memrl.policy import Policy

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.simulate.clock import run_virtually
+from orchestrator.bench.simulate.clock import run_virtually
 from orchestrator.pool.cores import LENT_SHARE, lendable_cores
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.managed_model import Replica

@@ -1,0 +1,131 @@
+"""Keep what was measured, a file for each session, so that an interrupted one goes on and later ones are compared."""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from orchestrator.bench import environment
+from orchestrator.bench.critical_path.measure import TaskMeasurement, summaries
+from orchestrator.errors import InputError, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringSession:
+    """What one call of the benchmark measured, or is measuring."""
+
+    id: str
+    """The local time of its start."""
+    began: float
+    """In seconds since the epoch."""
+    complete: bool
+    command: str
+    machine: Mapping[str, Any]
+    versions: Mapping[str, str]
+    stamp: Mapping[str, Any]
+    """What the figures depend on: the workloads, the models and the rounds. Only a session with the same goes on."""
+    rows: tuple[TaskMeasurement, ...] = ()
+
+    def find(self, workload: str, task: str, way: str, number: int) -> TaskMeasurement | None:
+        """Return the measurement of a run, if there is one."""
+        wanted = (workload, task, way, number)
+        return next((row for row in self.rows if (row.workload, row.task, row.way, row.number) == wanted), None)
+
+    def add(self, rows: Iterable[TaskMeasurement]) -> "MeasuringSession":
+        """Return the session with further measurements."""
+        return replace(self, rows=(*self.rows, *rows))
+
+    def completed(self) -> "MeasuringSession":
+        """Return the session as one of which nothing is left to be measured."""
+        return replace(self, complete=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the session as JSON, with the summaries of its workloads."""
+        return asdict(self) | {"summaries": [one.to_json() for one in summaries(self.rows)]}
+
+
+class Sessions:
+    """The sessions in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def begin(self, command: str, stamp: Mapping[str, Any]) -> MeasuringSession:
+        """Return a new session."""
+        now = time.time()
+        taken = {file.stem for file in self._files()}
+        name = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
+        number = next(at for at in range(len(taken) + 1) if _numbered(name, at) not in taken)
+        versions = environment.versions("llama-cpp-python")
+        return MeasuringSession(_numbered(name, number), now, False, command, environment.machine(), versions, stamp)
+
+    def unfinished(self, stamp: Mapping[str, Any]) -> MeasuringSession | None:
+        """Return the newest session that was interrupted and has the same stamp."""
+        plain = json.loads(json.dumps(stamp))
+        return next((one for one in reversed(self.all()) if not one.complete and one.stamp == plain), None)
+
+    def all(self) -> list[MeasuringSession]:
+        """Return all sessions, the oldest first. Files that are no sessions are left out."""
+        found = []
+        for file in self._files():
+            try:
+                found.append(read_session(file))
+            except InputError:
+                continue
+        return sorted(found, key=lambda one: one.began)
+
+    def find(self, name: str) -> MeasuringSession:
+        """Return the session for its id, the beginning of it, `last`, or the name of a file. Raises InputError."""
+        if name.endswith(".json") and Path(name).is_file():
+            return read_session(Path(name))
+        some = self.all()
+        meant = some[-1:] if name == "last" else [one for one in some if name and one.id.startswith(name)]
+        if len(meant) != 1:
+            what = f"is the beginning of {len(meant)} sessions" if meant else "is no session and no file"
+            accepted = (
+                ", ".join(one.id for one in some[-5:]) or "none yet: `orchestrator bench critical-path` makes one"
+            )
+            raise InputError(Problem(name, what, accepted))
+        return meant[0]
+
+    def write(self, session: MeasuringSession) -> Path:
+        """Write a session, over an earlier state of it, and return its file. Raises OSError; then the old one stays."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self.folder / f"{session.id}.json"
+        replace_text(file, json.dumps(session.to_json(), indent=1) + "\n")
+        return file
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.json"))
+
+
+def read_session(file: Path) -> MeasuringSession:
+    """Return the session in a file. Raises InputError for a file that cannot be read or holds none."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=MeasuringSession)
+    except OSError as error:
+        raise InputError(Problem(str(file), f"cannot be read: {error.strerror}", "a file of the benchmark")) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(Problem(str(file), f"is no session of the benchmark: {error}", "one that it wrote")) from error
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Write a file so that a reader, or a crash, sees all of the old text or all of the new one. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as target:
+            target.write(text)
+        os.replace(name, file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _numbered(name: str, number: int) -> str:
+    return f"{name}-{number}" if number else name

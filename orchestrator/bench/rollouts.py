@@ -1,0 +1,348 @@
+"""Have tasks done whose answers can be checked, in the production harness, so that the router learns from them.
+
+The models stay as they are: only what the router chooses changes. Tasks come from the task families of the embedded
+models, or from a folder of TaskIR files, each with a file of checks beside it:
+
+    NAME.json          a TaskIR document
+    NAME.checks.json   {"ARTIFACT": {"equals": TEXT | "contains": [TEXT, ...] | "matches": PATTERN | "json": VALUE}}
+
+Every task is a batch run with an idempotency key of its own, and its rating is journaled, so an interrupted training
+goes on where it was.
+"""
+
+import asyncio
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from orchestrator.bench.families import STEP_FAMILIES
+from orchestrator.bench.families.example import Example, Family
+from orchestrator.errors import InputError, Problem
+from orchestrator.run.job import Job
+from orchestrator.run.record.lessons import CHECKER
+from orchestrator.run.record.report import Report
+from orchestrator.run.record.routers import action_of
+from orchestrator.service.callers import user_key
+from orchestrator.service.service import Service
+from orchestrator.task.events import AttemptStarted
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import task_from
+
+RATER: Final = f"{CHECKER}train"
+CHECKS: Final = ".checks.json"
+MAX_TOKENS: Final = 512
+
+Check = Callable[[Mapping[str, str]], float]
+"""Returns how right the artifacts of a run are, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutTask:
+    """A task whose answer can be checked."""
+
+    name: str
+    """Names it among all tasks, also those of earlier trainings."""
+    task: TaskIR
+    check: Check
+
+    def numbered(self, time: int, seed: int) -> "RolloutTask":
+        """Return the same task under another name, to be done once more."""
+        return replace(self, name=f"{self.name}-{seed}-{time}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """How things stood after so many tasks."""
+
+    tasks: int
+    success: float
+    """The mean score of the tasks since the point before."""
+    stage: float
+    """The weight of the reward's shaping terms (λ)."""
+    q: float
+    """The mean Q of all episodes."""
+    regret: float
+    """By how much the actions taken were worse than the best ones, by what the memory itself expected of them."""
+    width: float
+    """The mean width of the plans."""
+    followed: float
+    """The share of attempts in which the memory's advice was followed."""
+
+
+def family_tasks(count: int, seed: int, families: Sequence[str] = tuple(STEP_FAMILIES)) -> Iterator[RolloutTask]:
+    """Yield so many tasks, one of each family in turn. Raises InputError for a family that has none."""
+    for name in families:
+        if name not in STEP_FAMILIES:
+            raise InputError(Problem("--family", f"there is none named {name!r}", ", ".join(STEP_FAMILIES)))
+    for number in range(count):
+        name = families[number % len(families)]
+        yield _family_task(STEP_FAMILIES[name], f"{name}-{seed}-{number}")
+
+
+def folder_tasks(folder: Path) -> list[RolloutTask]:
+    """Return the tasks of a folder, in the order of their names. Raises InputError."""
+    files = sorted(path for path in folder.glob("*.json") if not path.name.endswith(CHECKS))
+    if not files:
+        raise InputError(Problem(f"--folder {folder}", "holds no task", f"files NAME.json and NAME{CHECKS}"))
+    return [_file_task(path) for path in files]
+
+
+async def train(
+    service: Service, tasks: Sequence[RolloutTask], width: int, progress: Callable[[int, int], None]
+) -> list[Point]:
+    """Have tasks done, `width` at a time, and learned from before the next ones begin. Return how that went.
+
+    Raises what `Service.submit` raises.
+    """
+    points: list[Point] = []
+    for start in range(0, len(tasks), width):
+        batch = tasks[start : start + width]
+        async with asyncio.TaskGroup() as running:
+            done = [running.create_task(_roll_out(service, task)) for task in batch]
+        service.learning.notice()
+        await service.learning.caught_up()
+        points.append(_point(service, start + len(batch), [one.result() for one in done]))
+        progress(start + len(batch), len(tasks))
+    return points
+
+
+@dataclass(frozen=True, slots=True)
+class _Rollout:
+    score: float
+    width: int
+    regrets: tuple[float, ...]
+    followed: tuple[bool, ...]
+
+
+async def _roll_out(service: Service, task: RolloutTask) -> _Rollout:
+    key, owner = f"train:{task.name}", user_key()
+    job = Job(None, task.task, None, "as-planned", priority="batch", key=key, owner=owner)
+    run = (await service.submit(job)).run
+    async for _ in service.watch(run):
+        pass
+    report = await asyncio.to_thread(service.orchestrator.views.report, run)
+    earlier = [rating for rating in report.ratings if rating.by == RATER]
+    if earlier:
+        score = earlier[-1].score
+    else:
+        score = await asyncio.to_thread(_score, service, task, report)
+        await service.rate(run, score, RATER)
+    events = [event for _, event in await asyncio.to_thread(service.orchestrator.journal.events, run)]
+    started = [event for event in events if isinstance(event, AttemptStarted) and event.advice is not None]
+    regrets = tuple(_regret(one) for one in started)
+    return _Rollout(score, report.width, regrets, tuple(bool(one.advice and one.advice.followed) for one in started))
+
+
+def _score(service: Service, task: RolloutTask, report: Report) -> float:
+    if report.status != "done":
+        return 0.0
+    get = service.orchestrator.journal.get
+    return task.check({name: get(digest).decode(errors="replace") for name, digest in report.artifacts.items()})
+
+
+def _regret(started: AttemptStarted) -> float:
+    assert started.advice is not None
+    values = {action_of(one): one.value for one in started.advice.estimates}
+    taken = next((value for one, value in values.items() if _is_taken(started, one.role, one.persona, one.model)), None)
+    return max(values.values()) - taken if values and taken is not None else 0.0
+
+
+def _is_taken(started: AttemptStarted, role: str, persona: str, model: str) -> bool:
+    return (role, persona, model) == (started.role, started.persona or "", started.model)
+
+
+def _point(service: Service, tasks: int, done: Sequence[_Rollout]) -> Point:
+    learned = service.learning.learned
+    regrets = [regret for one in done for regret in one.regrets]
+    followed = [flag for one in done for flag in one.followed]
+    return Point(
+        tasks=tasks,
+        success=sum(one.score for one in done) / len(done),
+        stage=learned.policy.settings.stage.at(learned.policy.observed) if learned is not None else 0.0,
+        q=learned.memory.stats().q_mean if learned is not None else 0.0,
+        regret=sum(regrets) / len(regrets) if regrets else 0.0,
+        width=sum(one.width for one in done) / len(done),
+        followed=sum(followed) / len(followed) if followed else 0.0,
+    )
+
+
+def _family_task(family: Family, name: str) -> RolloutTask:
+    example = _plain_example(family, name)
+    labels = [f"input_{place}" for place in range(len(example.inputs))]
+    texts = [
+        {"type": "text", "label": item.name or label, "value": item.text}
+        for item, label in zip(example.inputs, labels, strict=True)
+    ]
+    step: dict[str, Any] = {
+        "id": "S1",
+        "actor": "coder" if family.name == "code" else "worker",
+        "action": example.action,
+        "inputs": [text["label"] for text in texts],
+        "outputs": ["answer"],
+        "max_tokens": MAX_TOKENS,
+    }
+    if example.schema is not None:
+        step["output_schema"] = example.schema
+    document = {
+        "objective": f"{family.name}: {example.action}",
+        "priority": "batch",
+        "inputs": texts,
+        "plan": {"steps": [step]},
+    }
+    return RolloutTask(name, task_from(document), lambda made: float(family.check(example, made.get("answer", ""))))
+
+
+def _plain_example(family: Family, name: str) -> Example:
+    """Return an example that names no persona, and is no retry, whose action tells what was wrong with an answer."""
+    rng = Random(name)  # noqa: S311 - the same name always has the same task
+    while True:
+        example = family.generate(rng, "wording")
+        names, asked = [item.name for item in example.inputs], example.messages[-1].content
+        if not example.persona and asked.endswith(f"Task: {example.action}") and example.action and _distinct(names):
+            return example
+
+
+def _distinct(names: Sequence[str]) -> bool:
+    return len(set(names)) == len(names) and all(re.fullmatch(r"[\w][\w./-]*", name) for name in names)
+
+
+def _file_task(path: Path) -> RolloutTask:
+    task = task_from(_json(path))
+    checks = _json(path.with_name(f"{path.stem}{CHECKS}"))
+    known = {"equals", "contains", "matches", "json"}
+    if not isinstance(checks, dict) or not all(isinstance(one, dict) and {*one} <= known for one in checks.values()):
+        accepted = f"artifacts, each with some of {', '.join(sorted(known))}"
+        raise InputError(Problem(str(path.with_name(f"{path.stem}{CHECKS}")), "holds something else", accepted))
+    return RolloutTask(f"{path.stem}-{_stamp(task)}", task, lambda made: _share(checks, made))
+
+
+def _stamp(task: TaskIR) -> str:
+    """Return a name of what a document says, so that one that was changed is a new task."""
+    return hashlib.sha256(task.model_dump_json().encode()).hexdigest()[:12]
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(Problem(str(path), f"cannot be read: {error}", "a JSON file")) from error
+
+
+def _share(checks: Mapping[str, Mapping[str, Any]], made: Mapping[str, str]) -> float:
+    """Return which share of the checks holds."""
+    results = [
+        _holds(kind, wanted, made.get(artifact, "")) for artifact, one in checks.items() for kind, wanted in one.items()
+    ]
+    return sum(results) / len(results) if results else 1.0
+
+
+def _holds(kind: str, wanted: Any, text: str) -> bool:
+    match kind:
+        case "equals":
+            return text.strip() == str(wanted).strip()
+        case "contains":
+            return all(str(part) in text for part in wanted)
+        case "matches":
+            return re.search(str(wanted), text) is not None
+        case _:
+            try:
+                return bool(json.loads(text) == wanted)
+            except ValueError:
+                return False
+
+
+def write_page(path: Path, points: Sequence[Point]) -> None:
+    """Write a page that shows how training went. It needs nothing else, so it works offline. Raises OSError."""
+    series = {
+        "Success": ("mean score of the tasks since the point before", [one.success for one in points]),
+        "Q": ("mean Q of all episodes", [one.q for one in points]),
+        "Regret": (
+            "value of the best action less that of the one taken, by the memory",
+            [one.regret for one in points],
+        ),
+        "λ": ("weight of the reward's shaping terms", [one.stage for one in points]),
+        "Width": ("mean width of the plans", [one.width for one in points]),
+        "Followed": ("share of attempts in which the memory's advice was followed", [one.followed for one in points]),
+    }
+    tasks = [one.tasks for one in points]
+    charts = "\n".join(_chart(name, about, tasks, values) for name, (about, values) in series.items())
+    done = tasks[-1] if tasks else 0
+    page = (
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        "<meta name=viewport content='width=device-width, initial-scale=1'><title>Training of the router</title>"
+        f"<style>{_STYLE}</style><main><h1>Training of the router</h1><p>{done:,} tasks</p>"
+        f"<div class=charts>{charts}</div><details><summary>Numbers</summary>{_table(points)}</details></main></html>"
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --back: #fff; --text: #1b1b1b; --faint: #5c5c5c; --line: #0a58ca; --grid: #d8d8d8; }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #16181b; --text: #e8e8e8; --faint: #a3a7ab; --line: #6ea8fe; --grid: #3a3d41; }
+}
+body { margin: 0; background: var(--back); color: var(--text); font: 16px/1.4 system-ui, sans-serif; }
+main { max-width: 75rem; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.5rem; margin: .5rem 0; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); gap: 1.5rem; }
+figure { margin: 0; }
+figcaption { min-height: 4.2em; }
+figcaption b { font-size: 1.1rem; }
+figcaption span { display: block; color: var(--faint); font-size: .875rem; }
+svg { display: block; width: 100%; height: auto; }
+svg text { fill: var(--faint); font: 11px system-ui, sans-serif; }
+svg .grid { stroke: var(--grid); }
+svg .line { fill: none; stroke: var(--line); stroke-width: 2; stroke-linejoin: round; }
+svg circle { fill: var(--line); }
+details { margin: 1.5rem 0; }
+summary { cursor: pointer; }
+.table { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .2rem .8rem .2rem 0; text-align: right; }
+"""
+_PLOT: Final = (44.0, 10.0, 350.0, 140.0)
+"""Left, top, right and bottom of the plot within a chart of 360 by 160 units."""
+
+
+def _chart(name: str, about: str, places: Sequence[int], values: Sequence[float]) -> str:
+    """Return a chart of a value after so many tasks, with its axes, the last point marked."""
+    left, top, right, bottom = _PLOT
+    low, high = min([0.0, *values]), max([0.0, *values])
+    high = high if high > low else low + 1.0
+    most = max([1, *places])
+    spots = [
+        (left + (right - left) * place / most, bottom - (bottom - top) * (value - low) / (high - low))
+        for place, value in zip(places, values, strict=True)
+    ]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
+    marked = f"<circle cx={spots[-1][0]:.1f} cy={spots[-1][1]:.1f} r=3.5 />" if spots else ""
+    last = f"{values[-1]:.3g}" if values else "no task was done"
+    rows = "".join(
+        f"<path class=grid d='M{left} {y}H{right}'/><text x={left - 5} y={y + 4} text-anchor=end>{value:.3g}</text>"
+        for y, value in ((top, high), ((top + bottom) / 2, (low + high) / 2), (bottom, low))
+    )
+    ends = f"<text x={left} y=156>0</text><text x={right} y=156 text-anchor=end>{most:,} tasks</text>"
+    label = html.escape(f"{name}, {about}: {last}", quote=True)
+    return (
+        f"<figure><figcaption><b>{html.escape(name)}: {last}</b><span>{html.escape(about)}</span></figcaption>"
+        f'<svg viewBox="0 0 360 160" role=img aria-label="{label}">{rows}{ends}'
+        f"<polyline class=line points='{line}'/>{marked}</svg></figure>"
+    )
+
+
+def _table(points: Sequence[Point]) -> str:
+    """Return the numbers of all points as a table."""
+    names = [one.name for one in fields(Point)]
+    head = "".join(f"<th scope=col>{'λ' if name == 'stage' else name}</th>" for name in names)
+    rows = "".join(f"<tr>{''.join(f'<td>{_number(getattr(one, name))}</td>' for name in names)}</tr>" for one in points)
+    return f"<div class=table tabindex=0><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"

@@ -1,0 +1,255 @@
+"""Run a task on a simulated machine, and return its report. What it answers has the form that was asked for."""
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from types import MappingProxyType
+from typing import Any, Final
+from zlib import crc32
+
+from orchestrator.bench.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
+from orchestrator.bench.simulate.engines import OwnTime, SimulatedAnswer, SimulatedMachine, StepLoad, StepSeconds
+from orchestrator.bench.simulate.machine import FILLER, RESOURCES, Machine, MachineModel, Resource
+from orchestrator.engine.contract import Generation
+from orchestrator.registry.models import Registry
+from orchestrator.run.job import Job
+from orchestrator.run.orchestrator import Orchestrator, Ports
+from orchestrator.run.record import Report, load_report
+from orchestrator.run.steps.answer import AnswerShape
+from orchestrator.task.taskir.json_text import compact_json
+from orchestrator.task.taskir.models import TaskIR
+
+SPREAD: Final = 0.5
+"""The standard deviation of the logarithm of the length of answers whose length nothing prescribes."""
+TYPICAL_TOKENS: Final = 100
+"""Their median, in tokens."""
+AnswerLengths = Mapping[str, Sequence[int]]
+"""The tokens of answers in the order in which they are asked for, by their JSON Schema as text; "" for free text."""
+UNKNOWN: Final[AnswerLengths] = MappingProxyType({})
+MOST_ITEMS: Final = 100_000
+GAIN: Final = 1.05
+"""Of a resource whose double makes a task less than so many times as fast, more is not worth its price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """How a task went on a simulated machine."""
+
+    report: Report
+    seconds: float
+    """The virtual time from the acceptance of the task to its end."""
+    engines: int
+    """How many engines were started."""
+    steps: int
+    """How many calls of llama_decode all engines have made, since they were started."""
+
+
+def simulate(
+    task: TaskIR, machine: Machine, base: Registry, home: Path, seed: int = 0, lengths: AnswerLengths = UNKNOWN
+) -> Simulated:
+    """Run a task on a machine, in a new state folder `home`. The same arguments give the same report, but for its id.
+
+    Models are loaded before the task is accepted, as far as the memory goes. `base` gives the defaults of the registry.
+    Answers are as long as `lengths` say, in each round again, see `answer_lengths`.
+    Gates and tools really run, and take no virtual time but what `Overheads` say. Raises InputError for a task that
+    cannot be run there, and JournalError.
+    """
+    return simulate_rounds(task, machine, base, home, 1, seed, lengths)[0]
+
+
+def simulate_rounds(
+    task: TaskIR,
+    machine: Machine,
+    base: Registry,
+    home: Path,
+    rounds: int,
+    seed: int = 0,
+    lengths: AnswerLengths = UNKNOWN,
+) -> list[Simulated]:
+    """Run a task several times, one after the other, on the same engines: later rounds find prefixes in their caches.
+
+    Otherwise as `simulate`.
+    """
+    registry = machine.registry(base)
+    overheads = machine.overheads
+    simulated = SimulatedMachine(
+        step_seconds=lambda file: _step_seconds(machine.models[file]),
+        write=_Writer(machine, seed, lengths).write,
+        load_seconds=lambda file: machine.models[file].load_seconds,
+        behaviour=lambda file: machine.models[file].behaviour(seed),
+        own=OwnTime(overheads.generation_seconds, overheads.waiting_seconds),
+    )
+
+    def open_journal(place: Path) -> StillJournal:
+        journal = StillJournal.open(place, durable=False)  # the folder is thrown away
+        journal.commit_seconds, journal.call_seconds = overheads.commit_seconds, overheads.call_seconds
+        return journal
+
+    async def main() -> list[Simulated]:
+        loop = virtual_loop()
+        ports = Ports(
+            start_engine=simulated.start,
+            clock=lambda last: VirtualClock(loop),
+            journal=open_journal,
+            follows_registry=False,
+            topology=machine.topology,
+        )
+        found = []
+        async with Orchestrator.open(home, registry, ports) as orchestrator:
+            for model in dict.fromkeys(registry.roles[step.actor].model for step in task.plan.steps):
+                await orchestrator.pool.load(model)
+            for _ in range(rounds):
+                begun = loop.time()
+                run = await orchestrator.submit(Job(None, task, None, "as-planned"))
+                async for _ in orchestrator.watch(run):
+                    pass
+                seconds = loop.time() - begun
+                steps = sum(engine.steps for engine in simulated.engines)
+                report = load_report(orchestrator.journal, run)
+                found.append(Simulated(report, seconds, len(simulated.engines), steps))
+        return found
+
+    made: list[Simulated] = run_virtually(main)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What bounds a task on a machine, by how much faster it would be with twice as much of each resource."""
+
+    ratios: Mapping[Resource, float]
+    """The time of the task over its time with twice as much of the resource."""
+    waiting_share: float
+    """Which part of the critical path waited for slots."""
+
+    @property
+    def bound_by(self) -> Resource | None:
+        """The resource of which more helps most; None where none is worth its price."""
+        best = max(self.ratios, key=self.ratios.__getitem__)
+        return best if self.ratios[best] >= GAIN else None
+
+    def in_words(self) -> str:
+        """Return in a sentence what bounds the task and what to buy."""
+        if self.bound_by is None:
+            own = "the plan and the orchestrator's own time"
+            return f"it is bound by {own}: twice of nothing makes it {GAIN} times as fast"
+        ranked = sorted(self.ratios.items(), key=lambda one: -one[1])
+        told = ", ".join(f"twice the {name} makes it {ratio:.2f} times as fast" for name, ratio in ranked)
+        return f"it is bound by {self.bound_by}: {told}"
+
+
+def advise(
+    task: TaskIR,
+    machine: Machine,
+    base: Registry,
+    home: Path,
+    known: Simulated,
+    seed: int = 0,
+    lengths: AnswerLengths = UNKNOWN,
+) -> Advice:
+    """Return what bounds a task that is `known` to go like this on a machine, from simulations in folders below `home`.
+
+    Raises what `simulate` does.
+    """
+    ratios: dict[Resource, float] = {}
+    for resource in RESOURCES:
+        better = simulate(task, machine.with_twice(resource), base, home / resource.replace(" ", "-"), seed, lengths)
+        ratios[resource] = known.seconds / better.seconds if better.seconds > 0 else 1.0
+    path = known.report.critical_path
+    return Advice(ratios, path.waiting_seconds / path.seconds if path.seconds > 0 else 0.0)
+
+
+def interval_of(times: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median of times, and between which times 95 % of them are."""
+    ordered = sorted(times)
+    cut = int(0.025 * len(ordered))
+    return median(ordered), ordered[cut], ordered[len(ordered) - 1 - cut]
+
+
+def _step_seconds(model: MachineModel) -> StepSeconds:
+    costs = model.costs
+
+    def seconds(load: StepLoad) -> float:
+        slower = 1.0 if model.threads is None else max(1.0, model.threads / load.threads)
+        seconds, attention = costs.seconds(load.tokens, load.sequences, load.cells), costs.per_cell * load.cells
+        saved = (1 - model.prompt_ratio) * load.prompt_tokens / load.tokens * (seconds - attention)
+        return slower * (seconds - saved)
+
+    return seconds
+
+
+def answer_lengths(task: TaskIR, report: Report) -> AnswerLengths:
+    """Return how many tokens the answers of a run of a task had, those of all attempts, in the order of its steps."""
+    plan = {step.id: step for step in task.plan.steps}
+    found: dict[str, list[int]] = {}
+    for row in report.steps:
+        step = plan.get(row.parent or row.id)
+        for attempt in row.attempts:
+            if step is not None and attempt.usage.output_tokens:
+                found.setdefault(_form(AnswerShape(step).schema), []).append(attempt.usage.output_tokens)
+    return found
+
+
+def _form(schema: object) -> str:
+    return compact_json(schema) if isinstance(schema, dict) else ""
+
+
+class _Writer:
+    """Writes answers of the form that was asked for: JSON for a schema, else a text.
+
+    They are as long as `lengths` say, one after the other and again from the first. Where these say nothing, JSON has
+    the model's characters for each token, and a text has a length drawn at random.
+    """
+
+    def __init__(self, machine: Machine, seed: int, lengths: AnswerLengths) -> None:
+        self._machine = machine
+        self._seed = seed
+        self._lengths = {form: itertools.cycle(known) for form, known in lengths.items() if known}
+
+    def write(self, request: Generation) -> SimulatedAnswer:
+        """Return the answer to a request. Its length depends on the request, the seed, and what is known of lengths."""
+        known = self._lengths.get(_form(request.schema))
+        if isinstance(request.schema, dict):
+            text = compact_json(instance_of(request.schema))
+            model = self._machine.roles.get(request.role, next(iter(self._machine.models)))
+            guessed = round(len(text) / self._machine.models[model].answer_characters)
+            tokens = max(2, guessed if known is None else next(known))
+            return SimulatedAnswer(text, tokens, forced=1)  # the quotation mark or bracket at its end
+        draw = random.Random(f"{self._seed} {request.messages[-1].content}")  # noqa: S311 - no secret
+        tokens = round(TYPICAL_TOKENS * draw.lognormvariate(0.0, SPREAD)) if known is None else next(known)
+        tokens = max(1, tokens if request.max_tokens is None else min(tokens, request.max_tokens))
+        word = f"word{crc32(request.messages[-1].content.encode())}"  # an answer that repeats an input is refused
+        return SimulatedAnswer(" ".join([word] * max(1, tokens - 1)), tokens)
+
+
+def instance_of(schema: Mapping[str, Any]) -> Any:
+    """Return a value that a schema allows, the shortest where it says nothing of lengths.
+
+    It knows types, enumerations, required properties, items, and least lengths; of alternatives it takes the first.
+    """
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    for alternatives in ("anyOf", "oneOf"):
+        if schema.get(alternatives):
+            return instance_of(schema[alternatives][0])
+    kind = schema.get("type", "string")
+    match kind[0] if isinstance(kind, list) else kind:
+        case "object":
+            properties = schema.get("properties", {})
+            return {name: instance_of(properties.get(name, {})) for name in schema.get("required", ())}
+        case "array":
+            count = min(MOST_ITEMS, schema.get("minItems", 0))
+            return [instance_of(schema.get("items", {})) for _ in range(count)]
+        case "integer" | "number":
+            return schema.get("minimum", 0)
+        case "boolean":
+            return True
+        case "null":
+            return None
+        case _:
+            return FILLER * schema.get("minLength", 1)

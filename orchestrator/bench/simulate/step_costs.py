@@ -1,0 +1,57 @@
+"""Measure what steps of one engine cost: `python -m orchestrator.bench.simulate.step_costs`.
+
+It reads an EngineSpec as JSON from stdin and prints `Costs` as JSON. It is a process of its own, because llama.cpp ends
+the process on errors.
+"""
+
+import sys
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+import msgspec
+
+from orchestrator.bench.simulate.measure import Costs
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.llama import Llama
+from orchestrator.engine.step_cost.attention_trial import apply_stored_attention
+from orchestrator.engine.step_cost.calibration import measure_step_costs
+from orchestrator.engine.step_cost.model import Points, StepCostModel
+from orchestrator.registry.options import LoadOptions
+
+TIMES: Final = 3
+"""How often the steps are measured: one measurement of a width may be a third off on a machine that others use."""
+
+
+def costs_of(spec: EngineSpec) -> Costs:
+    """Return what the steps of an engine cost, with the kind of attention that it has chosen. Raises CannotLoad."""
+    llama = Llama(spec)
+    apply_stored_attention(llama, spec)
+    found, draft = median_costs([measure_step_costs(llama) for _ in range(TIMES)]), 0.0
+    if spec.speculation is not None:
+        options = LoadOptions(context=spec.context, slots=spec.slots, threads=spec.threads)
+        smaller = Llama(EngineSpec.of(options, file=spec.speculation.draft))
+        draft = measure_step_costs(smaller).decode.seconds[0]
+    return Costs(found, llama.split, draft)
+
+
+def median_costs(measured: Sequence[StepCostModel]) -> StepCostModel:
+    """Return the median of each time in several measurements of one engine, for the sizes that all of them have."""
+
+    def points(each: Sequence[Points]) -> Points:
+        times = [dict(zip(one.sizes, one.seconds, strict=True)) for one in each]
+        sizes = tuple(size for size in each[0].sizes if all(size in one for one in times))
+        return Points(sizes, tuple(median(one[size] for one in times) for size in sizes))
+
+    return StepCostModel(
+        points([one.decode for one in measured]),
+        points([one.verify for one in measured]),
+        median(one.prefill for one in measured),
+        median(one.per_cell for one in measured),
+        measured[0].pads,
+    )
+
+
+if __name__ == "__main__":
+    told = costs_of(msgspec.json.decode(sys.stdin.buffer.read(), type=EngineSpec))
+    sys.stdout.buffer.write(msgspec.json.encode(told))
