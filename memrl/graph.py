@@ -354,7 +354,10 @@ def _version(library: str) -> str:
     try:
         return version(library)
     except PackageNotFoundError as error:
-        raise GraphError(f"the graph needs the package {library}, which is not installed") from error
+        extra = "kuzu" if library == "kuzu" else "learning"
+        raise GraphError(
+            f"the graph needs the package {library}; accepted: pip install 'orchestrator[{extra}]'"
+        ) from error
 
 
 def _checksum(path: Path) -> int:

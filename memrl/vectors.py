@@ -23,12 +23,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.memrl.errors import IndexNotReady, MemrlError
 from orchestrator.memrl.store import EpisodeStore
+
+try:
+    import faiss
+except ModuleNotFoundError:
+    faiss = None  # type: ignore[assignment]  # the extra `learning` is not installed
+
+MISSING: Final = "the memory needs the extra `learning`; accepted: pip install 'orchestrator[learning]'"
 
 Vectors = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -230,6 +236,8 @@ class VectorIndex:
         `database` is the file that `source` reads and the number of the embedder in it, for the process that makes
         large indices. Without it, a thread makes them.
         """
+        if faiss is None:
+            raise MemrlError(MISSING)
         self.dimensions = dimensions
         self._folder = folder
         self._embedder = embedder

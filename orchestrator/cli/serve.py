@@ -5,6 +5,7 @@
 
 import os
 import sys
+from importlib.util import find_spec
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Final
@@ -87,6 +88,8 @@ def mcp(context: typer.Context) -> None:
     at /mcp.
     """
     options = settings(context)
+    if find_spec("mcp") is None:
+        raise InputError(Problem("mcp", "needs the extra `mcp`", "pip install 'orchestrator[mcp]'"))
     if not answers(options.home):
         raise NoDaemon(options.home)
     sys.stdout.flush()

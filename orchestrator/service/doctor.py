@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +26,7 @@ from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import Endpoint, ModelEntry, Registry
+from orchestrator.run.gates.jobs import MODULES, place_of
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
@@ -44,7 +44,6 @@ TOOLS = {
     "pytest": "the gates unit and integration, and the tool run_tests,",
     "bwrap": "running code that a model wrote",
 }
-MODULES = frozenset({"mypy", "pytest"})  # run as modules of this interpreter, so that the PATH does not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,20 +216,12 @@ def _gates(built: frozenset[str]) -> Iterator[Check]:
 
 def _tools() -> Iterator[Check]:
     for tool, purpose in TOOLS.items():
-        if path := _place(tool):
+        if path := place_of(tool):
             yield Check(f"tool {tool}", "ok", path)
         else:
             missing = "not installed for this Python" if tool in MODULES else "not on the PATH"
-            yield Check(f"tool {tool}", "note", missing, f"only {purpose} would use it")
-
-
-def _place(tool: str) -> str | None:
-    if tool in MODULES:
-        spec = find_spec(tool)
-        return None if spec is None else spec.origin
-    # As the code that uses the tools finds them.
-    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
-    return shutil.which(tool, path=beside)
+            how = "" if tool == "bwrap" else "; accepted: pip install 'orchestrator[gates]'"
+            yield Check(f"tool {tool}", "note", missing, f"only {purpose} would use it{how}")
 
 
 def _sandbox() -> Check:

@@ -11,15 +11,19 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 import httpx2
-import huggingface_hub as hub  # it imports its parts on first use, which takes half a second
-from huggingface_hub import constants
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
+
+try:
+    import huggingface_hub as hub  # it imports its parts on first use, which takes half a second
+    from huggingface_hub import constants
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+    )
+except ModuleNotFoundError:
+    hub = None  # type: ignore[assignment]  # the extra `hub` is not installed
 
 from orchestrator.registry.sources.contract import RemoteFile, SourceError
 
@@ -77,6 +81,8 @@ def find_on_hub(written: str) -> HubModel:
 
 
 def _files(written: str, repo: str) -> dict[str, RemoteFile]:
+    if hub is None:
+        raise SourceError(written, "models of a hub need the extra `hub`", "pip install 'orchestrator[hub]'")
     try:
         siblings = hub.HfApi().model_info(repo, files_metadata=True, timeout=TIMEOUT_SECONDS).siblings or ()
     except GatedRepoError as error:

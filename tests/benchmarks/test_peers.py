@@ -36,7 +36,7 @@ from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, W
 from benchmarks.peers.trace import CallTrace, ModelCall
 from orchestrator.bench.critical_path.workloads import Document, workloads
 from orchestrator.task.analysis import analyze_task
-from tests.benchmarks.test_critical_path import row as own_row
+from tests.orchestrator.bench.test_critical_path import row as own_row
 
 STAMP: Mapping[str, Any] = {"machine": {"processor": "p", "cores": 2}, "threads": 1}
 HERE = "p with 2 cores"

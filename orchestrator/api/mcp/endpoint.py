@@ -28,6 +28,11 @@ class McpEndpoint:
             return
         access_in(scope).require(NEEDS[MCP])
         # The SDK is imported for the first request: that takes a second, and few daemons need it.
-        resolved = await asyncio.to_thread(pkgutil.resolve_name, ANSWER)
+        try:
+            resolved = await asyncio.to_thread(pkgutil.resolve_name, ANSWER)
+        except ModuleNotFoundError:
+            message = "MCP needs the extra `mcp`; accepted: pip install 'orchestrator[mcp]'"
+            await error_response(HTTPStatus.NOT_IMPLEMENTED, message, "extra_missing")(scope, receive, send)
+            return
         answer = cast(Callable[[Service, Scope, Receive, Send], Awaitable[None]], resolved)
         await answer(self._service, scope, receive, send)

@@ -2,12 +2,18 @@
 
 import asyncio
 import math
+import os
+import shutil
+import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from math import ceil
+from pathlib import Path
 from time import perf_counter
+from typing import Final
 
 from orchestrator.run.gates.contract import Artifact, GateError, RunJob
 from orchestrator.run.gates.findings import output_tail
@@ -23,6 +29,9 @@ TOOL_LIMITS = SandboxLimits(wall=600.0, cpu=60, memory=512 * MIB, processes=4, o
 
 # Limits of tests and commands, which run the artifacts.
 CODE_LIMITS = SandboxLimits(wall=300.0, cpu=20, memory=512 * MIB, processes=8)
+
+# Tools that run as modules of this interpreter, so that the PATH does not matter.
+MODULES: Final = frozenset({"mypy", "pytest"})
 
 _TIMES = ("wall", "cpu")
 # The share of its limit `wall` that a job waits at most, whatever its slack, so that enough of it is left.
@@ -112,6 +121,19 @@ def path_arguments(files: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"./{name}" for name in files)
 
 
+def place_of(tool: str) -> str | None:
+    """Return where a tool of the gates is installed, as they find it; None if it is not."""
+    if tool in MODULES:
+        spec = find_spec(tool)
+        return None if spec is None else spec.origin
+    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    return shutil.which(tool, path=beside)
+
+
+def not_installed(tool: str) -> str:
+    return f"{tool} is not installed; accepted: pip install 'orchestrator[gates]'"
+
+
 async def run_tool(
     run: RunJob,
     argv: tuple[str, ...],
@@ -125,8 +147,10 @@ async def run_tool(
     `accepted` are the exit codes of a verdict; `keep` names files to read back. Raises GateError for other exit codes,
     cut output, or a limit.
     """
-    outcome = await run(SandboxJob(argv=argv, files=files, stdin=stdin, limits=TOOL_LIMITS, keep=keep))
     name = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else argv[0]
+    if place_of(name) is None:
+        raise GateError(not_installed(name), final=True)
+    outcome = await run(SandboxJob(argv=argv, files=files, stdin=stdin, limits=TOOL_LIMITS, keep=keep))
     refuse_stopped(name, outcome, TOOL_LIMITS)
     if outcome.exit_code not in accepted or outcome.cut:
         raise GateError(f"{name} did not work: {_ended(outcome)}", final=True)

@@ -17,7 +17,7 @@ from typing import Any
 from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError, Scope, file_name
 from orchestrator.run.gates.findings import Finding, format_findings, output_tail
 from orchestrator.run.gates.guard import guarded, kept_checks, read_problems
-from orchestrator.run.gates.jobs import files_of, run_code
+from orchestrator.run.gates.jobs import files_of, not_installed, run_code
 from orchestrator.run.gates.programs import BOOT, COMMAND, document, program
 from orchestrator.run.sandbox import JobOutcome
 from orchestrator.task.events import FailureKind, GateResult
@@ -177,7 +177,7 @@ def unseen_tests(scope: Scope) -> tuple[str, ...]:
 
 def _read(report: Mapping[str, Any], outcome: JobOutcome) -> PytestReport:
     if "missing" in report:
-        raise GateError(f"{report['missing']} is not installed", final=True)
+        raise GateError(not_installed(report["missing"]), final=True)
     if "refused" in report:
         return PytestReport(0, tuple(read_problems(report["refused"])))
     failed = [Finding(str(test), 0, "", str(message)) for test, message in report["failed"]]

@@ -6,16 +6,17 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
-from importlib.util import find_spec
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.orchestrator.cli.cli_command import FANOUT, RECORDS, ROOT
 
 LOCK = ROOT / "requirements.lock"
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def pip(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -26,23 +27,48 @@ def pip(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree. Without the build backend it is fetched, or the tests are skipped."""
+    """The wheel of this tree."""
     folder = tmp_path_factory.mktemp("wheel")
-    isolation = ["--no-build-isolation"] if find_spec("hatchling") else []
-    built = pip("wheel", "--no-deps", *isolation, "--wheel-dir", folder, ROOT)
-    if built.returncode and "hatchling" in built.stderr and not isolation:
-        pytest.skip("hatchling, which builds the wheel, is not installed and cannot be fetched")
+    built = pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, ROOT)
     assert built.returncode == 0, built.stderr
     return next(folder.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the installed wheel alone. What it depends on is taken from the environment of the tests."""
-    target = tmp_path_factory.mktemp("installed")
-    done = pip("install", "--no-deps", "--no-index", "--target", target, wheel)
+    """The Python of an environment with the wheel and what it requires, without any extra.
+
+    The packages are links to those of the environment of the tests, so that nothing is fetched or compiled.
+    """
+    folder = tmp_path_factory.mktemp("installed")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    packages = next(folder.glob("lib/python*/site-packages"))
+    for name in required(distribution("orchestrator")):
+        link(distribution(name), packages)
+    done = pip("--python", folder, "install", "--no-deps", "--no-index", wheel)
     assert done.returncode == 0, done.stderr
-    return target
+    return folder / "bin" / "python"
+
+
+def required(package: Distribution) -> set[str]:
+    """Return the names of all packages that a package needs without its extras."""
+    names, queue = set[str](), [package]
+    while queue:
+        for line in queue.pop().requires or ():
+            requirement = Requirement(line)
+            wanted = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            if wanted and requirement.name not in names:
+                names.add(requirement.name)
+                queue.append(distribution(requirement.name))
+    return names
+
+
+def link(package: Distribution, folder: Path) -> None:
+    """Make a package importable from a folder."""
+    for name in {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", "__pycache__")}:
+        target = Path(str(package.locate_file(name)))
+        if not (folder / name).exists():
+            (folder / name).symlink_to(target)
 
 
 def run(command: Sequence[str | Path], home: Path, *arguments: str | Path, **environ: str) -> Any:
@@ -89,25 +115,56 @@ def engine_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_carries_what_the_program_reads(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {
-        "model_registry.yaml",
-        "registry/personas.yaml",
-        "registry/catalogue.yaml",
-        "registry/prompts/general.yaml",
-        "registry/adapters/smollm2-135m-frontdoor.gguf",
-        "registry/tiny/large.gguf",
-        "registry/tiny/draft.gguf",
+        "orchestrator/model_registry.yaml",
+        "orchestrator/procedures/library/vacuum.yaml",
+        "orchestrator/registry/personas.yaml",
+        "orchestrator/registry/catalogue.yaml",
+        "orchestrator/registry/prompts/general.yaml",
+        "orchestrator/registry/adapters/smollm2-135m-frontdoor.gguf",
+        "orchestrator/registry/tiny/large.gguf",
+        "orchestrator/registry/tiny/draft.gguf",
     } <= names
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"orchestrator"}
 
 
 def test_the_installed_command_works_with_the_models_that_come_with_it(installed: Path, tmp_path: Path) -> None:
-    command: list[str | Path] = [sys.executable, installed / "bin" / "orchestrator"]
-    listed = run(command, tmp_path, "models", "--json", PYTHONPATH=str(installed))
-    assert listed["registry"] == str(installed / "model_registry.yaml")
+    command = [installed.with_name("orchestrator")]
+    listed = run(command, tmp_path, "models", "--json")
+    assert Path(listed["registry"]).is_relative_to(installed.parents[1])
     assert all(model["usable"] for model in listed["models"])
-    report = run(command, tmp_path, "run", FANOUT, "--dir", RECORDS, "--json", PYTHONPATH=str(installed))
+    report = run(command, tmp_path, "run", FANOUT, "--dir", RECORDS, "--json")
     assert report["status"] == "done"
 
 
+@pytest.mark.parametrize(
+    ("extra", "arguments"),
+    [
+        ("hub", ["models", "get", "hf:owner/repo"]),
+        ("learning", ["memory", "ask", "MATCH (a) RETURN a"]),
+        ("mcp", ["mcp"]),
+    ],
+)
+def test_a_command_names_the_extra_that_it_needs(
+    extra: str, arguments: list[str], installed: Path, tmp_path: Path
+) -> None:
+    command = [str(installed.with_name("orchestrator")), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env={"HOME": str(tmp_path)}, check=False)
+    assert done.returncode != 0
+    assert f"pip install 'orchestrator[{extra}]'" in done.stderr
+
+
+def test_a_gate_names_the_extra_that_it_needs(installed: Path, tmp_path: Path) -> None:
+    task = tmp_path / "task.json"
+    step = {"id": "S1", "actor": "coder", "action": "Write f.", "outputs": ["f.py"], "gates": ["lint"]}
+    task.write_text(json.dumps({"objective": "Write f.py", "plan": {"steps": [step]}}))
+    command = [str(installed.with_name("orchestrator")), "run", str(task)]
+    environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
+    assert done.returncode != 0
+    assert "pip install 'orchestrator[gates]'" in done.stdout + done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("installer", ["uv", "pipx"])
 def test_it_can_be_installed_as_a_tool(installer: str, installers: Path, engine_wheel: Path, tmp_path: Path) -> None:

@@ -172,7 +172,11 @@ class ToolServers:
     @asynccontextmanager
     async def _connect(self, server: ToolServer) -> AsyncIterator[ServerConnection]:
         # Importing the SDK takes a second and brings a web server with it, and most installations have no MCP server.
-        connect = cast(Connect, await asyncio.to_thread(pkgutil.resolve_name, CLIENT))
+        try:
+            connect = cast(Connect, await asyncio.to_thread(pkgutil.resolve_name, CLIENT))
+        except ModuleNotFoundError as error:
+            message = "tools of MCP servers need the extra `mcp`; accepted: pip install 'orchestrator[mcp]'"
+            raise ToolServerFailed(message) from error
         async with connect(server, self._program) as connection:
             yield connection
 
