@@ -15,6 +15,7 @@ from orchestrator.run.frontdoor.orders import needed_tool
 from orchestrator.run.frontdoor.references import names_file, ranges_of
 from orchestrator.run.frontdoor.sentences import (
     Use,
+    listed_with,
     may_be_ordered,
     may_be_program,
     names_code,
@@ -178,18 +179,21 @@ def _uses(text: str, files: Sequence[str]) -> tuple[_Uses, _Uses]:
     orders = [tokens for (_, tokens), asks in zip(sentences, questions, strict=True) if not asks]
     ordered = any(map(orders_something, orders)) or not any(map(orders_reading, orders))
     about_program = any(map(orders_program, orders)) or any(names_code(token) for tokens in orders for token in tokens)
+
+    def exists(name: str) -> bool:
+        return name.casefold() in by_case or find_name(name, files) is not None
+
     for (_, tokens), is_question in zip(sentences, questions, strict=True):
         for at, token in enumerate(tokens):
-            if token.name and not any(token.text in file for file in spaced):
-                use = Use.UNSURE if is_question else use_of(tokens, at, program)
-                is_there = token.text.casefold() in by_case or find_name(token.text, files) is not None
-                if (
-                    not is_there
-                    and ordered
-                    and not is_question
-                    and may_be_ordered(tokens, at, use, program=about_program)
-                ):
-                    use = Use.WRITE
-                (present if is_there else absent).append((token.text, use))
+            if not token.name or any(token.text in file for file in spaced):
+                continue
+            use = Use.UNSURE if is_question else use_of(tokens, at, program)
+            if exists(token.text):
+                present.append((token.text, use))
+                continue
+            existing_list = use is Use.UNSURE and exists(listed_with(tokens, at))
+            if ordered and not (is_question or existing_list):
+                use = Use.WRITE if may_be_ordered(tokens, at, use, program=about_program) else use
+            absent.append((token.text, use))
         program = program or orders_program(tokens)
     return present, absent

@@ -163,6 +163,23 @@ _ASKS = frozenset(
 )
 _GIVES = frozenset("give gib donne donne-moi dame da".split())
 _TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.[a-z]+", re.IGNORECASE)
+# words that may tie the name of an ordered file to its sentence, besides verbs of writing and programs
+_ORDERING = (
+    _ASKS
+    | _AND
+    | _IN
+    | _INTO
+    | _NAMING
+    | _ARROWS
+    | _RESULT
+    | _ARTICLE
+    | frozenset(
+        "; ( file files datei dateien fichier archivo also auch aussi tambien ich me mir us uns moi you".split()
+    )
+    | {""}
+)
+_AFTER_ORDERED = _AND | _WITH | _FROM | _IN | _INTO | _MODAL | _NAMING | _ARROWS | frozenset("; ( please bitte".split())
+_IS = frozenset("is are was were ist sind war est sont etait esta estan hay find see steht stehen".split())
 _PROGRAM = re.compile(
     r"\b(?:functions?|scripts?|programs?|class|module|tool|cli|app|application|command|server|library|parser|makefile|"
     r"dockerfile|workflow|pipeline|config(?:uration)?|code|funktion\w*|skripte?|programm\w*|klasse|modul|werkzeug|befehl|"
@@ -248,18 +265,46 @@ def may_be_ordered(tokens: Sequence[Token], at: int, use: Use, *, program: bool)
     Tests are also ordered by what they are for ("prove it with test_a.py"), and files of another type at the end of a
     list ("a table from a.txt, b.csv"). With a `program` in the request, files that are no code may be for the program.
     """
-    name, link = tokens[at].text, _link_word(tokens, at)
-    is_code = _CODE.fullmatch(name) is not None
+    is_code = _CODE.fullmatch(tokens[at].text) is not None
     if (program and not is_code) or any(token.text in _NOT for token in tokens[max(0, at - 3) : at]):
+        return False
+    if _speaks_of_existing(tokens, at):
         return False
     if _names_new(tokens, at):
         return True
+    link = _link_word(tokens, at)
     if use is Use.READ:
-        return _is_of_other_type(tokens, at) or (_TEST_FILE.fullmatch(name) is not None and link in _WITH)
+        return _is_of_other_type(tokens, at) or (_TEST_FILE.fullmatch(tokens[at].text) is not None and link in _WITH)
     clause = max((place for place in range(at) if tokens[place].text in (",", ";")), default=0)
     described = any(token.text in _RELATIVE or token.text in _SO_THAT - _TO for token in tokens[clause:at])
-    is_any = at + 1 < len(tokens) and tokens[at + 1].text in _PLURAL
-    return not described and not is_any and link not in _FROM - _TO - _ARTICLE | _WITH and (is_code or link != "(")
+    orders = link in _ORDERING or _is_verb(tokens, _link(tokens, at), _WRITES) or _PROGRAM.fullmatch(link) is not None
+    return orders and not described and (is_code or link != "(")
+
+
+def listed_with(tokens: Sequence[Token], at: int) -> str:
+    """Return the name before this one in a list such as "a.md and b.md"; empty if there is none."""
+    listed = _listed_after(tokens, _link(tokens, at))
+    return "" if listed is None else tokens[listed].text
+
+
+def _speaks_of_existing(tokens: Sequence[Token], at: int) -> bool:
+    # "a.py crashes", "the bug is in a.py", "README.md files"
+    behind = tokens[at + 1].text if at + 1 < len(tokens) and not tokens[at + 1].name else ""
+    if behind in _PLURAL:
+        return True
+    if behind and behind not in _AFTER_ORDERED and not _governed(tokens, at):
+        return True
+    link = _link(tokens, at)
+    return link > 0 and tokens[link].text in _IN and tokens[link - 1].text in _IS
+
+
+def _governed(tokens: Sequence[Token], at: int) -> bool:
+    # by a verb, by a word of asking, or by a preposition
+    return (
+        _verb_before(tokens, at)[0] is not None
+        or any(token.text in _ASKS or token.text in _RESULT for token in tokens[:at])
+        or _link_word(tokens, at) in _IN | _INTO | _NAMING
+    )
 
 
 def _is_of_other_type(tokens: Sequence[Token], at: int) -> bool:
@@ -416,6 +461,8 @@ def _program_in(tokens: Iterable[Token]) -> bool:
 def _into(tokens: Sequence[Token], link: int, at: int, *, in_program: bool) -> Use:
     # after a preposition of place or direction
     preposition, (_, writes) = tokens[link].text, _verb_before(tokens, at)
+    if preposition not in _TO and link > 0 and tokens[link - 1].text in ("one", "ones", "those"):
+        return Use.READ  # "like the one in a.md"
     if preposition in _TO and link > 1 and tokens[link - 1].text in _REPLY and tokens[link - 2].text in _INDEFINITE:
         return Use.READ  # "a reply to mail.txt", but "write the reply to reply.txt"
     if preposition in _INTO or _verb_behind(tokens, at) or (link > 0 and tokens[link - 1].name):
