@@ -13,8 +13,8 @@ from orchestrator.registry.models import LEAST_PLAN_QUALITY, Registry
 from orchestrator.run.frontdoor.changes import changed_programs
 from orchestrator.run.frontdoor.divisible import files_of_a_kind, parts_in
 from orchestrator.run.frontdoor.listed import is_program
-from orchestrator.run.frontdoor.references import FileNames, default_output, names_file, with_folders
-from orchestrator.run.frontdoor.request import RequestFiles
+from orchestrator.run.frontdoor.references import FileNames, default_output, named_in_part, names_file, with_folders
+from orchestrator.run.frontdoor.request import RequestFiles, instruction
 from orchestrator.run.frontdoor.wishes import schema_for
 from orchestrator.run.gates import default_gates
 from orchestrator.run.planning import PlannedPart
@@ -96,10 +96,10 @@ def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], 
     read, inputs = RequestFiles.of(request, files), mentioned(request, files)
     outputs = (*read.outputs, *changed_programs(request, read.named, read.outputs))
     role = _role(registry, code=any(map(is_program, outputs)) or _WRITES_PROGRAM.match(request) is not None)
-    if inputs or len(files) > FEW_FILES:
-        kind = set(files_of_a_kind(request, files, inputs))
-        more = tuple(file for file in files if file in kind or file in inputs)
-    else:
+    few = not inputs and len(files) <= FEW_FILES
+    kind = set(files_of_a_kind(request, files, inputs, definite=few))
+    more = tuple(file for file in files if file in kind or file in inputs)
+    if few and not kind:
         more = tuple(files)
     if _fit(more, request, sizes, registry, role):
         inputs = more
@@ -110,16 +110,19 @@ def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], 
 def mentioned(request: str, files: Sequence[str]) -> tuple[str, ...]:
     """Return the files that a request mentions, in the order of the folder.
 
-    A file is mentioned by its name, in a range or by a pattern. Without such a mention, stems count too.
+    A file is mentioned by its name, in a range, by a pattern, or by a part of its name ("the mail from Keller").
+    Without a whole name, stems count too.
     """
     patterns = [word.strip("\"'`.,;:()[]") for word in request.split() if "*" in word]
     matched = {file for pattern in patterns for file in files if fnmatchcase(file, pattern)}
     named = matched.union(RequestFiles.of(request, files).named)
     by_stem = FileNames(files).mentioned(request)
+    in_part = named_in_part(instruction(request), files)
     stems = (file for file in by_stem if not names_file(request, file))  # excluded names are not in `named`
     # a stem is often a plain word, but not if it has a digit
     numbered = {file for file in stems if any(map(str.isdigit, PurePosixPath(file).stem))}
-    return tuple(file for file in files if file in named | numbered) if named else by_stem
+    called = {*by_stem, *in_part} if not named else {*named, *numbered, *in_part}
+    return tuple(file for file in files if file in called)
 
 
 def fits(answer: DirectAnswer, sizes: Mapping[str, int], registry: Registry) -> bool:

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
 
+from orchestrator.run.frontdoor.references import definite_words
 from orchestrator.run.frontdoor.request import instruction
 from orchestrator.run.frontdoor.words import related, words
 
@@ -113,25 +114,29 @@ def parts_in(request: str, *, reads: int, files: int, writes: int) -> str:
     return next(_signs(text), "")
 
 
-def files_of_a_kind(request: str, files: Sequence[str], named: Collection[str]) -> tuple[str, ...]:
+def files_of_a_kind(
+    request: str, files: Sequence[str], named: Collection[str], *, definite: bool = False
+) -> tuple[str, ...]:
     """Return the files that a request speaks of without naming them: "the mails" are `mail_a.md` and `mail_b.md`.
 
-    If some of a kind are `named`, the others are not meant. If none are named, "the files" are all of them.
+    If some of a kind are `named`, the others are not meant. If none are named, "the files" are all of them. A kind that
+    is not `definite` may be one that the request wants written ("a mail").
     """
     text = _QUOTED.sub("TEXT", instruction(request))
-    if not named and _PLURAL_FILES.search(_FILE_NAME.sub("FILE", text)):
-        return tuple(files)
     kinds = defaultdict[str, list[str]](list)
     for file in files:
         kinds[re.split(r"[\W\d_]+", PurePosixPath(file).stem.casefold())[0]].append(file)
     several = {kind: group for kind, group in kinds.items() if len(group) > 1 and len(kind) > 2}
-    spoken = words(_FILE_NAME.sub("FILE", text))
+    text = _FILE_NAME.sub("FILE", text)
+    spoken = definite_words(text) if definite else words(text)
     called = (
         group
         for kind, group in several.items()
         if not set(group) & set(named) and any(related(word, kind) for word in spoken)
     )
-    return tuple(chain.from_iterable(called))
+    if (group := tuple(chain.from_iterable(called))) or named:
+        return group
+    return tuple(files) if _PLURAL_FILES.search(text) else ()
 
 
 def _signs(text: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import PurePosixPath
 
+from orchestrator.run.frontdoor.words import folded
 from orchestrator.task.taskir.names import compose_name, find_name
 
 _REFERENCE = re.compile(r"P([1-9][0-9]{0,5})\Z")
@@ -102,6 +103,39 @@ def default_output(number: int, foreach: bool, taken: Collection[str]) -> str:
     """Return a name that is not `taken` for an unnamed output: `s1.txt`, or `s1.json` for a `foreach`."""
     names = (f"s{number}{'-output' * again}.{'json' if foreach else 'txt'}" for again in count())
     return next(name for name in names if name not in taken)
+
+
+# words before one that means something that is already there
+_DEFINITE = frozenset(
+    """
+    the this that these those my our your his her their its both all each every which from of to by with between and mr
+    mrs ms der die das den dem des im am zum zur vom beim mein meine meinen unser unsere beide beiden alle jede jeden
+    jedes welche welcher welches von an mit zwischen und herr herrn frau le la les l du des ce cet cette ces mon ma mes
+    notre nos tous toutes chaque quel quelle quels quelles de avec entre et m mme el los las del al este esta mi mis
+    nuestro todos todas cada cual con y senor senora
+    """.split()
+)
+
+
+def definite_words(text: str) -> set[str]:
+    """Return the words of a text, folded, that mean something that is already there: "the annex", "Anna's letter"."""
+    spoken = re.findall(r"[^\W\d_]+|[^\w\s]", folded(text).replace("\u2019", "'"))
+    return {
+        word
+        for at, word in enumerate(spoken)
+        if (at and spoken[at - 1] in _DEFINITE) or (spoken[at + 1 : at + 3] == ["'", "s"])
+    }
+
+
+def named_in_part(request: str, files: Sequence[str]) -> tuple[str, ...]:
+    """Return the files that alone have a definite word of the request in their names: "the mail from Keller"."""
+    by_part = defaultdict[str, list[str]](list)
+    for file in files:
+        for part in {*re.split(r"[\W\d_]+", folded(PurePosixPath(file).stem))}:
+            by_part[part].append(file)
+    spoken = definite_words(request)
+    named = {owners[0] for part, owners in by_part.items() if len(owners) == 1 and len(part) > 2 and part in spoken}
+    return tuple(file for file in files if file in named)
 
 
 def _mentions(request: str, name: str) -> bool:

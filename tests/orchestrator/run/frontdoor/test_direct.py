@@ -90,6 +90,76 @@ def test_a_kind_of_files_is_read_next_to_those_that_are_named(registry: Registry
     assert step_for(registry, "Answer mail_a.txt in a short mail. Use hints.txt.", files).inputs == files[:2]
 
 
+# request, files, what a direct answer reads
+READ = [
+    ("What is the deadline?", "brief.txt budget.csv", "brief.txt budget.csv"),
+    ("Summarise the brief.", "brief.txt budget.csv", "brief.txt"),
+    ("How much did we spend on travel? See budget.", "brief.txt budget.csv", "budget.csv"),
+    ("Compare Anna's and Ben's letters.", "anna.txt ben.txt carla.txt", "anna.txt ben.txt"),
+    (
+        "Read all letters and tell me who is angry.",
+        "letter_anna.txt letter_ben.txt invoice.txt",
+        "letter_anna.txt letter_ben.txt",
+    ),
+    ("Translate the poem into German.", "poem.txt README.md", "poem.txt"),
+    ("Which invoice is the highest?", "invoice_jan.txt invoice_feb.txt letter.txt", "invoice_jan.txt invoice_feb.txt"),
+    (
+        "Which of the invoices is not paid yet?",
+        "invoice_jan.txt invoice_feb.txt letter.txt",
+        "invoice_jan.txt invoice_feb.txt",
+    ),
+    ("Explain main.py", "main.py util.py", "main.py"),
+    ("Why does main.py fail? The error is in error.log", "main.py util.py error.log", "main.py error.log"),
+    ("The tests fail, fix the module.", "calc.py test_calc.py", "calc.py test_calc.py"),
+    (
+        "Is there a contradiction between contract.md and the annex?",
+        "contract.md annex.md mail.txt",
+        "contract.md annex.md",
+    ),
+    ("Welche Termine stehen im Protokoll?", "protokoll.txt liste.txt", "protokoll.txt"),
+    ("Fasse die beiden Berichte zusammen.", "bericht_a.txt bericht_b.txt notiz.txt", "bericht_a.txt bericht_b.txt"),
+    ("Vergleiche Angebot A mit Angebot B.", "angebot_a.txt angebot_b.txt mail.txt", "angebot_a.txt angebot_b.txt"),
+    ("Résume le contrat.", "contrat.txt facture.txt", "contrat.txt"),
+    ("Traduce la carta al inglés.", "carta.txt factura.txt", "carta.txt"),
+    ("Use style.md as a guide and rewrite intro.md.", "style.md intro.md other.md", "style.md intro.md"),
+    (
+        "Rewrite chapter1.md and chapter3.md, leave chapter2.md alone.",
+        "chapter1.md chapter2.md chapter3.md",
+        "chapter1.md chapter3.md",
+    ),
+    ("Answer the mail from Mr Keller.", "mail_keller.txt mail_wolff.txt", "mail_keller.txt"),
+    (
+        "Draft a reply to Wolff. Facts are in facts.txt",
+        "mail_keller.txt mail_wolff.txt facts.txt",
+        "mail_wolff.txt facts.txt",
+    ),
+    (
+        "What do the reviews say about breakfast?",
+        "review1.txt review2.txt review3.txt menu.txt",
+        "review1.txt review2.txt review3.txt",
+    ),
+    ("List all the people mentioned in these files.", "a.txt b.txt", "a.txt b.txt"),
+    (
+        "Give me a shopping list for the recipes.",
+        "recipe_soup.txt recipe_cake.txt diary.txt",
+        "recipe_soup.txt recipe_cake.txt",
+    ),
+    ("Write unit tests for the parser.", "parser.py lexer.py", "parser.py"),
+]
+
+
+@pytest.mark.parametrize(("request_text", "files", "read"), READ)
+def test_files_are_mentioned_by_a_part_of_their_names_or_by_their_kind(
+    registry: Registry, request_text: str, files: str, read: str
+) -> None:
+    assert step_for(registry, request_text, tuple(files.split())).inputs == tuple(read.split())
+
+
+def test_a_text_that_is_to_be_written_is_no_kind_of_files(registry: Registry) -> None:
+    files = ("letter_old.txt", "letter_new.txt", "facts.txt")
+    assert step_for(registry, "Write a letter to the landlord.", files).inputs == files
+
+
 def test_files_that_the_request_names_and_that_do_not_exist_are_its_outputs(registry: Registry) -> None:
     step = step_for(registry, "Write slugify.py and README.de.md for main.py")
     assert step.outputs == ("slugify.py", "README.de.md")
