@@ -12,7 +12,6 @@ from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, write
-from orchestrator.run.gates import BUILTIN_GATES
 from orchestrator.service.doctor import Check, examine
 
 CHECK_STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
@@ -25,7 +24,7 @@ def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
     Exits with 1 if something that a run needs is missing or broken.
     """
     options = settings(context)
-    checks = examine(registry_path(options), options.home, frozenset(BUILTIN_GATES))
+    checks = examine(registry_path(options), options.home)
     if (reason := why_not_ready(options.home)) is not None:
         checks.append(Check("daemon", "broken", reason, "until then, the daemon accepts no runs"))
     broken = [check for check in checks if check.state == "broken"]

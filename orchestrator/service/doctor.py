@@ -26,24 +26,18 @@ from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import Endpoint, ModelEntry, Registry
-from orchestrator.run.gates.jobs import MODULES, place_of
+from orchestrator.run.gates import GATES
+from orchestrator.run.gates.jobs import place_of
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
-from orchestrator.task.taskir.fields import GATES
 
 MINIMUM_PYTHON = (3, 11)
 PROBE_SECONDS = 60
 PROBE = "import llama_cpp; print(llama_cpp.llama_print_system_info().decode())"
 CPU_FLAGS = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "amx_int8", "asimd", "sve", "i8mm")
-TOOLS = {
-    "shellcheck": "the gate shellcheck",
-    "ruff": "the gates format, lint and security",
-    "mypy": "the gate typecheck",
-    "pytest": "the gates unit and integration, and the tool run_tests,",
-    "bwrap": "running code that a model wrote",
-}
+FURTHER_USES = {"pytest": ", and the tool run_tests,"}  # of a gate's tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +50,8 @@ class Check:
     mend: str = ""
 
 
-def examine(registry: Path, home: Path, built_gates: frozenset[str]) -> list[Check]:
-    """Run all checks, and return them in the order in which they are printed. `built_gates` are those that exist."""
+def examine(registry: Path, home: Path) -> list[Check]:
+    """Run all checks, and return them in the order in which they are printed."""
     return [
         _python(),
         _llama(),
@@ -68,7 +62,7 @@ def examine(registry: Path, home: Path, built_gates: frozenset[str]) -> list[Che
         _folder(home),
         _lock(home),
         _journal(home),
-        *_gates(built_gates),
+        Check("gates", "ok", f"built: {', '.join(row.gate.name for row in GATES)}"),
         *_tools(),
         _sandbox(),
     ]
@@ -206,22 +200,27 @@ def _journal(home: Path) -> Check:
     return Check("journal", "ok", f"{runs} run{'' if runs == 1 else 's'}{open_runs}")
 
 
-def _gates(built: frozenset[str]) -> Iterator[Check]:
-    there = ", ".join(gate for gate in GATES if gate in built)
-    missing = ", ".join(gate for gate in GATES if gate not in built)
-    yield Check("gates", "ok", f"built: {there or 'none'}")
-    if missing:
-        yield Check("gates", "note", f"not built: {missing}", "a step that asks for one reads `not run`")
-
-
 def _tools() -> Iterator[Check]:
-    for tool, purpose in TOOLS.items():
-        if path := place_of(tool):
-            yield Check(f"tool {tool}", "ok", path)
-        else:
-            missing = "not installed for this Python" if tool in MODULES else "not on the PATH"
-            how = "" if tool == "bwrap" else "; accepted: pip install 'orchestrator[gates]'"
-            yield Check(f"tool {tool}", "note", missing, f"only {purpose} would use it{how}")
+    uses: dict[str, list[str]] = {}
+    for row in GATES:
+        if tool := row.module or row.program:
+            uses.setdefault(tool, []).append(row.gate.name)
+    modules = {row.module for row in GATES}
+    for tool, gates in uses.items():
+        yield _tool(tool, tool in modules, f"{_listed_gates(gates)}{FURTHER_USES.get(tool, '')}")
+    yield _tool("bwrap", False, "running code that a model wrote")
+
+
+def _tool(name: str, is_module: bool, use: str) -> Check:
+    if place := place_of(name, is_module=is_module):
+        return Check(f"tool {name}", "ok", place)
+    missing = "not installed for this Python" if is_module else "not on the PATH"
+    how = "" if name == "bwrap" else "; accepted: pip install 'orchestrator[gates]'"
+    return Check(f"tool {name}", "note", missing, f"only {use} would use it{how}")
+
+
+def _listed_gates(gates: list[str]) -> str:
+    return f"the gates {', '.join(gates[:-1])} and {gates[-1]}" if len(gates) > 1 else f"the gate {gates[0]}"
 
 
 def _sandbox() -> Check:

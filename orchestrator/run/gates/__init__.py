@@ -1,6 +1,7 @@
 """Gates: checks on a step's outputs before another step reads them.
 
     contract  Gate: `check(artifacts, context) -> GateResult`, and its inputs
+    table     all gates: their order, their tools, and where they are a default
     pipeline  which gates run on a step, in which order, and which failure follows
     jobs      runs tools and code as jobs of the sandbox
     turns     which job runs next: the one with the least slack
@@ -8,7 +9,7 @@
     findings  formats findings for the next attempt's prompt
     ruff      ruff's command line and reports, for format, lint and security
 
-Each gate has a file of its name; unit and integration share `tests`. A new gate is a new file and a line in `pipeline`.
+Each gate has a file of its name; unit and integration share `tests`. A new gate is a new file and a row in `table`.
 """
 
 from orchestrator.run.gates.contract import (
@@ -32,7 +33,6 @@ from orchestrator.run.gates.contract import (
 )
 from orchestrator.run.gates.jobs import JobClock, JobRunner
 from orchestrator.run.gates.pipeline import (
-    BUILTIN_GATES,
     PipelineResult,
     PlannedGate,
     default_gates,
@@ -43,11 +43,13 @@ from orchestrator.run.gates.pipeline import (
     scope_of,
 )
 from orchestrator.run.gates.shares import JobShares
+from orchestrator.run.gates.table import BUILTIN_GATES, GATES
 from orchestrator.run.gates.tests import unseen_tests
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
 __all__ = [
     "BUILTIN_GATES",
+    "GATES",
     "Artifact",
     "BadSchema",
     "Gate",

@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
 from time import perf_counter
-from typing import Final
 
 from orchestrator.run.gates.contract import Artifact, GateError, RunJob
 from orchestrator.run.gates.findings import output_tail
@@ -29,9 +28,6 @@ TOOL_LIMITS = SandboxLimits(wall=600.0, cpu=60, memory=512 * MIB, processes=4, o
 
 # Limits of tests and commands, which run the artifacts.
 CODE_LIMITS = SandboxLimits(wall=300.0, cpu=20, memory=512 * MIB, processes=8)
-
-# Tools that run as modules of this interpreter, so that the PATH does not matter.
-MODULES: Final = frozenset({"mypy", "pytest"})
 
 _TIMES = ("wall", "cpu")
 # The share of its limit `wall` that a job waits at most, whatever its slack, so that enough of it is left.
@@ -121,9 +117,12 @@ def path_arguments(files: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"./{name}" for name in files)
 
 
-def place_of(tool: str) -> str | None:
-    """Return where a tool of the gates is installed, as they find it; None if it is not."""
-    if tool in MODULES:
+def place_of(tool: str, *, is_module: bool) -> str | None:
+    """Return where a tool of the gates is installed, as they find it; None if it is not.
+
+    A module runs in this interpreter, so the PATH does not matter for it.
+    """
+    if is_module:
         spec = find_spec(tool)
         return None if spec is None else spec.origin
     beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
@@ -147,8 +146,9 @@ async def run_tool(
     `accepted` are the exit codes of a verdict; `keep` names files to read back. Raises GateError for other exit codes,
     cut output, or a limit.
     """
-    name = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else argv[0]
-    if place_of(name) is None:
+    is_module = "-m" in argv[:-1]
+    name = argv[argv.index("-m") + 1] if is_module else argv[0]
+    if place_of(name, is_module=is_module) is None:
         raise GateError(not_installed(name), final=True)
     outcome = await run(SandboxJob(argv=argv, files=files, stdin=stdin, limits=TOOL_LIMITS, keep=keep))
     refuse_stopped(name, outcome, TOOL_LIMITS)

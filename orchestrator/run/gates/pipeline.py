@@ -9,45 +9,23 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from orchestrator.run.gates.bench import BenchGate
-from orchestrator.run.gates.build import Build
 from orchestrator.run.gates.contract import (
     Artifact,
     Gate,
     GateContext,
     GateError,
     GateSkipped,
-    Language,
     Repaired,
     Scope,
     as_first_child,
     language,
 )
-from orchestrator.run.gates.format import Format
 from orchestrator.run.gates.jobs import JobClock
-from orchestrator.run.gates.judge import JudgeGate
-from orchestrator.run.gates.lint import Lint
-from orchestrator.run.gates.schema import Schema
-from orchestrator.run.gates.security import Security
-from orchestrator.run.gates.shellcheck import Shellcheck
-from orchestrator.run.gates.tests import Integration, Unit, tests_own_module
-from orchestrator.run.gates.typecheck import Typecheck
+from orchestrator.run.gates.table import BUILTIN_GATES, GATES
+from orchestrator.run.gates.tests import Unit, tests_own_module
 from orchestrator.task.events import Failure, FailureKind, GateResult
 from orchestrator.task.stages import checking
-from orchestrator.task.taskir.fields import GATES
 from orchestrator.task.taskir.models import Step, TaskIR
-
-_ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, BenchGate, JudgeGate)
-
-BUILTIN_GATES: Mapping[str, Gate] = {gate.name: gate() for gate in _ALL}  # by name and in their order
-
-# They need nothing but the artifact, and fail nothing that works. `security` would fail much that is intended.
-DEFAULT_GATES: Mapping[Language, tuple[str, ...]] = {
-    "python": ("format", "lint", "build"),
-    "shell": ("shellcheck",),
-    "json": ("schema",),
-    "text": (),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +57,19 @@ def requested_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
 def default_gates(step: Step) -> tuple[str, ...]:
     """Return the gates of a step in a plan that cannot name gates: those for the languages of its outputs."""
     scope = Scope(as_first_child(step))
-    gates = {gate for name in scope.step.outputs for gate in DEFAULT_GATES[language(step, name)]}
+    languages = {language(step, name) for name in scope.step.outputs}
+    gates = {row.gate.name for row in GATES if languages.intersection(row.default_for)}
     # It writes a module and its tests, or reads tests of a module that it writes.
     if tests_own_module(scope):
         gates.add(Unit.name)
-    return tuple(gate for gate in GATES if gate in gates)
+    return tuple(gate for gate in BUILTIN_GATES if gate in gates)
 
 
 def planned_gates(
     requested: Collection[str], scope: Scope, built: Mapping[str, Gate] = BUILTIN_GATES
 ) -> tuple[PlannedGate, ...]:
     """Return the requested gates in their order, unknown ones last, each with the reason if it will not run."""
-    names = [*(gate for gate in GATES if gate in requested), *sorted(set(requested) - set(GATES))]
+    names = [*(gate for gate in BUILTIN_GATES if gate in requested), *sorted(set(requested) - BUILTIN_GATES.keys())]
     unknown = "this version has no such gate"
     return tuple(PlannedGate(name, built[name].skip_reason(scope) if name in built else unknown) for name in names)
 

@@ -9,21 +9,6 @@ from typing import Annotated, Any
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-# In the order in which they check an artifact.
-GATES = (
-    "schema",
-    "shellcheck",
-    "format",
-    "lint",
-    "build",
-    "typecheck",
-    "security",
-    "unit",
-    "integration",
-    "bench",
-    "judge",
-)
-
 REQUEST_LABEL = "request"  # how steps read the user's request, in runs that started with one
 
 MAX_BYTES = 10 * 1024 * 1024

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.models import ModelShape, write_llama
+from orchestrator.service.doctor import examine
 from tests.orchestrator.cli.cli_command import Cli, Result
 
 
@@ -16,6 +17,24 @@ def test_a_tool_is_looked_for_where_gates_find_it(command: Cli, monkeypatch: pyt
     assert found["tool pytest"] == ("ok", pytest.__file__)
     assert found["tool ruff"][0] == "ok", "it lies beside this interpreter"
     assert found["tool bwrap"] == ("note", "not on the PATH")
+
+
+def test_a_missing_tool_names_the_gates_that_use_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    monkeypatch.setattr("orchestrator.service.doctor.find_spec", lambda name: None)
+    tools = [check for check in examine(tmp_path / "registry.yaml", tmp_path) if check.name.startswith("tool ")]
+    assert [(check.name, check.found, check.mend) for check in tools] == [
+        ("tool shellcheck", "not on the PATH", "only the gate shellcheck would use it"),
+        ("tool ruff", "not on the PATH", "only the gates format, lint and security would use it"),
+        ("tool mypy", "not installed for this Python", "only the gate typecheck would use it"),
+        (
+            "tool pytest",
+            "not installed for this Python",
+            "only the gates unit and integration, and the tool run_tests, would use it",
+        ),
+        ("tool bwrap", "not on the PATH", "only running code that a model wrote would use it"),
+    ]
 
 
 def judged(command: Cli, folder: Path, chat_template: str | None) -> tuple[dict[str, Any], Result]:

@@ -160,7 +160,7 @@ def test_a_probe_tells_whether_the_server_is_there_and_takes_the_key(
 def test_the_doctor_looks_at_remote_models(remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path) -> None:
     def check(url: str) -> Check:
         path = remote_registry(url).path
-        return next(check for check in examine(path, tmp_path / "home", frozenset()) if check.name == "model far")
+        return next(check for check in examine(path, tmp_path / "home") if check.name == "model far")
 
     served = check(remote.url)
     assert (served.state, served.found) == ("ok", f"served-name at {remote.url}; worker, frontdoor")

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from orchestrator.registry.load import find_registry, load_registry
+from orchestrator.run.gates import BUILTIN_GATES
 from orchestrator.run.job import capabilities
 from orchestrator.task.taskir.check import Capabilities, check_task
-from orchestrator.task.taskir.fields import GATES
 from orchestrator.task.taskir.parse import dump_task, task_from
 
 READ = {
@@ -21,7 +21,7 @@ WRITE = {"type": "object", "properties": {"name": {"type": "string"}, "text": {"
 CAN = Capabilities(
     roles=frozenset({"worker"}),
     personas=frozenset(),
-    gates=frozenset(GATES),
+    gates=frozenset(BUILTIN_GATES),
     kinds=frozenset({"generate", "tool"}),
     input_types=frozenset({"text"}),
     models=frozenset(),

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
+from orchestrator.run.gates import BUILTIN_GATES
 from orchestrator.task.taskir.check import Capabilities, check_hints, check_task
-from orchestrator.task.taskir.fields import GATES
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import task_from
 
 CAN = Capabilities(
     roles=frozenset({"frontdoor", "worker", "coder"}),
     personas=frozenset({"terse", "table"}),
-    gates=frozenset(GATES),
+    gates=frozenset(BUILTIN_GATES),
     kinds=frozenset({"generate"}),
     input_types=frozenset({"path", "text"}),
     models=frozenset({"tiny-large"}),

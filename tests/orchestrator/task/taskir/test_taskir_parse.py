@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.task.taskir.fields import GATES, MAX_BYTES, MAX_STEPS
+from orchestrator.run.gates import BUILTIN_GATES
+from orchestrator.task.taskir.fields import MAX_BYTES, MAX_STEPS
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import dump_task, parse_task, task_from
 from orchestrator.task.taskir.problems import InvalidTask
@@ -61,7 +62,7 @@ FULL = {
         ],
         "parallelism": {"max_concurrent_steps": 4, "max_concurrent_workers": 2},
     },
-    "gates": list(GATES),
+    "gates": list(BUILTIN_GATES),
     "commands": {"build": ["make", "-s"], "bench": {"run": ["python", "a.py"], "max_seconds": 2}},
     "definition_of_done": ["It is there."],
     "escalation": {"max_level": "B2", "on_second_failure": True, "notes": "no more"},
