@@ -7,9 +7,6 @@ from typing import Literal, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-# what is done: a kind of step, the plan of a request, or the answer to a chat
-Kind = Literal["generate", "repl", "tool", "plan", "chat"]
-
 # who judged the outcome; `run`: nothing did, the attempt just ended
 Source = Literal["gate", "checker", "judge", "person", "run"]
 
@@ -22,7 +19,7 @@ class Situation:
     """
 
     task_type: str | None  # None for requests in words and for chats
-    kind: Kind
+    kind: str  # what is done: a kind of step, `plan` for that of a request, or `chat` for the answer to one
     role: str
     text: str  # objective and action in words. Nothing else is embedded, not even defaults.
     input_bytes: int = 0

@@ -87,6 +87,7 @@ from orchestrator.task.failures import failures_shown_to, previous_answer
 from orchestrator.task.prediction import predict_seconds
 from orchestrator.task.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace, Stage, following
 from orchestrator.task.taskir.fields import REQUEST_LABEL
+from orchestrator.task.taskir.kinds import KINDS
 from orchestrator.task.taskir.models import Step, TaskInput
 
 PROGRESS_SECONDS = 0.1
@@ -359,7 +360,7 @@ class RunEffects:
                 runner = self._contexts.runner(work, number, decision, self._services.tool_dependencies, emit)
                 produced = await self._await_work(runner.run(work, models, generated, meter), generated, meter)
                 written = (
-                    work.seen.with_line_ends(produced.outputs) if work.step.kind == "generate" else produced.outputs
+                    work.seen.with_line_ends(produced.outputs) if not KINDS[work.step.kind].acts else produced.outputs
                 )
                 if gates:
                     generated.flush(await self._store(written))

@@ -32,6 +32,7 @@ from orchestrator.task.prediction import RateTable
 from orchestrator.task.taskir.check import Capabilities, check_hints, check_task
 from orchestrator.task.taskir.fields import MAX_NAME, NAME
 from orchestrator.task.taskir.json_text import is_unicode
+from orchestrator.task.taskir.kinds import KINDS
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.problems import MAX_PROBLEMS, InvalidTask, pointer
 from orchestrator.task.taskir.validation import unenforced
@@ -45,6 +46,10 @@ MAX_REQUEST_BYTES = 1_000_000
 SIZED_FILES = 100
 FRONTDOOR_PLANNER = FrontdoorPlanner()
 JUDGE = "judge"  # the gate that asks a model, and the role that it asks
+# Kinds of steps and tools that run code.
+_SANDBOXED = frozenset[str](
+    [*(kind for kind, row in KINDS.items() if row.sandboxed), *(name for name, tool in TOOLS.items() if tool.sandboxed)]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,13 +345,13 @@ def capabilities(registry: Registry, no_sandbox: str = "", listing: Listing = NO
     `no_sandbox` says why there is no sandbox, and is empty if there is one. Without it, nothing that runs code can be
     used. `listing` has the tools of MCP servers.
     """
-    refused = frozenset({"repl", *(tool.name for tool in TOOLS.values() if tool.sandboxed)} if no_sandbox else ())
+    refused = _SANDBOXED if no_sandbox else frozenset[str]()
     return Capabilities(
         roles=frozenset(registry.step_roles),
         personas=frozenset(registry.personas),
         # The gate judge needs the role judge, with a usable model.
         gates=frozenset(BUILTIN_GATES) - (frozenset() if JUDGE in registry.usable_roles else {JUDGE}),
-        kinds=frozenset({"generate", "tool", "repl"} - refused),
+        kinds=frozenset(KINDS) - refused,
         input_types=frozenset({"path", "text"}),
         models=registry.usable_names,
         tools={name: tool.parameters for name, tool in {**TOOLS, **listing.tools}.items() if name not in refused},

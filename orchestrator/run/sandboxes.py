@@ -9,6 +9,7 @@ import structlog
 from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxUnavailable, Session
 from orchestrator.run.sandbox.memory_budget import memory_cost
 from orchestrator.run.steps.tools.toolbox import TOOLS
+from orchestrator.task.taskir.kinds import KINDS
 from orchestrator.task.taskir.models import Step, TaskIR
 
 log = structlog.get_logger(__name__)
@@ -64,4 +65,4 @@ async def why_no_sandbox(sandbox: Callable[[], Awaitable[Sandbox]]) -> str:
 
 
 def _runs_code(step: Step) -> bool:
-    return step.kind == "repl" or any(TOOLS[name].sandboxed for name in step.tools if name in TOOLS)
+    return KINDS[step.kind].sandboxed or any(TOOLS[name].sandboxed for name in step.tools if name in TOOLS)

@@ -19,6 +19,7 @@ from typing import Any, Final
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import Effort, critical_path
 from orchestrator.task.events import Mode, PlanKey, RoleRates
+from orchestrator.task.taskir.kinds import KINDS
 from orchestrator.task.taskir.models import Step, TaskIR
 
 RATED_GENERATIONS: Final = 32  # last generations of a key that count
@@ -102,10 +103,10 @@ class Prediction:
 
 def kind_of(step: Step) -> str:
     """Return the kind of a step, as far as predictions tell kinds apart."""
-    if step.kind == "tool":
-        return CALL if step.arguments is not None else "tool"
-    if step.kind == "repl":
-        return "repl"
+    if step.is_call:
+        return CALL
+    if KINDS[step.kind].acts:
+        return step.kind
     # Steps with a schema differ by the length of the shortest answer, others by the limit of their answers.
     kind = "text with tools" if step.tools else "text"
     if step.output_schema is not None:

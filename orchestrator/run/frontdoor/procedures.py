@@ -186,7 +186,7 @@ def asks_for_procedure(task: TaskIR, registry: Registry) -> bool:
 
 
 def _may_be_procedure(task: TaskIR, registry: Registry) -> bool:
-    acts = any(step.kind != "generate" or step.tools for step in task.plan.steps)
+    acts = any(step.acts for step in task.plan.steps)
     return task.task_type == "manage" and not acts and bool(registry.step_roles)
 
 

@@ -87,13 +87,10 @@ def situation_of(
     failures: tuple[str, ...] = (),
     interactive: bool = False,
 ) -> Situation:
-    kind: Literal["generate", "repl", "tool", "plan", "chat"] = "plan" if plan else "chat"
-    if step is not None:
-        kind = step.kind or "generate"
     return Situation(
         # It counts only if the task states it.
         task_type=task.task_type if task is not None and "task_type" in task.model_fields_set else None,
-        kind=kind,
+        kind=step.kind if step is not None else "plan" if plan else "chat",
         role=role,
         text=situation_text(objective, step.action if step is not None else ""),
         input_bytes=input_bytes,

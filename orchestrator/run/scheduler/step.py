@@ -172,8 +172,7 @@ class StepRecord:
     @property
     def can_be_repaired(self) -> bool:
         """Whether its output may be written once more: it is done, by one attempt that only wrote text."""
-        plain = not (self.fans_out or self.parent or self.step.tools) and self.step.kind == "generate"
-        return plain and self.state is State.DONE
+        return self.state is State.DONE and not (self.fans_out or self.parent or self.step.acts)
 
     def begin_repair(self, doubt: str) -> None:
         """Let the next attempt repair the output; the doubt is the evidence of what is wrong."""

@@ -90,7 +90,7 @@ def _marked_items(text: str) -> list[str]:
 
 def writes_text(step: Step) -> bool:
     """Whether a model writes the answer in any form, so that it may be a list."""
-    return step.kind == "generate" and not step.tools and step.output_schema is None
+    return not step.acts and step.output_schema is None
 
 
 def gather(step: Step, children: Sequence[Mapping[str, bytes]]) -> dict[str, bytes]:

@@ -41,9 +41,6 @@ def _explicit(step: Step, by_id: Mapping[str, Step], reads: Mapping[str, Source]
     for identity in dict.fromkeys(step.depends_on):
         name = carried.get(identity)
         reason: Reason = "explicit" if name is not None else "order only"
-        needless = name is None and not _has_side_effects(step) and not _has_side_effects(by_id[identity])
+        # The order of steps that act may matter without an artifact.
+        needless = name is None and not step.acts and not by_id[identity].acts
         yield Edge(identity, step.id, reason, name, dropped=mode == "discover" and needless)
-
-
-def _has_side_effects(step: Step) -> bool:
-    return step.kind != "generate" or bool(step.tools)  # its order may matter without an artifact

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from orchestrator.errors import Problem
 from orchestrator.task.taskir.arguments import input_references
+from orchestrator.task.taskir.kinds import KINDS
 from orchestrator.task.taskir.models import Agent, Step, TaskIR
 from orchestrator.task.taskir.patterns import BadPattern, patterns_in, read_pattern
 from orchestrator.task.taskir.problems import MAX_PROBLEMS, format_known_names, format_value, pointer
@@ -91,12 +92,12 @@ def _step(index: int, step: Step, capabilities: Capabilities) -> Iterator[Proble
     )
     yield from _check_all_known((*where, "gates"), "gate", step.gates or (), capabilities.gates)
     yield from _tools(where, step, capabilities)
-    if step.kind == "generate" and not step.outputs:
+    if not KINDS[step.kind].acts and not step.outputs:
         yield Problem(pointer((*where, "outputs")), "a step that generates must write something", "a name at least")
 
 
 def _tools(where: tuple[str | int, ...], step: Step, capabilities: Capabilities) -> Iterator[Problem]:
-    if step.tools and not capabilities.kinds & {"tool", "repl"}:
+    if step.tools and not any(row.acts and name in capabilities.kinds for name, row in KINDS.items()):
         yield Problem(
             pointer((*where, "tools")), f"{format_value(step.tools[0])}: steps have no tools here", "no tools"
         )
@@ -105,8 +106,9 @@ def _tools(where: tuple[str | int, ...], step: Step, capabilities: Capabilities)
         yield from _check_available(
             (*where, "tools", index), "tool", name, capabilities.tools, capabilities.unavailable
         )
-    if step.kind == "tool" and not step.tools:
-        yield Problem(pointer((*where, "tools")), "a step of kind tool must have some", ", ".join(capabilities.tools))
+    if KINDS[step.kind].calls_tools and not step.tools:
+        flaw = f"a step of kind {step.kind} must have some"
+        yield Problem(pointer((*where, "tools")), flaw, ", ".join(capabilities.tools))
     if step.arguments is not None:
         yield from _arguments((*where, "arguments"), step, step.arguments, capabilities)
 
@@ -114,7 +116,7 @@ def _tools(where: tuple[str | int, ...], step: Step, capabilities: Capabilities)
 def _arguments(
     path: tuple[str | int, ...], step: Step, arguments: Mapping[str, object], capabilities: Capabilities
 ) -> Iterator[Problem]:
-    if step.kind != "tool" or len(step.tools) != 1:
+    if not step.is_call or len(step.tools) != 1:
         yield Problem(pointer(path), "these are of one call, and the step is none", "kind tool, and one tool")
         return
     if step.tools[0] == WRITE_ARTIFACT:

@@ -25,9 +25,9 @@ from orchestrator.task.taskir.fields import (
     Timestamp,
     Tokens,
 )
+from orchestrator.task.taskir.kinds import KINDS, StepKind
 
 Level = Literal["B1", "B2", "B3"]
-StepKind = Literal["generate", "repl", "tool"]
 InputType = Literal["path", "url", "text", "image", "audio"]
 
 # Describes fields that are accepted and returned, but change nothing in a run.
@@ -69,6 +69,16 @@ class Step(_Record):
     output_schema: JsonObject | None = Field(default=None, description="a JSON Schema the output has to match")
     max_tokens: Tokens | None = Field(default=None, description="limit on the tokens of one answer")
     gates: Names | None = Field(default=None, description="gates for this step instead of the task's")
+
+    @property
+    def acts(self) -> bool:
+        """Whether it does more than write text."""
+        return KINDS[self.kind].acts or bool(self.tools)
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is one call of a tool, without a model."""
+        return KINDS[self.kind].calls_tools and self.arguments is not None
 
 
 class Parallelism(_Record):

@@ -1,0 +1,21 @@
+"""The kinds of steps, and how they differ. Their runners are in `orchestrator/run/attempt_context.py`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+StepKind = Literal["generate", "repl", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    acts: bool = True  # does more than write text, even without tools: so it may have no outputs, and its order matters
+    calls_tools: bool = False  # must have tools; may be one call that the document gives
+    sandboxed: bool = False  # runs code in the sandbox
+
+
+KINDS: Final[Mapping[StepKind, KindRow]] = {
+    "generate": KindRow(acts=False),
+    "repl": KindRow(sandboxed=True),
+    "tool": KindRow(calls_tools=True),
+}
