@@ -3,34 +3,25 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from orchestrator.engine.waits import ModelWait, waiting_for_models
 from orchestrator.errors import InputError, RequestIncomplete
-from orchestrator.registry.models import Registry
 from orchestrator.run.answer_check import check_answer
-from orchestrator.run.attempt_context import (
-    AttemptContextFactory,
-    RunProposes,
-    ToolDependencies,
-    job_slack,
-    no_procedures_of_runs,
-)
-from orchestrator.run.clock import Clock
+from orchestrator.run.attempt_context import AttemptContext, job_slack
 from orchestrator.run.frontdoor.direct import direct_answer
-from orchestrator.run.gates import GateSkipped, RunJob, RunnerFor, no_runner, requested_gates, scope_of, unseen_tests
+from orchestrator.run.gates import GateSkipped, RunJob, requested_gates, scope_of, unseen_tests
 from orchestrator.run.job import JUDGE
 from orchestrator.run.journal.artifacts import publish
 from orchestrator.run.journal.disk import retry_when_disk_full
 from orchestrator.run.journal.errors import JournalError
-from orchestrator.run.journal.journal import Journal
-from orchestrator.run.planning import PlanContext, PlanError, PlannedPart, Planner
+from orchestrator.run.planning import PlanContext, PlanError, PlannedPart
 from orchestrator.run.prompts import prompt_digests
 from orchestrator.run.record.view import RunView
-from orchestrator.run.routing import Decision, DecisionContext, Router
+from orchestrator.run.routing import Decision, DecisionContext
 from orchestrator.run.sandbox import JobOutcome, SandboxJob
 from orchestrator.run.scheduler import (
     AnswerDirectly,
@@ -41,6 +32,7 @@ from orchestrator.run.scheduler import (
     RunState,
     StartAttempt,
 )
+from orchestrator.run.services import Services
 from orchestrator.run.steps.attempt import Attempt, Models, Produced
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.foreach import LIST_OF_TEXTS, gather, items_of, writes_text
@@ -48,12 +40,10 @@ from orchestrator.run.steps.gating import Checks, pass_gates
 from orchestrator.run.steps.generate import GenerateRunner
 from orchestrator.run.steps.inputs import RunInputs
 from orchestrator.run.steps.prompt import StepInput
-from orchestrator.run.steps.repl.session import Open
-from orchestrator.run.steps.repl.subcalls import GenerateBatch
 from orchestrator.run.steps.role import ResolvedRole, resolve_role, with_options
 from orchestrator.run.steps.seen import NO_FILE, SeenFiles
-from orchestrator.run.steps.tools.servers import NO_TOOL_SERVERS, ToolServers
-from orchestrator.run.thoughts import ThinkingModels, WatchedModels
+from orchestrator.run.steps.tools.notes import RunNotes
+from orchestrator.run.thoughts import WatchedModels
 from orchestrator.run.updates import Broadcast, Progress
 from orchestrator.task.analysis import Source, analyze
 from orchestrator.task.events import (
@@ -72,7 +62,6 @@ from orchestrator.task.events import (
     PlanFailed,
     PlanFinished,
     PlanningStarted,
-    PlanPersona,
     PlanReplaced,
     PromptDigests,
     ReplanFinished,
@@ -94,46 +83,6 @@ PROGRESS_SECONDS = 0.1
 NO_OUTPUTS: Mapping[str, str] = {}
 TAIL_LENGTH = 80
 NO_ORIGINALS: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-async def sandbox_available() -> str:
-    """Default for `why_no_sandbox`: the sandbox is available."""
-    return ""
-
-
-@dataclass(slots=True)
-class Services:
-    """What all runs share."""
-
-    registry: Registry  # the one in force; entries that a run may still name are kept when its files change
-    models: ThinkingModels
-    journal: Journal
-    clock: Clock
-    batch: GenerateBatch  # as `Pool.generate_batch`
-    sessions: Open  # opens sessions of interpreters in the sandbox
-    router: Router
-    planner: Planner
-    resident: Callable[[], frozenset[str]] = frozenset  # the models that need not be loaded first
-    # Puts the personas that a run's plan defines into force.
-    define_personas: Callable[[str, Sequence[PlanPersona]], None] = lambda run, personas: None
-    gate_jobs: RunnerFor = no_runner
-    tool_jobs: RunnerFor = no_runner
-    why_no_sandbox: Callable[[], Awaitable[str]] = sandbox_available
-    propose: RunProposes = no_procedures_of_runs  # keeps the plans of procedures that runs propose
-    servers: ToolServers = NO_TOOL_SERVERS
-
-    @property
-    def tool_dependencies(self) -> ToolDependencies:
-        return ToolDependencies(
-            registry=self.registry,
-            home=self.journal.home,
-            clock=self.clock,
-            tool_jobs=self.tool_jobs,
-            sessions=self.sessions,
-            batch=self.batch,
-            servers=self.servers,
-            propose=self.propose,
-        )
 
 
 class Meter:
@@ -262,7 +211,7 @@ class RunEffects:
         self._planned: list[PlannedPart] = []
         self._replans_left = accepted.max_replans
         self._directory = None if accepted.directory is None else Path(accepted.directory)
-        self._contexts = AttemptContextFactory(accepted)
+        self._notes = RunNotes()  # folded from the events
         journal = services.journal
         self._inputs = RunInputs(
             inputs_of(accepted), self._directory, journal.get, accepted.prior, journal.recent, journal.objects.size
@@ -283,7 +232,7 @@ class RunEffects:
             case ReplanFinished():
                 self._replans_left -= 1
             case NoteChanged():
-                self._contexts.notes.apply(event)
+                self._notes.apply(event)
             case _:
                 self._note_texts(event)
 
@@ -357,7 +306,8 @@ class RunEffects:
                 self._reporting_generated(command, emit) as generated,
             ):
                 work, checks = await self._prepared(command, decision, gates)
-                runner = self._contexts.runner(work, number, decision, self._services.tool_dependencies, emit)
+                context = AttemptContext(work, number, decision.role, self._accepted, self._notes, self._services, emit)
+                runner = context.runner()
                 produced = await self._await_work(runner.run(work, models, generated, meter), generated, meter)
                 written = (
                     work.seen.with_line_ends(produced.outputs) if not KINDS[work.step.kind].acts else produced.outputs

@@ -19,9 +19,8 @@ from orchestrator.pool import Pool, PoolSnapshot, StartEngine
 from orchestrator.pool.placement import Topology
 from orchestrator.registry.models import Registry
 from orchestrator.registry.watch import Reload, Reloader, WatchStatus
-from orchestrator.run.attempt_context import RunProposes, no_procedures_of_runs
 from orchestrator.run.clock import Clock, SystemClock
-from orchestrator.run.effects import RunEffects, Services
+from orchestrator.run.effects import RunEffects
 from orchestrator.run.frontdoor.direct import direct_answer, fits, why_direct
 from orchestrator.run.gates import JobRunner, JobShares
 from orchestrator.run.job import (
@@ -45,6 +44,7 @@ from orchestrator.run.reload import follow
 from orchestrator.run.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.run.sandboxes import Interpreters, SandboxOnDemand, why_no_sandbox
 from orchestrator.run.scheduler import Command
+from orchestrator.run.services import RunProposes, Services, no_procedures_of_runs
 from orchestrator.run.steps.prompt import system_messages
 from orchestrator.run.steps.tools.servers import Configured, ToolServers, no_servers
 from orchestrator.run.updates import Broadcast, EventUpdate, Update

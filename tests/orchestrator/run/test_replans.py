@@ -15,7 +15,7 @@ from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
 from orchestrator.registry.models import Registry
 from orchestrator.run.clock import SystemClock
-from orchestrator.run.effects import RunEffects, Services
+from orchestrator.run.effects import RunEffects
 from orchestrator.run.frontdoor import FrontdoorPlanner
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
@@ -24,6 +24,7 @@ from orchestrator.run.record.view import RunView, accepted_in, fresh_state
 from orchestrator.run.routing import RuleRouter
 from orchestrator.run.sandbox import Sandbox
 from orchestrator.run.sandboxes import Interpreters
+from orchestrator.run.services import Services
 from orchestrator.run.updates import Broadcast
 from orchestrator.task.events import (
     AttemptStarted,
