@@ -11,7 +11,7 @@ from orchestrator.registry.backends import check_backend
 from orchestrator.registry.errors import RegistryProblem, nearest
 from orchestrator.registry.forms import EMBEDDER, RERANKER, ModelForm, RegistryForm, RoleForm, usual_tier
 from orchestrator.registry.gguf import GgufHeader
-from orchestrator.registry.options import LoadOptions
+from orchestrator.registry.options import DRAFTING, LoadOptions
 from orchestrator.registry.strict_yaml import KeyPath, YamlDocument
 from orchestrator.registry.template_check import judge_template
 
@@ -60,7 +60,7 @@ def _against_header(
     if model.experts is not None and not 0 < model.experts <= header.experts:
         has = f"{header.experts} experts" if header.experts else "no experts"
         yield document.problem((*place, "experts"), f"is {model.experts}, but the model has {has}")
-    for option in ("speculation", "prompt_lookup"):
+    for option in DRAFTING:
         reason = architectures.why_no_rollback(header.architecture)
         if getattr(model, option) is not None and reason is not None:
             yield document.problem((*place, option), f"is impossible: {reason}", "a transformer, or no such key")

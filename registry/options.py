@@ -64,6 +64,10 @@ class PromptLookupOptions:
     k: DraftTokens = 8  # draft tokens per step of a sequence, at most
 
 
+# The options of `LoadOptions` that draft tokens. A model that cannot take tokens back refuses them.
+DRAFTING: Final = ("speculation", "prompt_lookup")
+
+
 @dataclass(frozen=True, slots=True)
 class Lora:
     """A LoRA adapter, for all sequences of a model or for those of a role."""

@@ -35,14 +35,12 @@ from orchestrator.engine.llama import Llama
 from orchestrator.engine.speculation.controller import (
     Acceptance,
     DraftCandidate,
-    DraftSource,
     SpeculationController,
     common_draft_length,
     draft_lengths,
-    model_acceptance,
     plain_seconds,
-    sequence_acceptance,
 )
+from orchestrator.engine.speculation.drafters import model_acceptance, sequence_acceptance
 from orchestrator.engine.step_cost.model import (
     StepCostModel,
     StepShare,
@@ -101,7 +99,7 @@ StepSeconds = Callable[[StepLoad], float]
 class SimulatedDrafts:
     """Where draft tokens come from, and what becomes of them."""
 
-    source: DraftSource
+    source: str
     k: int
     """The most draft tokens of a sequence in a step."""
     acceptance: float
@@ -195,7 +193,7 @@ class _SimulatedSequence(EngineSequence):
         request: Generation,
         prompt: Tokens,
         answer: SimulatedAnswer,
-        acceptance: dict[DraftSource, Acceptance],
+        acceptance: dict[str, Acceptance],
         seed: int,
     ) -> None:
         super().__init__(number, request, prompt, max_tokens=answer.tokens, stops=(), grammar=None, stream=False)

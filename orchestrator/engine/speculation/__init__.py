@@ -1,6 +1,8 @@
 """Speculative decoding: draft tokens that the target model verifies.
 
-speculator     chooses the draft tokens of each step, from prompt lookup or a draft model
+speculator     chooses the draft tokens of each step
+drafter        Drafter: the contract of a drafting method
+drafters       all drafting methods, in the order in which they are asked
 prompt_lookup  drafts the tokens that followed an earlier occurrence of the last n-gram
 draft_model    drafts with a smaller model
 controller     decides how many draft tokens pay off, and whether to draft at all

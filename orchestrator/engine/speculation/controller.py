@@ -3,25 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from orchestrator.engine.step_cost.model import MAX_PADDING, StepCostModel
 from orchestrator.registry.options import INVARIANT_MICRO_BATCH
 
-DraftSource = Literal["lookup", "draft"]
-
-# Assumed before anything is observed. High enough that drafts are tried.
-PRIOR_ACCEPTANCE: dict[DraftSource, float] = {"lookup": 0.5, "draft": 0.7}
-
-# Tokens after which an observation has faded to 1/e of its weight, per sequence. A sequence may switch at any time from
-# copying its prompt to writing new text, which affects prompt lookup more than a draft model.
-SEQUENCE_MEMORY: dict[DraftSource, int] = {"lookup": 16, "draft": 128}
-
-MODEL_MEMORY = 512  # The same for a whole model, which changes least.
-
-# Weight of the model's prior in the estimate of a sequence, in observed tokens. With less, a few rejected tokens at the
-# start would end drafting for a sequence where drafts pay off only slightly.
-PRIOR_WEIGHT: dict[DraftSource, float] = {"lookup": 4.0, "draft": 16.0}
+MODEL_MEMORY = 512  # Tokens after which an observation has faded to 1/e of its weight, for a whole model.
 
 # The gain in tokens per second, as a fraction, that drafts must promise when several sequences decode. Drafts make the
 # sequences finish at different times, and the last ones decode in narrow, less efficient steps. For four answers of 56
@@ -79,13 +66,23 @@ class Acceptance:
             self._prior.observe(drafted, accepted)
 
 
-def model_acceptance() -> dict[DraftSource, Acceptance]:
-    return {source: Acceptance(start, MODEL_MEMORY) for source, start in PRIOR_ACCEPTANCE.items()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptancePrior:
+    """What is assumed of a drafter's acceptance before anything is observed, and how soon observations replace it."""
 
+    rate: float  # high enough that drafts are tried
+    # The memory for a sequence, in tokens. A sequence may switch at any time from copying its prompt to writing new
+    # text, which affects prompt lookup more than a draft model.
+    memory: int
+    # Weight of the model's estimate in that of a sequence, in observed tokens. With less, a few rejected tokens at the
+    # start would end drafting for a sequence where drafts pay off only slightly.
+    weight: float
 
-def sequence_acceptance(model: dict[DraftSource, Acceptance]) -> dict[DraftSource, Acceptance]:
-    """Return the estimates for a new sequence. Its observations also update those of the model."""
-    return {source: Acceptance(prior, SEQUENCE_MEMORY[source], PRIOR_WEIGHT[source]) for source, prior in model.items()}
+    def of_model(self) -> Acceptance:
+        return Acceptance(self.rate, MODEL_MEMORY)
+
+    def of_sequence(self, model: Acceptance) -> Acceptance:
+        return Acceptance(model, self.memory, self.weight)
 
 
 @dataclass(frozen=True, slots=True)

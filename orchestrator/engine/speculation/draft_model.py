@@ -1,7 +1,6 @@
 """Draft tokens with a smaller model, for all sequences of a step together."""
 
 import dataclasses
-from collections.abc import Callable
 from itertools import takewhile
 from operator import eq
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
+from orchestrator.engine.speculation.drafter import Beat, CannotDraft, Drafter, Offer
 from orchestrator.engine.step_cost.attention_trial import apply_stored_attention
 from orchestrator.engine.step_cost.calibration import assumed_step_costs, stored_step_costs
 from orchestrator.engine.step_cost.idle import RepeatedCalibration
@@ -17,19 +17,18 @@ from orchestrator.engine.step_cost.model import attended_cells
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.sequence import Sequence
 
+# the kinds of CannotLoad for an absent or broken file
+_UNUSABLE_FILE = ("missing", "unreadable", "not-gguf", "corrupt")
 
-class DraftModel:
+
+class DraftModel(Drafter):
     """A smaller model with one sequence for each sequence of the target model.
 
     Its cache holds the text that drafting needed, and drafted tokens.
     """
 
-    def __init__(self, spec: EngineSpec, target: Llama, beat: Callable[[float], None]) -> None:
-        """Load the draft model of `spec`.
-
-        `beat` is called before each step with the seconds it may take. Raises CannotLoad if the file or the vocabulary
-        does not fit.
-        """
+    def __init__(self, spec: EngineSpec, target: Llama, beat: Beat) -> None:
+        """Load the draft model of `spec`. Raises CannotLoad if the file or the vocabulary does not fit."""
         assert spec.speculation is not None, "a draft model needs a file"
         own = dataclasses.replace(
             spec,
@@ -53,6 +52,7 @@ class DraftModel:
         _check_vocabularies(target, self._llama)
         apply_stored_attention(self._llama, own)
         self._spec = own
+        self._k = spec.speculation.k
         measured = stored_step_costs(self._llama, own)
         self._step_costs = LearnedStepCosts(
             self._llama.threads,
@@ -63,12 +63,12 @@ class DraftModel:
         )
         self._cpu = CpuUse()
         self._beat = beat
-        self.seconds = 0.0  # time spent computing so far
+        self.seconds = 0.0
         # For each sequence: the number of text tokens in the cache, and the drafted tokens after them.
         self._held: dict[int, tuple[int, list[int]]] = {}
 
-    def calibration(self) -> RepeatedCalibration:
-        return RepeatedCalibration(self._llama, self._spec, lambda: self._step_costs)
+    def calibrations(self) -> tuple[RepeatedCalibration, ...]:
+        return (RepeatedCalibration(self._llama, self._spec, lambda: self._step_costs),)
 
     def seconds_per_token(self, width: int) -> float:
         width = min(width, self._llama.sequences)
@@ -85,6 +85,10 @@ class DraftModel:
     def set_threads(self, threads: int) -> None:
         self._llama.set_threads(threads)
         self._step_costs.use_threads(threads)
+
+    def accept(self, sequence: Sequence, most: int) -> Offer:
+        # The cache takes up the output when it drafts: until then it costs time.
+        return Offer(max(0, min(self._k, most)))
 
     def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
         """Return the `lengths` most likely next tokens of each sequence. Each has at least one output token."""
@@ -108,9 +112,9 @@ class DraftModel:
             self._held[sequence.seq] = sequence.length, draft[1:-1]
         return [as_tokens(draft[1:]) for draft in drafts]
 
-    def forget(self, seq: int) -> None:
-        if self._held.pop(seq, None) is not None:
-            self._llama.truncate(seq, 0)
+    def forget(self, sequence: Sequence) -> None:
+        if sequence.seq >= 0 and self._held.pop(sequence.seq, None) is not None:
+            self._llama.truncate(sequence.seq, 0)
 
     def _catch_up(self, sequence: Sequence) -> None:
         # Not the last token: it starts the draft.
@@ -150,6 +154,17 @@ class DraftModel:
         common: int = min(length, sequence.length - 1)
         self._llama.truncate(sequence.seq, common)
         return common
+
+
+def load_draft_model(spec: EngineSpec, target: Llama, beat: Beat) -> DraftModel:
+    """Raises CannotDraft if the file is missing or broken, and CannotLoad if it does not fit."""
+    assert spec.speculation is not None, "the option turns this drafter on"
+    try:
+        return DraftModel(spec, target, beat)
+    except CannotLoad as error:
+        if error.kind not in _UNUSABLE_FILE:
+            raise
+        raise CannotDraft(f"the draft model {spec.speculation.draft} cannot be used: {error}") from error
 
 
 def _part(sequence: Sequence, start: int, end: int) -> Tokens:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,16 +12,13 @@ from orchestrator.engine.llama import CannotLoad, Llama, Tokens, as_tokens
 from orchestrator.engine.speculation.controller import (
     Acceptance,
     DraftCandidate,
-    DraftSource,
     SpeculationController,
     common_draft_length,
     draft_lengths,
-    model_acceptance,
     plain_seconds,
-    sequence_acceptance,
 )
-from orchestrator.engine.speculation.draft_model import DraftModel
-from orchestrator.engine.speculation.prompt_lookup import PromptLookup
+from orchestrator.engine.speculation.drafter import Beat, CannotDraft, Drafter, Offer
+from orchestrator.engine.speculation.drafters import DRAFTERS, model_acceptance, sequence_acceptance
 from orchestrator.engine.step_cost.learned import SETTLED
 from orchestrator.engine.step_cost.model import StepCostModel
 from orchestrator.engine.worker.sequence import Sequence
@@ -36,26 +33,21 @@ _BASELINE_EVERY, _BASELINE_STEPS = 32, SETTLED
 # `_PROBE_MAX_SEQUENCES` sequences drafts seldom pay off, so there is no probe.
 _PROBE_EVERY, _PROBE_TOKENS, _PROBE_MAX_SEQUENCES = 128, 3, 4
 _PROBABLY = 0.5  # acceptance rate
-# the kinds of CannotLoad for an absent or broken file
-_UNUSABLE_FILE = ("missing", "unreadable", "not-gguf", "corrupt")
 
 
 @dataclass(slots=True)
 class _State:
-    lookup: PromptLookup | None
-    acceptance: dict[DraftSource, Acceptance]
-    indexed: int = 0  # output tokens that `lookup` has
-    expected: int | None = None  # the next token according to prompt lookup
+    acceptance: dict[str, Acceptance]  # by drafter
+    drafter: str = ""  # that was asked last: the first with an offer, else the last one
+    expected: int | None = None  # the next token, as `Offer.expected`
     drafted: int = 0  # draft tokens verified in the last step, without padding
-    source: DraftSource = "lookup"
 
 
 @dataclass(slots=True)
 class _Proposal:
-    # The draft model runs only after the number of tokens is decided.
+    # Tokens are drafted only after their number is decided.
     sequence: Sequence
     state: _State
-    tokens: Tokens  # from prompt lookup; empty for a draft model
     max_tokens: int
 
 
@@ -65,13 +57,13 @@ class Speculator:
 
     llama: Llama
     spec: EngineSpec
-    draft_model: DraftModel | None
-    missing: str = ""  # why there is no draft model although the settings name one
+    drafters: Mapping[str, Drafter]  # in the order in which they are asked
+    missing: str = ""  # why drafters that the settings name cannot be used
     controller: SpeculationController = field(default_factory=SpeculationController)
     seconds: float = 0.0  # drafting time of the last step
     _since_baseline: int = 0
     _steps_too_expensive: int = 0
-    _model: dict[DraftSource, Acceptance] = field(default_factory=model_acceptance)
+    _model: dict[str, Acceptance] = field(default_factory=model_acceptance)
     _states: dict[int, _State] = field(default_factory=dict)
 
     @property
@@ -79,11 +71,16 @@ class Speculator:
         """Whether speculation is on, and why, for the statistics."""
         if not self.missing:
             return self.controller.reason
-        return f"{self.controller.reason}; {self.missing}" if self.spec.prompt_lookup else f"off: {self.missing}"
+        return f"{self.controller.reason}; {self.missing}" if self.drafters else f"off: {self.missing}"
 
     @property
-    def draft_model_seconds(self) -> float:
-        return self.draft_model.seconds if self.draft_model is not None else 0.0
+    def computing_seconds(self) -> float:
+        """The time that drafters have spent computing so far."""
+        return sum(drafter.seconds for drafter in self.drafters.values())
+
+    def set_threads(self, threads: int) -> None:
+        for drafter in self.drafters.values():
+            drafter.set_threads(threads)
 
     def propose(self, sequences: list[Sequence], costs: StepCostModel, token_budget: int) -> list[Tokens]:
         """Return the draft tokens for each sequence, at most `token_budget` in total.
@@ -97,20 +94,22 @@ class Speculator:
             self.seconds = time.monotonic() - started
 
     def _propose(self, sequences: list[Sequence], costs: StepCostModel, token_budget: int) -> list[Tokens]:
+        if not self.drafters:
+            return [_NOTHING] * len(sequences)
         if not self.controller.enabled and not self.spec.always_draft:
             self.controller.skip_step()
             return [_NOTHING] * len(sequences)
         proposals = [self._proposal(sequence) for sequence in sequences]
         if self._baseline_step_is_due():
             return [_NOTHING] * len(sequences)
-        cost = self.draft_model.seconds_per_token(len(sequences)) if self.draft_model else 0.0
+        costs_per_token = {name: drafter.seconds_per_token(len(sequences)) for name, drafter in self.drafters.items()}
         candidates = [
             DraftCandidate(
-                p.state.acceptance[p.state.source].rate,
+                p.state.acceptance[p.state.drafter].rate,
                 p.max_tokens,
                 p.sequence.priority,
                 depth=p.sequence.length,
-                cost=cost if p.state.source == "draft" else 0.0,
+                cost=costs_per_token[p.state.drafter],
                 catch_up_cost=self._catch_up_cost(p),
             )
             for p in proposals
@@ -159,10 +158,11 @@ class Speculator:
         return due
 
     def _catch_up_cost(self, proposal: _Proposal) -> float:
-        if self.draft_model is None or proposal.state.source != "draft" or not proposal.max_tokens:
+        if not proposal.max_tokens:
             return 0.0
         sequence = proposal.sequence
-        return self.draft_model.catch_up_seconds(sequence) / (sequence.max_tokens - len(sequence.output))
+        seconds = self.drafters[proposal.state.drafter].catch_up_seconds(sequence)
+        return seconds / (sequence.max_tokens - len(sequence.output))
 
     def _lengths(self, candidates: list[DraftCandidate], costs: StepCostModel, token_budget: int) -> list[int]:
         batch_invariant, split = self.spec.batch_invariant, self.llama.split
@@ -191,10 +191,10 @@ class Speculator:
         state = self._states.get(sequence.number)
         if state is None:
             return
-        # Without a draft, compare the token that prompt lookup expected: this detects copying at no cost.
+        # Without a draft, compare the token that was expected: this detects copying at no cost.
         if not drafted and state.expected is not None:
             drafted, accepted = 1, int(state.expected == sequence.output[-1])
-        state.acceptance[state.source].observe(drafted, min(accepted, drafted))
+        state.acceptance[state.drafter].observe(drafted, min(accepted, drafted))
         state.expected = None
 
     def record(self, costs: StepCostModel, depths: list[int], drafted: int, accepted: int, seconds: float) -> None:
@@ -205,70 +205,58 @@ class Speculator:
 
     def forget(self, sequence: Sequence) -> None:
         self._states.pop(sequence.number, None)
-        if self.draft_model is not None and sequence.seq >= 0:
-            self.draft_model.forget(sequence.seq)
+        for drafter in self.drafters.values():
+            drafter.forget(sequence)
 
     def _proposal(self, sequence: Sequence) -> _Proposal:
         state = self._states.get(sequence.number)
         if state is None:
-            longest = self.spec.prompt_lookup.ngram if self.spec.prompt_lookup else 0
-            lookup = PromptLookup(sequence.prompt, longest) if longest else None
-            state = self._states[sequence.number] = _State(lookup, sequence_acceptance(self._model))
+            state = self._states[sequence.number] = _State(sequence_acceptance(self._model))
         remaining = sequence.max_tokens - len(sequence.output) - 1
-        tokens, max_tokens = _NOTHING, 0
-        if state.lookup is not None and self.spec.prompt_lookup:
-            for token in sequence.output[state.indexed :]:
-                state.lookup.append(token)
-            state.indexed = len(sequence.output)
-            state.source = "lookup"
-            tokens = state.lookup.propose(max(0, min(self.spec.prompt_lookup.k, remaining)))
-            max_tokens = len(tokens)
-            state.expected = int(tokens[0]) if max_tokens else None
-        speculation = self.spec.speculation
-        if not max_tokens and self.draft_model is not None and speculation is not None:
-            state.source = "draft"
-            max_tokens = max(0, min(speculation.k, remaining))
-        return _Proposal(sequence, state, tokens, max_tokens)
+        offer = Offer(0)
+        for name, drafter in self.drafters.items():
+            state.drafter, offer = name, drafter.accept(sequence, remaining)
+            if offer.length:
+                break
+        state.expected = offer.expected
+        return _Proposal(sequence, state, offer.length)
 
     def _tokens(self, proposals: list[_Proposal], lengths: list[int]) -> list[Tokens]:
-        draft_counts = {
-            index: min(length, p.max_tokens)
-            for index, (p, length) in enumerate(zip(proposals, lengths, strict=True))
-            if p.state.source == "draft" and length and p.max_tokens
-        }
-        model_drafts: dict[int, Tokens] = {}
-        if draft_counts and self.draft_model is not None:
-            drafted = self.draft_model.propose(
-                [proposals[index].sequence for index in draft_counts], list(draft_counts.values())
-            )
-            model_drafts = dict(zip(draft_counts, drafted, strict=True))
+        proposed: dict[int, Tokens] = {}
+        for name, drafter in self.drafters.items():
+            counts = {
+                index: min(length, p.max_tokens)
+                for index, (p, length) in enumerate(zip(proposals, lengths, strict=True))
+                if p.state.drafter == name and length and p.max_tokens
+            }
+            if counts:
+                sequences = [proposals[index].sequence for index in counts]
+                proposed |= zip(counts, drafter.propose(sequences, list(counts.values())), strict=True)
         drafts = []
         for index, (proposal, length) in enumerate(zip(proposals, lengths, strict=True)):
-            tokens = model_drafts.get(index, proposal.tokens)[:length]
+            tokens = proposed.get(index, _NOTHING)
             proposal.state.drafted = len(tokens)
             padding = np.zeros(length - len(tokens), np.int32)
             drafts.append(np.concatenate((tokens, padding)) if len(padding) else tokens)
         return drafts
 
 
-def make_speculator(llama: Llama, spec: EngineSpec, beat: Callable[[float], None]) -> Speculator | None:
+def make_speculator(llama: Llama, spec: EngineSpec, beat: Beat) -> Speculator | None:
     """Return a speculator, or None if the settings ask for no drafts.
 
-    `beat` is called before each draft model step with the seconds it may take. Raises CannotLoad if the target cannot
-    remove tokens or the vocabularies differ.
+    Raises CannotLoad if the target cannot remove tokens, or if a drafter does not fit it.
     """
-    if spec.prompt_lookup is None and spec.speculation is None:
+    rows = {name: row for name, row in DRAFTERS.items() if getattr(spec, row.option) is not None}
+    if not rows:
         return None
     if not llama.can_share:
         raise CannotLoad("settings", f"{llama.info.architecture} models cannot take back tokens, so nothing is drafted")
-    if spec.speculation is None:
-        return Speculator(llama, spec, None)
-    try:
-        return Speculator(llama, spec, DraftModel(spec, llama, beat))
-    except CannotLoad as error:
-        # Drafts only save time, so a missing or broken file is not fatal.
-        if error.kind not in _UNUSABLE_FILE:
-            raise
-        missing = f"the draft model {spec.speculation.draft} cannot be used: {error}"
-        print(missing, file=sys.stderr, flush=True)
-        return Speculator(llama, spec, None, missing)
+    drafters: dict[str, Drafter] = {}
+    missing = []
+    for name, row in rows.items():
+        try:
+            drafters[name] = row.load(spec, llama, beat)
+        except CannotDraft as error:
+            print(error, file=sys.stderr, flush=True)
+            missing.append(str(error))
+    return Speculator(llama, spec, drafters, "; ".join(missing))

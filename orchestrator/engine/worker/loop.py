@@ -98,8 +98,8 @@ class Loop:
         self._adapter_costs = AdapterCosts()
         self._begin_learning()
         calibrations = [RepeatedCalibration(llama, spec, lambda: self._step_costs)]
-        if speculator is not None and speculator.draft_model is not None:
-            calibrations.append(speculator.draft_model.calibration())
+        for drafter in speculator.drafters.values() if speculator is not None else ():
+            calibrations.extend(drafter.calibrations())
         self._idle = IdleMeasurements(AttentionTrial(llama, spec), calibrations)
         self._link = link
         self._outbox = Outbox(link)
@@ -464,9 +464,9 @@ class Loop:
         slots = self._sequences.slots
         token_budget = slots.available_cells(min(self._llama.max_outputs, self._llama.batch.capacity)) - len(decode)
         self._link.heartbeat(self._step_costs.current.seconds(len(decode), len(decode)))
-        before = self._speculator.draft_model_seconds
+        before = self._speculator.computing_seconds
         drafts = self._speculator.propose(decode, self._step_costs.current, token_budget)
-        self._llama_seconds += self._speculator.draft_model_seconds - before
+        self._llama_seconds += self._speculator.computing_seconds - before
         slots.reserve_cells(len(decode) + sum(map(len, drafts)))
         return drafts
 
@@ -674,8 +674,8 @@ class Loop:
     def _use_threads(self, threads: int) -> None:
         self._llama.set_threads(threads)
         self._step_costs.use_threads(threads)
-        if self._speculator is not None and self._speculator.draft_model is not None:
-            self._speculator.draft_model.set_threads(threads)
+        if self._speculator is not None:
+            self._speculator.set_threads(threads)
 
     def _snapshot(self) -> EngineStats:
         return EngineStats(

@@ -10,17 +10,14 @@ from hypothesis import strategies as st
 from orchestrator.engine.speculation.controller import (
     MIN_GAIN_OF_ONE,
     MIN_GAIN_OF_SEVERAL,
-    PRIOR_ACCEPTANCE,
     Acceptance,
     DraftCandidate,
-    DraftSource,
     SpeculationController,
     common_draft_length,
     draft_lengths,
-    model_acceptance,
     plain_seconds,
-    sequence_acceptance,
 )
+from orchestrator.engine.speculation.drafters import DRAFTERS, model_acceptance, sequence_acceptance
 from orchestrator.engine.step_cost.model import MAX_PADDING, Points, StepCostModel
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)
@@ -344,7 +341,7 @@ def test_an_unlucky_start_does_not_end_the_drafts_of_a_model() -> None:
     sequence = sequence_acceptance(model)["draft"]
     for _ in range(8):
         sequence.observe(3, 1)
-    assert 8 / 16 < sequence_acceptance(model)["draft"].rate < PRIOR_ACCEPTANCE["draft"]
+    assert 8 / 16 < sequence_acceptance(model)["draft"].rate < DRAFTERS["draft"].prior.rate
     for _ in range(500):
         sequence.observe(3, 1)
     assert sequence_acceptance(model)["draft"].rate == pytest.approx(0.5, abs=0.03)
@@ -422,7 +419,7 @@ def test_what_never_pays_costs_little_in_the_long_run() -> None:
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(1, 200)), max_size=20),
     st.sampled_from(["lookup", "draft"]),
 )
-def test_after_any_past_good_drafts_are_made_again(past: list[tuple[int, int, int]], source: DraftSource) -> None:
+def test_after_any_past_good_drafts_are_made_again(past: list[tuple[int, int, int]], source: str) -> None:
     model = model_acceptance()
     sequence = sequence_acceptance(model)[source]
     for drafted, accepted, count in past:

@@ -7,10 +7,11 @@ import pytest
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.speculation.draft_model import DraftModel
-from orchestrator.engine.speculation.speculator import Speculator
+from orchestrator.engine.speculation.drafters import DRAFTERS
+from orchestrator.engine.speculation.speculator import Speculator, make_speculator
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.engine.worker.sequence import Sequence
-from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import DRAFTING, PromptLookupOptions, SpeculationOptions
 
 POINTS = Points((1, 2, 3, 4), (1.0, 1.8, 2.6, 3.4))
 DEAR = StepCostModel(POINTS, POINTS, 0.8, 0.0)
@@ -24,7 +25,13 @@ def speculator(models: Path) -> Speculator:
     spec = EngineSpec(
         file=file, context=512, slots=1, threads=1, prompt_lookup=PromptLookupOptions(3, 8), flash_attention="on"
     )
-    return Speculator(Llama(spec), spec, None)
+    return made(spec)
+
+
+def made(spec: EngineSpec) -> Speculator:
+    speculator = make_speculator(Llama(spec), spec, lambda _seconds: None)
+    assert speculator is not None
+    return speculator
 
 
 def sequence_with(prompt: list[int]) -> Sequence:
@@ -90,7 +97,7 @@ def test_drafts_that_would_be_wrong_are_not_tried(models: Path) -> None:
     spec = EngineSpec(
         file=file, context=2048, slots=1, threads=1, prompt_lookup=PromptLookupOptions(3, 8), flash_attention="on"
     )
-    speculator = Speculator(Llama(spec), spec, None)
+    speculator = made(spec)
     dearest = StepCostModel(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1000.0)), 999.0, 0.0)
     text = range(40, 400)
     sequence = sequence_with([token for start in text for token in (start, start + 1, 7)])
@@ -119,3 +126,7 @@ def test_a_text_is_read_once_by_the_draft_model(models: Path) -> None:
     other = sequence_with(TEXT * 3)  # in another place, where nothing was read
     other.enter(1, 0)
     assert 0.0 < draft.catch_up_seconds(sequence) < draft.catch_up_seconds(other)
+
+
+def test_every_option_that_drafts_has_a_drafter() -> None:
+    assert {row.option for row in DRAFTERS.values()} == set(DRAFTING)
