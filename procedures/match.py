@@ -63,14 +63,12 @@ def find_procedure(request: str, library: Library, files: Collection[str] = ()) 
 
     A request with one of the names `files` is about that file, and matches nothing.
     """
-    names = library.files()
-    words = _words(request, names)
-    if not words or len(words) > MAX_WORDS or any(word.text in files for word in words):
+    possible = possible_procedures(request, library, files)
+    if not possible:
         return None
-    roots = {word.root for word in words}
-    named = [(name, ids) for name in names if (ids := _roots_of(name)) <= roots]
-    named.sort(key=lambda item: -len(item[1]))
-    matches = [match for name, _ in named if (match := _matched(name, _words(request, names), library)) is not None]
+    names = library.files()
+    possible.sort(key=lambda name: -len(_roots_of(name)))
+    matches = [match for name in possible if (match := _matched(name, _words(request, names), library)) is not None]
     if len(matches) > 1 and len(_roots_of(matches[0].procedure)) == len(_roots_of(matches[1].procedure)):
         return None
     return matches[0] if matches else None
@@ -96,12 +94,9 @@ def _begins_with(words: list[_Word], ids: frozenset[str]) -> bool:
 
 
 def _matched(name: str, words: list[_Word], library: Library) -> Match | None:
-    ids = _roots_of(name)
-    if not _begins_with(words, ids):
-        return None
     try:
         procedure = library.procedure(name)
-        inputs = _Inputs(procedure, words, ids).values()
+        inputs = _Inputs(procedure, words, _roots_of(name)).values()
         if inputs is None:
             return None
         check_inputs(procedure, inputs)

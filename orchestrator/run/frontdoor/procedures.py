@@ -6,7 +6,7 @@ may ask for, or of all for a task of the type `manage`. A grammar limits it to e
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -75,6 +75,9 @@ class ProcedurePlanner:
 
     async def _choice(self, context: PlanContext, on_text: OnText) -> "ProcedureChoice":
         library = self._library()
+        possible = await asyncio.to_thread(possible_procedures, context.request, library, context.files)
+        if not possible and context.task is None:
+            return ProcedureChoice()
         match = await asyncio.to_thread(find_procedure, context.request, library, context.files)
         if match is not None:
             return ProcedureChoice(match)
@@ -83,7 +86,7 @@ class ProcedurePlanner:
         missing = () if context.task is not None else await asyncio.to_thread(lacks, context)
         if missing:
             return ProcedureChoice()
-        offered = await asyncio.to_thread(_offered, context, library)
+        offered = await asyncio.to_thread(_offered, library, possible if context.task is None else library.files())
         return await choose_procedure(offered, context, on_text) if offered else ProcedureChoice()
 
 
@@ -196,14 +199,13 @@ def _accept(steps: Sequence[Step], context: PlanContext, accept: Accept) -> None
     accept(PlannedPart(tuple(steps)))
 
 
-def _offered(context: PlanContext, library: Library) -> list[Procedure]:
+def _offered(library: Library, names: Collection[str]) -> list[Procedure]:
     # a procedure that needs a secret is never offered
-    names = None if context.task is not None else possible_procedures(context.request, library, context.files)
     candidates = [candidate for candidate in library.procedures() if isinstance(candidate, Procedure)]
     return [
         candidate
         for candidate in candidates
-        if (names is None or candidate.id in names)
+        if candidate.id in names
         and candidate.id != NONE
         and not any(entry.type == "secret" and not entry.optional for entry in candidate.form.inputs.values())
     ]
