@@ -1,17 +1,18 @@
 """Carry out the commands of a run's scheduler: attempts, lists, the plan and its rest."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from orchestrator.engine.waits import ModelWait, waiting_for_models
+from orchestrator.engine.waits import waiting_for_models
 from orchestrator.errors import InputError, RequestIncomplete
 from orchestrator.run.answer_check import check_answer
 from orchestrator.run.attempt_context import AttemptContext, job_slack
+from orchestrator.run.attempt_stream import AttemptStream
 from orchestrator.run.frontdoor.direct import direct_answer
 from orchestrator.run.gates import GateSkipped, RunJob, requested_gates, scope_of, unseen_tests
 from orchestrator.run.job import JUDGE
@@ -33,7 +34,7 @@ from orchestrator.run.scheduler import (
     StartAttempt,
 )
 from orchestrator.run.services import Services
-from orchestrator.run.steps.attempt import Attempt, Models, Produced
+from orchestrator.run.steps.attempt import Attempt, Models
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.foreach import LIST_OF_TEXTS, gather, items_of, writes_text
 from orchestrator.run.steps.gating import Checks, pass_gates
@@ -43,13 +44,11 @@ from orchestrator.run.steps.prompt import StepInput
 from orchestrator.run.steps.role import ResolvedRole, resolve_role, with_options
 from orchestrator.run.steps.seen import NO_FILE, SeenFiles
 from orchestrator.run.steps.tools.notes import RunNotes
-from orchestrator.run.thoughts import WatchedModels
-from orchestrator.run.updates import Broadcast, Progress
+from orchestrator.run.updates import Broadcast
 from orchestrator.task.analysis import Source, analyze
 from orchestrator.task.events import (
     AnswerChecked,
     AttemptFailed,
-    AttemptGenerated,
     AttemptSucceeded,
     EscalationTarget,
     Event,
@@ -57,7 +56,6 @@ from orchestrator.task.events import (
     FailureKind,
     GateResult,
     InputSize,
-    ModelAwaited,
     NoteChanged,
     PlanFailed,
     PlanFinished,
@@ -74,127 +72,11 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.failures import failures_shown_to, previous_answer
 from orchestrator.task.prediction import predict_seconds
-from orchestrator.task.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace, Stage, following
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.kinds import KINDS
 from orchestrator.task.taskir.models import Step, TaskInput
 
-PROGRESS_SECONDS = 0.1
-NO_OUTPUTS: Mapping[str, str] = {}
-TAIL_LENGTH = 80
 NO_ORIGINALS: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-class Meter:
-    """Counts the text of one attempt or plan, and publishes its progress at most ten times a second."""
-
-    def __init__(self, broadcast: Broadcast, step: str, attempt: int) -> None:
-        self._broadcast = broadcast
-        self._step, self._attempt = step, attempt
-        self._pieces = self._thoughts = 0
-        self._tail = ""
-        self._thinking = False
-        self._first = self._published = 0.0
-        self._wait: ModelLoad | QueuePlace | PromptRead | None = None
-        self._gates: dict[str, bool] = {}  # the gates that check, and whether each waits for a core
-
-    @property
-    def usage(self) -> Usage:
-        """The tokens that were written so far, estimated from the pieces of text."""
-        took = asyncio.get_running_loop().time() - self._first if self._pieces else 0.0
-        # An engine reports no usage for a request that is cancelled.
-        return Usage(
-            output_tokens=self._pieces,
-            decode_seconds=took,
-            estimated_tokens=self._pieces,
-            reasoning_tokens=self._thoughts,
-        )
-
-    def __call__(self, text: str) -> None:
-        """Count a piece of text: a token, or a character that takes several tokens."""
-        self._count(text, thinking=False)
-
-    def thought(self, text: str) -> None:
-        """Count a piece of the model's reasoning."""
-        self._count(text, thinking=True)
-
-    def stage(self, stage: Stage) -> None:
-        """Publish at once what the attempt waits for, or that a gate checks it."""
-        match stage:
-            case GateRun(gate, waits):
-                self._gates[gate], self._wait = waits, None
-            case GateEnd(gate):
-                self._gates.pop(gate, None)
-                self._wait = None
-            case _:
-                self._wait = stage
-        self._publish(asyncio.get_running_loop().time())
-
-    def _count(self, text: str, *, thinking: bool) -> None:
-        now = asyncio.get_running_loop().time()
-        self._first = self._first or now
-        self._pieces += 1
-        self._thoughts += thinking
-        if thinking != self._thinking:
-            self._thinking, self._tail = thinking, ""
-        self._tail = (self._tail + text)[-TAIL_LENGTH:]
-        if self._wait is not None or now - self._published >= PROGRESS_SECONDS:
-            self._wait = None
-            self._published = now
-            self._publish(now)
-
-    def _publish(self, now: float) -> None:
-        wait, written = self._wait, now - self._first
-        self._broadcast.publish(
-            Progress(
-                self._step,
-                self._attempt,
-                self._pieces,
-                (self._pieces - 1) / written if self._pieces and written > 0 else 0.0,
-                self._tail,
-                thinking=self._thinking,
-                loading=wait.model if isinstance(wait, ModelLoad) else "",
-                ahead=wait.ahead if isinstance(wait, QueuePlace) else None,
-                read_tokens=wait.tokens if isinstance(wait, PromptRead) else 0,
-                prompt_tokens=wait.prompt_tokens if isinstance(wait, PromptRead) else 0,
-                gates=tuple(self._gates),
-                waits_for_core=bool(self._gates) and all(self._gates.values()),
-            )
-        )
-
-
-class _Reporting:
-    # Holds the usage of an attempt until it is flushed.
-    def __init__(self, report: Callable[[Usage, Mapping[str, str]], None]) -> None:
-        self.reported = False
-        self._report = report
-        self._unreported: Usage | None = None
-
-    def __call__(self, usage: Usage) -> None:
-        self.reported = True
-        self._unreported = usage
-
-    def flush(self, outputs: Mapping[str, str] = NO_OUTPUTS) -> None:
-        usage, self._unreported = self._unreported, None
-        if usage is not None:
-            self._report(usage, outputs)
-
-
-class _Waits:
-    def __init__(self, step: str | None, number: int, now: Callable[[], float], emit: Callable[[Event], None]) -> None:
-        self._step, self._number = step, number  # None for the plan
-        self._now, self._emit = now, emit
-        self._waiting = 0
-
-    def __call__(self, wait: ModelWait | None) -> None:
-        self._waiting += 1 if wait is not None else -1
-        # One event for all requests that wait together.
-        if wait is not None and self._waiting == 1:
-            at, step, number = self._now(), self._step, self._number
-            event = ModelAwaited(
-                at=at, step=step, number=number, model=wait.model, reason=wait.reason, seconds=wait.seconds
-            )
-            self._emit(event)
 
 
 class RunEffects:
@@ -294,52 +176,43 @@ class RunEffects:
 
     async def attempt(self, command: StartAttempt, decision: Decision, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt: read its inputs, generate, check, store."""
-        step, number, now = command.step.id, command.number, self._services.clock.now
+        step, number = command.step.id, command.number
         gates = self._gates(command.step)
-        meter = Meter(self._broadcast, step, number)
-        models = WatchedModels(self._services.models, meter.thought)
-        awaited = _Waits(step, number, now, emit)
+        stream = self._stream(emit, step, number)
         try:
-            with (
-                waiting_for_models(awaited),
-                following(meter.stage),
-                self._reporting_generated(command, emit) as generated,
-            ):
+            with stream.followed():
                 work, checks = await self._prepared(command, decision, gates)
                 context = AttemptContext(work, number, decision.role, self._accepted, self._notes, self._services, emit)
-                runner = context.runner()
-                produced = await self._await_work(runner.run(work, models, generated, meter), generated, meter)
+                produced = await stream.carried_out(context.runner(), work)
                 written = (
                     work.seen.with_line_ends(produced.outputs) if not KINDS[work.step.kind].acts else produced.outputs
                 )
                 if gates:
-                    generated.flush(await self._store(written))
-                outputs, originals, results = await self._checked(checks, written, models, work.seen)
+                    stream.report_usage(await self._store(written))
+                outputs, originals, results = await self._checked(checks, written, stream, work.seen)
         except AttemptError as error:
-            return await self._failed(step, number, error, models)
-        return await self._succeeded(step, number, outputs, results, models, work.seen, originals)
+            return await self._failed(step, number, error, stream)
+        return await self._succeeded(step, number, outputs, results, stream, work.seen, originals)
 
     async def check(self, command: CheckOutputs, emit: Callable[[Event], None]) -> Event:
         """Let the gates check what an attempt made before a restart. The model is not asked again."""
         step, number, get = command.step, command.number, self._services.journal.get
-        meter = Meter(self._broadcast, step.id, number)
-        models = WatchedModels(self._services.models, meter.thought)
-        awaited = _Waits(step.id, number, self._services.clock.now, emit)
+        stream = self._stream(emit, step.id, number)
         try:
-            with waiting_for_models(awaited):
+            with waiting_for_models(stream.wait):
                 _, checks = await self._read_inputs(command, self._gates(step), SeenFiles())
                 stored = {name: await asyncio.to_thread(get, digest) for name, digest in command.outputs.items()}
-                outputs, _, results = await self._checked(checks, stored, models, SeenFiles())
+                outputs, _, results = await self._checked(checks, stored, stream, SeenFiles())
         except AttemptError as error:
-            return await self._failed(step.id, number, error, models)
+            return await self._failed(step.id, number, error, stream)
         # Without SeenFiles: the versions of the user's files it was made from are no longer known.
-        return await self._succeeded(step.id, number, outputs, results, models)
+        return await self._succeeded(step.id, number, outputs, results, stream)
 
     def _gates(self, step: Step) -> tuple[str, ...]:
         return requested_gates(step, self._task.gates if self._task else ())
 
     async def _checked(
-        self, checks: Checks, written: Mapping[str, bytes], models: WatchedModels, files: SeenFiles
+        self, checks: Checks, written: Mapping[str, bytes], models: Models, files: SeenFiles
     ) -> tuple[Mapping[str, str], Mapping[str, str], tuple[GateResult, ...]]:
         # Returns the digests of the outputs and of the originals, and the gates' results.
         outputs, results = await pass_gates(checks, written, models)
@@ -352,11 +225,11 @@ class RunEffects:
         number: int,
         outputs: Mapping[str, str],
         gates: tuple[GateResult, ...],
-        models: WatchedModels,
+        stream: AttemptStream,
         files: SeenFiles | None = None,
         originals: Mapping[str, str] = NO_ORIGINALS,
     ) -> AttemptSucceeded:
-        thoughts = await self._store_thoughts(models)
+        thoughts = await self._store_text(stream.thoughts)
         at = self._services.clock.now()
         return AttemptSucceeded(
             at=at,
@@ -369,8 +242,8 @@ class RunEffects:
             originals=dict(originals),
         )
 
-    async def _failed(self, step: str, number: int, error: AttemptError, models: WatchedModels) -> AttemptFailed:
-        thoughts, answer = await self._store_thoughts(models), await self._store_text(error.answer)
+    async def _failed(self, step: str, number: int, error: AttemptError, stream: AttemptStream) -> AttemptFailed:
+        thoughts, answer = await self._store_text(stream.thoughts), await self._store_text(error.answer)
         return AttemptFailed(
             at=self._services.clock.now(),
             step=step,
@@ -381,16 +254,6 @@ class RunEffects:
             answer=answer,
         )
 
-    @staticmethod
-    async def _await_work(work: Awaitable[Produced], generated: "_Reporting", meter: Meter) -> Produced:
-        try:
-            return await work
-        except asyncio.CancelledError:
-            # The tokens of an attempt that is cancelled while its model writes count, too.
-            if not generated.reported and meter.usage.output_tokens:
-                generated(meter.usage)
-            raise
-
     def _where_possible(self, run: RunJob) -> RunJob:
         # The gates of a planned request are skipped without a sandbox.
         async def run_where_possible(job: SandboxJob) -> JobOutcome:
@@ -399,20 +262,6 @@ class RunEffects:
             return await run(job)
 
         return run_where_possible
-
-    @contextmanager
-    def _reporting_generated(self, command: StartAttempt, emit: Callable[[Event], None]) -> Iterator["_Reporting"]:
-        def report(usage: Usage, outputs: Mapping[str, str]) -> None:
-            at, step, number = self._services.clock.now(), command.step.id, command.number
-            emit(AttemptGenerated(at=at, step=step, number=number, usage=usage, outputs=outputs))
-
-        # Flushed before the gates run, else together with the outcome: without gates nothing happens in between, and
-        # one commit less is waited for.
-        reporting = _Reporting(report)
-        try:
-            yield reporting
-        finally:
-            reporting.flush()
 
     async def expand(self, command: ExpandStep) -> Event:
         """Read the list of a `foreach` step. A text that is no list is requested again as one."""
@@ -442,7 +291,7 @@ class RunEffects:
         decision = Decision(role=writer.actor, persona=writer.persona, model=model, reason=why)
         try:
             attempt, _ = await self._prepared(StartAttempt(listing, 0, writer.actor), decision, ())
-            produced = await GenerateRunner().run(attempt, WatchedModels(self._services.models, lambda piece: None))
+            produced = await GenerateRunner().run(attempt, self._services.models)
             items = items_of(step.foreach, produced.outputs[step.foreach].decode())
         except AttemptError:
             return None
@@ -465,12 +314,11 @@ class RunEffects:
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
         """Plan the request, and emit the steps of each part as soon as it is complete."""
-        now, meter = self._services.clock.now, self._plan_meter()
-        models = WatchedModels(self._services.models, meter.thought)
-        context = self._plan_context(self._replans_left, models)
+        now, stream = self._services.clock.now, self._stream(emit)
+        context = self._plan_context(self._replans_left, stream)
         try:
-            with waiting_for_models(_Waits(None, 0, now, emit)), following(meter.stage):
-                planned = await self._services.planner.plan(context, self._accept(emit), meter)
+            with stream.followed():
+                planned = await self._services.planner.plan(context, self._accept(emit), stream.text)
         except RequestIncomplete as error:
             return PlanFailed(at=now(), failure=_final("; ".join(error.missing)), missing=error.missing)
         except InputError as error:
@@ -485,7 +333,7 @@ class RunEffects:
             usage=planned.usage,
             goes_on_after=planned.goes_on_after,
             wanted=planned.wanted,
-            reasoning=await self._store_thoughts(models),
+            reasoning=await self._store_text(stream.thoughts),
         )
 
     def replace(self, command: AnswerDirectly) -> PlanReplaced:
@@ -502,13 +350,12 @@ class RunEffects:
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
         """Plan the rest, and emit the steps of each part as soon as it is complete."""
-        now, after, meter = self._services.clock.now, command.after, self._plan_meter()
-        models = WatchedModels(self._services.models, meter.thought)
-        context = self._plan_context(self._replans_left - 1, models)
+        now, after, stream = self._services.clock.now, command.after, self._stream(emit)
+        context = self._plan_context(self._replans_left - 1, stream)
         try:
             output = await asyncio.to_thread(self._text_of, after)
-            with waiting_for_models(_Waits(None, 0, now, emit)), following(meter.stage):
-                extension = await self._services.planner.extend(context, after, output, self._accept(emit), meter)
+            with stream.followed():
+                extension = await self._services.planner.extend(context, after, output, self._accept(emit), stream.text)
         except (InputError, JournalError) as error:
             return ReplanFinished(at=now(), after=after, outcome="stopped", reason=str(error), asked=0)
         return ReplanFinished(
@@ -520,7 +367,7 @@ class RunEffects:
             asked=extension.asked,
             goes_on_after=extension.goes_on_after,
             wanted=extension.wanted,
-            reasoning=await self._store_thoughts(models),
+            reasoning=await self._store_text(stream.thoughts),
         )
 
     async def check_answer(self) -> AnswerChecked:
@@ -546,8 +393,10 @@ class RunEffects:
                         texts[name] = self._inputs.text(name, source)
         return texts
 
-    def _plan_meter(self) -> "Meter":
-        return Meter(self._broadcast, "", 0)
+    def _stream(self, emit: Callable[[Event], None], step: str = "", number: int = 0) -> AttemptStream:
+        return AttemptStream(
+            self._services.models, self._broadcast, self._services.clock.now, emit, step=step, number=number
+        )
 
     def _plan_context(self, replans: int, models: Models) -> PlanContext:
         return PlanContext(
@@ -650,9 +499,6 @@ class RunEffects:
         get = self._services.journal.get
         outputs = [{name: get(digest) for name, digest in self._outputs[child].items()} for child in command.children]
         return gather(command.step, outputs)
-
-    async def _store_thoughts(self, models: WatchedModels) -> str:
-        return await self._store_text(models.thoughts)
 
     async def _store_originals(self, files: SeenFiles) -> dict[str, str]:
         journal = self._services.journal

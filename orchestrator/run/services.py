@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.registry.models import Registry
+from orchestrator.run.attempt_stream import ThinkingModels
 from orchestrator.run.clock import Clock
 from orchestrator.run.gates import RunnerFor, no_runner
 from orchestrator.run.journal.journal import Journal
@@ -14,7 +15,6 @@ from orchestrator.run.steps.repl.session import Open
 from orchestrator.run.steps.repl.subcalls import GenerateBatch
 from orchestrator.run.steps.tools.contract import no_procedures
 from orchestrator.run.steps.tools.servers import NO_TOOL_SERVERS, ToolServers
-from orchestrator.run.thoughts import ThinkingModels
 from orchestrator.task.events import PlanPersona
 
 # `Propose` for the run with this id.

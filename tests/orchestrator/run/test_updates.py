@@ -1,13 +1,26 @@
 """What watchers of a run see, whenever they come and however slow they are."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from orchestrator.run.effects import Meter
+from orchestrator.engine.client.engine import Completion, OnText
+from orchestrator.engine.contract import Generation, Message, Priority
+from orchestrator.run.attempt_stream import AttemptStream
 from orchestrator.run.journal.codec import encode_event
 from orchestrator.run.updates import Broadcast, EventUpdate, Progress, Update
 from orchestrator.task.events import AttemptCancelled, AttemptGenerated, CancelRequested, Event, RunFinished, Usage
 from orchestrator.task.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace
+
+
+class NoModels:
+    async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
+        raise AssertionError("nothing is counted")
+
+    async def generate(
+        self, model: str, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
+    ) -> Completion:
+        raise AssertionError("nothing is generated")
+
 
 EVENTS: list[Event] = [CancelRequested(at=float(at)) for at in range(5)]
 END = RunFinished(at=9.0, status="done")
@@ -79,9 +92,10 @@ async def test_gates_that_check_are_seen_after_the_text_is_complete() -> None:
     assert [type(update) async for update in watching] == [EventUpdate, EventUpdate]
 
 
-async def test_a_meter_says_what_an_attempt_waits_for() -> None:
+async def test_a_stream_says_what_an_attempt_waits_for() -> None:
     broadcast = Broadcast()
-    watching, meter = broadcast.watch(), Meter(broadcast, "S1", 1)
+    watching = broadcast.watch()
+    stream = AttemptStream(NoModels(), broadcast, lambda: 1.0, lambda event: None, step="S1", number=1)
 
     async def waits_after(step: Callable[[], None]) -> str:
         coming = asyncio.ensure_future(anext(watching))
@@ -91,16 +105,16 @@ async def test_a_meter_says_what_an_attempt_waits_for() -> None:
         assert isinstance(progress, Progress)
         return progress.wait
 
-    assert await waits_after(lambda: meter.stage(ModelLoad("small"))) == "waiting until small is loaded"
-    assert await waits_after(lambda: meter.stage(QueuePlace(2))) == "in the queue, 2 ahead"
-    assert await waits_after(lambda: meter.stage(QueuePlace(0))) == "next in the queue"
-    assert await waits_after(lambda: meter.stage(PromptRead(300, 660))) == "read 300 of 660 tokens"
-    assert await waits_after(lambda: meter("text")) == ""
-    assert await waits_after(lambda: meter.stage(GateRun("lint", waits=True))) == "checking: lint, waiting for a core"
-    assert await waits_after(lambda: meter.stage(GateRun("judge"))) == "checking: lint, judge"
-    assert await waits_after(lambda: meter.stage(GateEnd("lint"))) == "checking: judge"
-    assert await waits_after(lambda: meter.stage(PromptRead(9, 70))) == "checking: judge, read 9 of 70 tokens"
-    assert await waits_after(lambda: meter.stage(GateEnd("judge"))) == ""
+    assert await waits_after(lambda: stream.stage(ModelLoad("small"))) == "waiting until small is loaded"
+    assert await waits_after(lambda: stream.stage(QueuePlace(2))) == "in the queue, 2 ahead"
+    assert await waits_after(lambda: stream.stage(QueuePlace(0))) == "next in the queue"
+    assert await waits_after(lambda: stream.stage(PromptRead(300, 660))) == "read 300 of 660 tokens"
+    assert await waits_after(lambda: stream.text("text")) == ""
+    assert await waits_after(lambda: stream.stage(GateRun("lint", waits=True))) == "checking: lint, waiting for a core"
+    assert await waits_after(lambda: stream.stage(GateRun("judge"))) == "checking: lint, judge"
+    assert await waits_after(lambda: stream.stage(GateEnd("lint"))) == "checking: judge"
+    assert await waits_after(lambda: stream.stage(PromptRead(9, 70))) == "checking: judge, read 9 of 70 tokens"
+    assert await waits_after(lambda: stream.stage(GateEnd("judge"))) == ""
     await watching.aclose()
 
 
