@@ -27,7 +27,7 @@ from orchestrator.engine.contract import Generation, Infill, Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.remote import ToolsRefused
 from orchestrator.registry.call_syntax import REMOTE
-from orchestrator.registry.options import DEFAULT_SAMPLING
+from orchestrator.registry.options import DEFAULT_SAMPLING, SamplingOptions
 from orchestrator.registry.thinking import Thinking
 from orchestrator.run.gates import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.run.steps.attempt import added
@@ -227,11 +227,16 @@ async def _prepared(request: CompletionRequest, service: Service) -> PreparedAns
         if request.toolbox.tools
         else engine_request(request, role)
     )
-    seeds = [None if request.seed is None else request.seed + index for index in range(request.count)]
-    generates = [_answer(service, role, request, replace(generation, seed=seed)) for seed in seeds]
+    generates = [_answer(service, role, request, _of_answer(generation, index)) for index in range(request.count)]
     if chat is not None:
         generates = [_recorded(chat, index, request, generate) for index, generate in enumerate(generates)]
-    return PreparedAnswers(generates, role.model, replace(generation, seed=request.seed))
+    return PreparedAnswers(generates, role.model, generation)
+
+
+def _of_answer(generation: Generation, index: int) -> Generation:
+    if generation.seed is None or not index:
+        return generation
+    return replace(generation, seed=generation.seed + index)
 
 
 async def _tokens_of(prompt: tuple[int | str, ...], model: str, service: Service) -> tuple[int, ...]:
@@ -252,49 +257,52 @@ async def _tokens_of(prompt: tuple[int | str, ...], model: str, service: Service
 
 def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation:
     """Return the engine's request for one answer. Values that the client omits are the role's. Raises InputError."""
-    toolbox, task = request.toolbox, _call_task(request, role)
-    is_raw = request.prompt is not None or request.infill is not None
-    prompt = () if is_raw else tool_prompt(request.messages, role, toolbox)[0]
+    toolbox = request.toolbox
     if toolbox.tools and request.grammar is not None:
         raise InputError(Problem("grammar", "cannot be combined with tools", "one of both"))
+    is_raw = request.prompt is not None or request.infill is not None
+    schema = toolbox.schema if toolbox.forced else request.schema
+    sampling, top_p = _sampling(request, role, is_free=schema is None and request.grammar is None)
     generation = role.request(
-        prompt,
+        () if is_raw else tool_prompt(request.messages, role, toolbox)[0],
+        prompt=_engine_prompt(request.prompt),
+        infill=request.infill,
         max_tokens=request.max_tokens,
         temperature=request.temperature,
-        top_p=request.top_p,
+        top_p=top_p,
+        sampling=sampling,
         seed=request.seed,
         deadline_seconds=request.deadline_seconds,
         stop=request.stop,
-        schema=toolbox.schema if toolbox.forced else request.schema,
+        stop_tokens=request.stop_tokens,
+        schema=schema,
+        grammar=request.grammar,
         thinking=request.thinking,
         limits_thoughts=request.max_tokens is not None,  # a client's limit is for all that is generated
         template_arguments=request.template_arguments,
-        fit=1,  # an answer that the context has no more room for ends there, with the finish reason "length"
-    )
-    if is_raw:
-        generation = replace(generation, prompt=_engine_prompt(request.prompt), infill=request.infill)
-    if toolbox.tools:
-        generation = with_tools(generation, task)
-    usual = generation.sampling if request.grammar is None else generation.sampling.without_penalties()
-    sampling = merged_sampling(usual, request.sampling)
-    if request.top_p is not None and "mirostat" not in request.sampling:
-        sampling = replace(sampling, mirostat=0)
-    generation = replace(
-        generation,
-        sampling=sampling,
-        top_p=1.0 if sampling.mirostat and request.top_p is None else generation.top_p,
-        grammar=generation.grammar if request.grammar is None else request.grammar,
-        stop_tokens=request.stop_tokens,
         logit_bias=request.logit_bias,
         logprobs=request.logprobs,
         prompt_logprobs=request.prompt_logprobs,
         min_tokens=request.min_tokens,
         ignore_end=request.ignore_end,
         continues=request.continues,
+        fit=1,  # an answer that the context has no more room for ends there, with the finish reason "length"
     )
+    if toolbox.tools:
+        generation = with_tools(generation, _call_task(request, role))
     if (problem := generation.problem()) is not None:
         raise InputError(Problem("request", problem))
     return generation
+
+
+def _sampling(request: CompletionRequest, role: ResolvedRole, *, is_free: bool) -> tuple[SamplingOptions, float]:
+    # Returns the options and `top_p`. An answer is free if neither a schema nor a grammar shapes it.
+    usual = role.sampling if is_free else role.sampling.without_penalties()
+    sampling = merged_sampling(usual, request.sampling)
+    if request.top_p is None:
+        return sampling, 1.0 if usual.mirostat or sampling.mirostat else role.top_p
+    # Mirostat chooses among all tokens, so a `top_p` replaces it.
+    return sampling if "mirostat" in request.sampling else replace(sampling, mirostat=0), request.top_p
 
 
 def _engine_prompt(prompt: str | tuple[int | str, ...] | None) -> str | tuple[int, ...] | None:

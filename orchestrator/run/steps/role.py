@@ -2,15 +2,37 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import TypedDict, Unpack, cast
 
-from orchestrator.engine.contract import Generation, Message, Priority
+from orchestrator.engine.contract import Generation, Infill, Message, Priority
 from orchestrator.registry.call_syntax import CallSyntax
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import DEFAULT_SAMPLING, Adapters, SamplingOptions
 from orchestrator.registry.prompts import PromptSet, prompt_set
 from orchestrator.registry.thinking import THINKING_WORDS, Thinking
 from orchestrator.task.events import RunOptions
+
+
+class RequestOptions(TypedDict, total=False):
+    """The fields of a `Generation` about which a role says nothing."""
+
+    prompt: str | tuple[int, ...] | None
+    infill: Infill | None
+    limits_thoughts: bool
+    template_arguments: Mapping[str, bool | int | float | str | None]
+    logit_bias: tuple[tuple[int | str, float], ...]
+    logprobs: int | None
+    prompt_logprobs: int | None
+    min_tokens: int
+    ignore_end: bool
+    continues: bool
+    seed: int | None
+    stop: tuple[str, ...]
+    stop_tokens: tuple[int, ...]
+    grammar: str | None
+    deadline_seconds: float | None
+    slack: float
+    fit: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,39 +69,28 @@ class ResolvedRole:
         temperature: float | None = None,
         top_p: float | None = None,
         sampling: SamplingOptions | None = None,
-        stop: tuple[str, ...] = (),
         schema: dict[str, object] | bool | None = None,
-        seed: int | None = None,
-        deadline_seconds: float | None = None,
-        slack: float = 0.0,
-        fit: int | None = None,
         thinking: Thinking | None = None,
-        limits_thoughts: bool = False,
-        template_arguments: Mapping[str, bool | int | float | str | None] | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Generation:
         """Return a `Generation`. Missing values are the role's, but with a `schema` without its penalties."""
-        # What a schema asks for repeats its keys and signs by right.
-        usual = self.sampling if schema is None else self.sampling.without_penalties()
-        options = usual if sampling is None else sampling
-        usual_top_p = 1.0 if options.mirostat else self.top_p
+        if sampling is None:
+            # What a schema asks for repeats its keys and signs by right.
+            sampling = self.sampling if schema is None else self.sampling.without_penalties()
+        if top_p is None:
+            top_p = 1.0 if sampling.mirostat else self.top_p
         return Generation(
             messages=messages,
             role=self.name,
             max_tokens=max_tokens or self.max_tokens,
             temperature=self.temperature if temperature is None else temperature,
-            top_p=usual_top_p if top_p is None else top_p,
-            sampling=options,
-            seed=seed,
-            stop=stop,
+            top_p=top_p,
+            sampling=sampling,
             schema=schema,
-            deadline_seconds=deadline_seconds,
-            slack=slack,
             lora=self.lora,
-            fit=fit,
             priority=self.priority,
             thinking=self.thinking if thinking is None else thinking,
-            limits_thoughts=limits_thoughts,
-            template_arguments=template_arguments or {},
+            **options,
         )
 
 
