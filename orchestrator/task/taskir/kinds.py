@@ -9,13 +9,14 @@ StepKind = Literal["generate", "repl", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class KindRow:
+    description: str  # what such a step does, for TaskIR's JSON Schema
     acts: bool = True  # does more than write text, even without tools: so it may have no outputs, and its order matters
     calls_tools: bool = False  # must have tools; may be one call that the document gives
     sandboxed: bool = False  # runs code in the sandbox
 
 
 KINDS: Final[Mapping[StepKind, KindRow]] = {
-    "generate": KindRow(acts=False),
-    "repl": KindRow(sandboxed=True),
-    "tool": KindRow(calls_tools=True),
+    "generate": KindRow("generate text", acts=False),
+    "repl": KindRow("work in a REPL", sandboxed=True),
+    "tool": KindRow("use tools", calls_tools=True),
 }

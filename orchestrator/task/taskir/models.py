@@ -32,6 +32,7 @@ InputType = Literal["path", "url", "text", "image", "audio"]
 
 # Describes fields that are accepted and returned, but change nothing in a run.
 UNUSED = "kept for readers of the document: it is in no prompt, and nothing depends on it"
+_KINDS = [row.description for row in KINDS.values()]
 
 
 class _Record(BaseModel):
@@ -60,7 +61,7 @@ class Step(_Record):
     foreach: Name | None = Field(
         default=None, description="a JSON list: the step runs once for each of its items, at most 10,000"
     )
-    kind: StepKind = Field(default="generate", description="generate text, work in a REPL, or use tools")
+    kind: StepKind = Field(default="generate", description=f"{', '.join(_KINDS[:-1])}, or {_KINDS[-1]}")
     tools: Names = Field(default=(), description="the tools the step may use; those of MCP servers as mcp:SERVER/TOOL")
     arguments: JsonObject | None = Field(
         default=None,
