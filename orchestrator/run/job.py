@@ -17,7 +17,7 @@ from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
 from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor import FrontdoorPlanner
 from orchestrator.run.frontdoor.direct import mentioned, why_no_direct
-from orchestrator.run.gates import BUILTIN_GATES
+from orchestrator.run.gates import GATES
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.planning import Planner
 from orchestrator.run.record.prior import prior_artifacts
@@ -45,7 +45,6 @@ MAX_REQUEST_BYTES = 1_000_000
 # How many files of a folder are measured when no plan says which are read, those that the request mentions first.
 SIZED_FILES = 100
 FRONTDOOR_PLANNER = FrontdoorPlanner()
-JUDGE = "judge"  # the gate that asks a model, and the role that it asks
 # Kinds of steps and tools that run code.
 _SANDBOXED = frozenset[str](
     [*(kind for kind, row in KINDS.items() if row.sandboxed), *(name for name, tool in TOOLS.items() if tool.sandboxed)]
@@ -349,8 +348,7 @@ def capabilities(registry: Registry, no_sandbox: str = "", listing: Listing = NO
     return Capabilities(
         roles=frozenset(registry.step_roles),
         personas=frozenset(registry.personas),
-        # The gate judge needs the role judge, with a usable model.
-        gates=frozenset(BUILTIN_GATES) - (frozenset() if JUDGE in registry.usable_roles else {JUDGE}),
+        gates=frozenset(row.gate.name for row in GATES if not row.role or row.role in registry.usable_roles),
         kinds=frozenset(KINDS) - refused,
         input_types=frozenset({"path", "text"}),
         models=registry.usable_names,

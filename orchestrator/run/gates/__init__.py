@@ -32,6 +32,7 @@ from orchestrator.run.gates.contract import (
     no_sandbox,
 )
 from orchestrator.run.gates.jobs import JobClock, JobRunner
+from orchestrator.run.gates.judge import JUDGE
 from orchestrator.run.gates.pipeline import (
     PipelineResult,
     PlannedGate,
@@ -50,6 +51,7 @@ from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaM
 __all__ = [
     "BUILTIN_GATES",
     "GATES",
+    "JUDGE",
     "Artifact",
     "BadSchema",
     "Gate",

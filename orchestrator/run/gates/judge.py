@@ -9,6 +9,7 @@ from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateErr
 from orchestrator.task.events import FailureKind, GateResult
 from orchestrator.task.taskir.validation import OutputSchema, SchemaMismatch
 
+JUDGE = "judge"  # the gate, and the role that it asks
 ACTION = "Judge the answer."
 # The critique comes first, so that the verdict follows from it.
 SCHEMA: dict[str, Any] = {
@@ -27,7 +28,7 @@ _FORM = OutputSchema(SCHEMA)
 class JudgeGate(Gate):
     """Fails if the judge fails an output, with its critique as evidence. The result has the lowest score."""
 
-    name = "judge"
+    name = JUDGE
     fails_as = FailureKind.LOGIC
     sequential = True
 

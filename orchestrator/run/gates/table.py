@@ -8,7 +8,7 @@ from orchestrator.run.gates.bench import BenchGate
 from orchestrator.run.gates.build import Build
 from orchestrator.run.gates.contract import Gate, Language
 from orchestrator.run.gates.format import Format
-from orchestrator.run.gates.judge import JudgeGate
+from orchestrator.run.gates.judge import JUDGE, JudgeGate
 from orchestrator.run.gates.lint import Lint
 from orchestrator.run.gates.schema import Schema
 from orchestrator.run.gates.security import Security
@@ -23,6 +23,7 @@ class GateRow:
     default_for: tuple[Language, ...] = ()  # outputs that it checks in a plan that cannot name gates
     program: str = ""  # that it runs, searched on the PATH
     module: str = ""  # of this Python that it runs
+    role: str = ""  # of the registry that it asks; without a usable model, tasks may not name the gate
 
 
 # A default needs nothing but the artifact, and fails nothing that works. `security` would fail much that is intended.
@@ -37,7 +38,7 @@ GATES: Final = (
     GateRow(Unit(), module="pytest"),
     GateRow(Integration(), module="pytest"),
     GateRow(BenchGate()),
-    GateRow(JudgeGate()),
+    GateRow(JudgeGate(), role=JUDGE),
 )
 
 BUILTIN_GATES: Final[Mapping[str, Gate]] = {row.gate.name: row.gate for row in GATES}
