@@ -4,7 +4,7 @@
     ├── InputError          the user's input is wrong; exit code 2
     │   ├── InvalidTask     a TaskIR document, one Problem or more        orchestrator.task.taskir
     │   └── RequestIncomplete   a request needs what is not here; exit code 3
-    ├── IllegalTransition   an event that a run's state does not allow    orchestrator.run.scheduler
+    ├── IllegalTransition   an event that a run's state does not allow    orchestrator.task.states
     ├── EngineError         a llama.cpp process failed                    orchestrator.engine
     ├── PoolError           a model is not available                      orchestrator.pool
     ├── PlanError           no plan could be made for a request           orchestrator.run.planning

@@ -15,9 +15,9 @@ from orchestrator.cli.progress_lines import progress_line
 from orchestrator.cli.step_table import NO_PROGRESS, select_steps, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, seconds, write
 from orchestrator.run.record.view import RunView
-from orchestrator.run.scheduler import State
 from orchestrator.run.updates import Progress
 from orchestrator.task.events import Event, RunAccepted
+from orchestrator.task.states import State
 
 FRAMES_PER_SECOND = 8
 DRAWING_SHARE = 20  # drawing takes at most one part in this many of the time

@@ -15,8 +15,8 @@ from orchestrator.cli.timeline import Bar, TimeSpan, timeline
 from orchestrator.run.gates import PlannedGate
 from orchestrator.run.record.report import PathRow, Report, StepRow
 from orchestrator.run.record.view import AttemptRow, RatingRow, ReplanRow, RunView
-from orchestrator.run.scheduler import State
 from orchestrator.task.events import Usage
+from orchestrator.task.states import State
 
 MANY = 40  # the most steps, edges or names that are printed unless the user asks for all
 SHOWN_SECONDS = 0.005  # a shorter time would be printed as 0.00 s

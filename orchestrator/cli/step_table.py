@@ -9,9 +9,10 @@ from rich.text import Text
 
 from orchestrator.cli import dag
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, one_line, seconds
+from orchestrator.run.record.steps import RunStep
 from orchestrator.run.record.view import RunView
-from orchestrator.run.scheduler import State, StepView
 from orchestrator.run.updates import Progress
+from orchestrator.task.states import State
 
 NAMED = 3  # the most steps that a row names in place of a picture
 NO_PROGRESS: Final[Mapping[str, Progress]] = MappingProxyType({})
@@ -29,7 +30,7 @@ STATES_BY_INTEREST = (
 
 def step_table(
     run: RunView,
-    steps: Sequence[StepView],
+    steps: Sequence[RunStep],
     now: float | None,
     signs: Glyphs,
     *,
@@ -99,7 +100,7 @@ def _stage(run: RunView, step: str, progress: Mapping[str, Progress]) -> Text | 
     return Text(latest.wait, style="cyan", no_wrap=True, overflow="ellipsis") if latest.wait else None
 
 
-def _pictures(run: RunView, views: Sequence[StepView], signs: Glyphs) -> dict[str, str] | None:
+def _pictures(run: RunView, views: Sequence[RunStep], signs: Glyphs) -> dict[str, str] | None:
     marks = {view.id: signs.states[view.state] for view in views}
     drawn = dag.draw(run.graph.order, run.graph.before, marks, signs, growing=run.state.growing)
     if drawn is None:
@@ -109,7 +110,7 @@ def _pictures(run: RunView, views: Sequence[StepView], signs: Glyphs) -> dict[st
     return pictures
 
 
-def _after(run: RunView, step: StepView, signs: Glyphs) -> str:
+def _after(run: RunView, step: RunStep, signs: Glyphs) -> str:
     before = run.graph.before.get(step.id, ())
     if not before:
         return ""
@@ -117,7 +118,7 @@ def _after(run: RunView, step: StepView, signs: Glyphs) -> str:
     return f"after {', '.join(before[:NAMED])}{more}: "
 
 
-def _remark(view: StepView, after: str) -> Text:
+def _remark(view: RunStep, after: str) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     if view.state in (State.FAILED, State.CANCELLED) and view.cause:
         text.append(one_line(str(view.cause)), style=STATE_STYLES[view.state])
@@ -130,7 +131,7 @@ def _remark(view: StepView, after: str) -> Text:
     return text
 
 
-def select_steps(views: Sequence[StepView], count: int) -> list[StepView]:
+def select_steps(views: Sequence[RunStep], count: int) -> list[RunStep]:
     """Return the `count` most interesting steps, in their order.
 
     Running steps come first, then failed ones, then those that run next, then the latest that are done.

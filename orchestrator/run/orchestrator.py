@@ -39,11 +39,11 @@ from orchestrator.run.personas import PersonaBook, PersonaProposal
 from orchestrator.run.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.run.prompts import keep_prompts
 from orchestrator.run.record.cache import ViewCache
-from orchestrator.run.record.view import accepted_in, fresh_state
+from orchestrator.run.record.view import accepted_in
 from orchestrator.run.reload import follow
 from orchestrator.run.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.run.sandboxes import Interpreters, SandboxOnDemand, why_no_sandbox
-from orchestrator.run.scheduler import Command
+from orchestrator.run.scheduler import Command, fresh_state
 from orchestrator.run.services import RunProposes, Services, no_procedures_of_runs
 from orchestrator.run.steps.prompt import system_messages
 from orchestrator.run.steps.tools.servers import Configured, ToolServers, no_servers

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from orchestrator.run.record.view import RunView
-from orchestrator.run.scheduler import FINAL
+from orchestrator.task.states import FINAL
 
 
 @dataclass(frozen=True, slots=True)

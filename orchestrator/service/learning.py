@@ -34,7 +34,6 @@ from orchestrator.run.record.lessons import Agreement, Lesson, chat_lesson, less
 from orchestrator.run.record.routers import ROUTERS, LoggedChoice, choices_of, evaluate
 from orchestrator.run.record.view import accepted_in
 from orchestrator.run.routing.hybrid import Embed, HybridRouter, Learned, Use, Vector, named
-from orchestrator.run.scheduler import IllegalTransition
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings
 from orchestrator.service.errors import MemoryUnavailable
@@ -50,6 +49,7 @@ from orchestrator.service.task_patterns import (
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RatingGiven, RouteAdvice
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME
 from orchestrator.task.lexical import embed as embed_lexically
+from orchestrator.task.states import IllegalTransition
 
 EMBEDDER: Final = "embedder"  # the role whose model makes vectors
 FOLDER: Final = "memory"  # in the state folder

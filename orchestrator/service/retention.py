@@ -20,8 +20,8 @@ from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.outcomes import AttemptOutcome
 from orchestrator.run.record.outcomes import attempt_outcomes
 from orchestrator.run.record.view import RunView
-from orchestrator.run.scheduler import IllegalTransition
 from orchestrator.service.configuration import RetentionSettings
+from orchestrator.task.states import IllegalTransition
 
 log = structlog.get_logger(__name__)
 

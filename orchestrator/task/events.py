@@ -5,11 +5,13 @@ is the name in the journal. `step` is a step's id; children of a `foreach` step 
 number of the attempt, from 1. `outputs` map artifact names to SHA-256 hex digests.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
 
+from orchestrator.task.critical_path import Effort
 from orchestrator.task.taskir.models import Level, Step, TaskIR
 
 Mode = Literal["as-planned", "discover", "serial", "direct"]  # "direct": one step that answers the whole request
@@ -22,6 +24,9 @@ PlanOrigin = Literal["taskir", "planned", "repaired", "fallback", "procedure", "
 ReplanOutcome = Literal["planned", "repaired", "stopped"]
 CallOutcome = Literal["done", "refused", "failed"]
 NoteChange = Literal["added", "edited", "dropped"]
+
+CHANCE: Final = 0.9  # probability that the range of a prediction holds the measured time
+_Z: Final = 1.6448536269514715  # NormalDist().inv_cdf((1 + CHANCE) / 2), whose module is slow to import
 
 
 class FailureKind(StrEnum):
@@ -235,6 +240,39 @@ class PlanKey:
     predicted_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The expected duration of a step, and its basis."""
+
+    seconds: float  # The whole: the parts below, the slowdown by the other steps of the wave, and the pace of the plan.
+    prefill_seconds: float  # alone on its engine, like the next one
+    decode_seconds: float
+    other_seconds: float  # gates, tools and the rest
+    packed_seconds: float  # smallest share of the engine's time in the best batch; 0 if unknown
+    prompt_tokens: float  # without cached ones
+    output_tokens: float
+    spread: float  # standard deviation of ln(measured / predicted)
+    common: float  # part of spread² that all steps of a run share, 0 to 1
+    generations: int  # sample size; 0 for an assumption
+    basis: str  # the key of the rates
+
+    @property
+    def alone_seconds(self) -> float:
+        """The generation alone on its engine."""
+        return self.prefill_seconds + self.decode_seconds
+
+    @property
+    def effort(self) -> Effort:
+        whole = self.alone_seconds + self.other_seconds
+        return Effort(whole, whole, self.packed_seconds)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The seconds between which the measured time lies with probability `CHANCE`."""
+        reach = math.exp(_Z * self.spread)
+        return self.seconds / reach, self.seconds * reach
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAccepted:
     """A request or a TaskIR document was accepted. The event holds everything that the run depends on.
@@ -300,6 +338,10 @@ class StepsPlanned:
     steps: tuple[Step, ...]
     written: str = ""  # the frontdoor's text for the steps; empty if it did not write them
     personas: tuple[PlanPersona, ...] = ()  # defined by these steps; usable like any other from now on
+    # Journals of earlier versions lack the fields from here on.
+    predicted: Mapping[str, Prediction] = field(default_factory=dict)  # of each of these steps, by id
+    # Seconds now predicted for earlier steps, by id: only of those that take another time next to these steps.
+    slowed: Mapping[str, float] = field(default_factory=dict)
     kind: Literal["steps_planned"] = "steps_planned"
 
 
@@ -363,6 +405,7 @@ class PlanReplaced:
     at: float
     answer: Step
     reason: str  # why the plan has failed
+    predicted: Mapping[str, Prediction] = field(default_factory=dict)  # of that step; empty in early versions
     kind: Literal["plan_replaced"] = "plan_replaced"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from orchestrator.task.events import EscalationTarget, Failure, FailureKind
+from orchestrator.task.events import EscalationTarget, Failure, FailureKind, RunAccepted
 from orchestrator.task.taskir.models import Level
 
 MAX_RETRIES = 3  # per role of a step, over all kinds; escalations and re-runs after a restart are no retries
@@ -69,6 +69,14 @@ class EscalationChain:
         if target.role in tried:
             return f"{target.role} has been tried already"
         return target
+
+
+def chain_of(accepted: RunAccepted) -> EscalationChain:
+    """Return the escalation of a run: its roles, within the limits of its task."""
+    escalation = accepted.task.escalation if accepted.task is not None else None
+    if escalation is None:
+        return EscalationChain(accepted.rungs)
+    return EscalationChain(accepted.rungs, escalation.max_level, escalation.on_second_failure)
 
 
 @dataclass(frozen=True, slots=True)

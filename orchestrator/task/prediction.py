@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from statistics import NormalDist, fmean, median, variance
+from statistics import fmean, median, variance
 from typing import Any, Final
 
 from orchestrator.task.analysis import StepGraph
-from orchestrator.task.critical_path import Effort, critical_path
-from orchestrator.task.events import Mode, PlanKey, RoleRates
+from orchestrator.task.critical_path import critical_path
+from orchestrator.task.events import CHANCE, Mode, PlanKey, Prediction, RoleRates, RunAccepted
 from orchestrator.task.taskir.kinds import KINDS
 from orchestrator.task.taskir.models import Step, TaskIR
 
@@ -31,7 +31,6 @@ CALL: Final = "call"  # the kind of a step that is one call of a tool, without a
 CALL_SECONDS: Final = 0.01  # assumed for such a step without a measurement
 DOUBTED_RUNS: Final = 8  # prior weight, in runs, of the assumed share of run-wide error
 LEAST_SPREAD: Final = 0.05  # no prediction is more certain
-CHANCE: Final = 0.9  # probability that a range holds the measured time
 DRAWS: Final = 200  # paths drawn for a range, for plans of up to 1,000 steps
 
 MOST_STEPS: Final = 1000  # longer plans are not compared with earlier runs: it would delay their start
@@ -43,7 +42,6 @@ _DEEPEST: Final = 16  # levels of a schema that are read
 _LONGEST: Final = 1e9  # Longer times, and none at all, count as not measured.
 _WORST: Final = math.log(1000.0)  # the largest error that counts: a factor of 1,000
 _LARGEST: Final = 40  # sizes from 2 to this power on are one class
-_Z: Final = NormalDist().inv_cdf((1 + CHANCE) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,39 +61,6 @@ class MeasuredGeneration:
     kind: str = ""  # as `kind_of` returns it; empty for early versions
     input_bytes: int | None = None  # None if unknown
     other_seconds: float = 0.0  # of the attempt without generation and slot wait: prompt, gates, tools, commits
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """The expected duration of a step, and its basis."""
-
-    seconds: float  # The whole: the parts below, the slowdown by the other steps of the wave, and the pace of the plan.
-    prefill_seconds: float  # alone on its engine, like the next one
-    decode_seconds: float
-    other_seconds: float  # gates, tools and the rest
-    packed_seconds: float  # smallest share of the engine's time in the best batch; 0 if unknown
-    prompt_tokens: float  # without cached ones
-    output_tokens: float
-    spread: float  # standard deviation of ln(measured / predicted)
-    common: float  # part of spread² that all steps of a run share, 0 to 1
-    generations: int  # sample size; 0 for an assumption
-    basis: str  # the key of the rates
-
-    @property
-    def alone_seconds(self) -> float:
-        """The generation alone on its engine."""
-        return self.prefill_seconds + self.decode_seconds
-
-    @property
-    def effort(self) -> Effort:
-        whole = self.alone_seconds + self.other_seconds
-        return Effort(whole, whole, self.packed_seconds)
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """The seconds between which the measured time lies with probability `CHANCE`."""
-        reach = math.exp(_Z * self.spread)
-        return self.seconds / reach, self.seconds * reach
 
 
 # Kinds of steps
@@ -318,6 +283,11 @@ def predict_plan(
         for wave in graph.waves
         for name, lost in lost_beside([alone[member] for member in wave], wave)
     }
+
+
+def predict_run(graph: StepGraph, accepted: RunAccepted) -> dict[str, Prediction]:
+    """Return what to expect of each step of a run's plan, by what was measured when the run was accepted."""
+    return predict_plan(graph, accepted.rates, accepted.sizes, accepted.mode, accepted.pace)
 
 
 def predict_seconds(

@@ -8,7 +8,8 @@ from typing import Any
 from benchmarks.chaos.audit import done_again
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.record.report import load_report
-from orchestrator.run.record.view import RunView
+from orchestrator.run.record.view import accepted_in
+from orchestrator.run.scheduler import fresh_state
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RunFinished
 
 _TEXT = "The mill has 12 wheels and 3 doors. It was built in 1820 by Ann Bell, and it stands beside the river."
@@ -82,7 +83,7 @@ def reruns_in(journal: JournalReader, run: str) -> int:
     assert [event.at for event in events] == sorted(event.at for event in events), f"{run}: time runs backwards"
     assert sum(isinstance(event, RunFinished) for event in events) == 1
     assert isinstance(events[-1], RunFinished)
-    RunView.of(events)  # raises IllegalTransition for a course that cannot be
+    fresh_state(accepted_in(events)).handle(*events)  # raises IllegalTransition for a course that cannot be
     assert list(done_again(events)) == [], run
     ended = Counter[str]()
     ended.update(event.step for event in events if isinstance(event, AttemptSucceeded | AttemptFailed))

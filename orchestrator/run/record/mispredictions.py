@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.run.record.view import AttemptRow
-from orchestrator.task.prediction import Prediction
+from orchestrator.task.events import Prediction
 
 # A prediction is wrong if the measured time differs by more than this part of it.
 WRONG: Final = 0.5

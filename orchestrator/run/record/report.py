@@ -14,8 +14,8 @@ from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.record.answer import answer_outputs, answer_text
 from orchestrator.run.record.mispredictions import WRONG, Misprediction, misprediction
 from orchestrator.run.record.results import RunResult, results
+from orchestrator.run.record.steps import PlanRecord, RunStep
 from orchestrator.run.record.view import AttemptRow, RatingRow, ReplanRow, RunView
-from orchestrator.run.scheduler import RunState, StepView
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import (
     Effort,
@@ -32,10 +32,11 @@ from orchestrator.task.events import (
     ModeChoice,
     ModeForecast,
     PlanOrigin,
+    Prediction,
     RunStatus,
     Usage,
 )
-from orchestrator.task.prediction import Prediction
+from orchestrator.task.prediction import predict_run
 
 Read = Callable[[str], bytes]
 Times = Mapping[str, tuple[float | None, float | None]]
@@ -236,7 +237,7 @@ def build_report(view: RunView, read: Read) -> Report:
         before[direct] = tuple(name for name in order if name not in (direct, *waited_for))
     pace = _with_pauses(before, order, view.replans, state)
     seconds |= pace.seconds
-    expected = view.predictions_for(state.graph)
+    expected = _predictions(view)
     predicted = {name: prediction.seconds for name, prediction in expected.items()}
     spare = slack(pace.before, pace.order, predicted | seconds)
     waves = _waves_with_children(state)
@@ -323,7 +324,7 @@ def last_dependency(report: Report, step: StepRow) -> str | None:
 
 
 def _with_pauses(
-    before: Mapping[str, tuple[str, ...]], order: Sequence[str], replans: Iterable[ReplanRow], state: RunState
+    before: Mapping[str, tuple[str, ...]], order: Sequence[str], replans: Iterable[ReplanRow], state: PlanRecord
 ) -> _GraphWithPauses:
     waits, places = dict(before), list(order)
     seconds, efforts = dict[str, float](), dict[str, Effort]()
@@ -361,9 +362,15 @@ def _generation_effort(usage: Usage) -> Effort:
     return Effort(seconds, seconds)
 
 
-def _in_order(state: RunState) -> list[StepView]:
+def _predictions(view: RunView) -> Mapping[str, Prediction]:
+    # Early versions did not journal them, but what they follow from.
+    journaled, graph = view.state.predicted, view.graph
+    return journaled if journaled.keys() >= graph.steps.keys() else predict_run(graph, view.accepted)
+
+
+def _in_order(state: PlanRecord) -> list[RunStep]:
     # Document order, children right before the step that gathers them.
-    views: list[StepView] = []
+    views: list[RunStep] = []
     for step in state.graph.steps:
         view = state.steps[step]
         views += [state.steps[child] for child in view.children or ()]
@@ -371,7 +378,7 @@ def _in_order(state: RunState) -> list[StepView]:
     return views
 
 
-def _with_children(state: RunState) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+def _with_children(state: PlanRecord) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     before: dict[str, tuple[str, ...]] = {}
     order: list[str] = []
     for step in state.graph.order:
@@ -382,13 +389,13 @@ def _with_children(state: RunState) -> tuple[dict[str, tuple[str, ...]], list[st
     return before, order
 
 
-def _waves_with_children(state: RunState) -> tuple[tuple[str, ...], ...]:
+def _waves_with_children(state: PlanRecord) -> tuple[tuple[str, ...], ...]:
     return tuple(
         tuple(name for step in wave for name in state.steps.children_of(step) or (step,)) for wave in state.graph.waves
     )
 
 
-def _seconds_at_work(views: Sequence[StepView], times: Times) -> dict[str, float]:
+def _seconds_at_work(views: Sequence[RunStep], times: Times) -> dict[str, float]:
     # Those of a `foreach` step count from the end of its last child.
     seconds = measured_seconds(times)
     for view in views:
@@ -400,7 +407,7 @@ def _seconds_at_work(views: Sequence[StepView], times: Times) -> dict[str, float
 
 
 def _row(
-    step: StepView,
+    step: RunStep,
     view: RunView,
     times: tuple[float | None, float | None],
     before: tuple[str, ...],
@@ -430,7 +437,7 @@ def _row(
     )
 
 
-def _gates(step: StepView, view: RunView) -> tuple[PlannedGate, ...]:
+def _gates(step: RunStep, view: RunView) -> tuple[PlannedGate, ...]:
     attempts = [attempt for name in (*(step.children or ()), step.id) for attempt in view.attempts.get(name, ())]
     results = attempts[-1].gates if attempts else ()
     # A plan does not know that a gate did not run for lack of a sandbox. The last attempt does, unless a gate failed.

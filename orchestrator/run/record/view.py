@@ -3,14 +3,13 @@
 Times are in seconds since the run was accepted.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.scheduler import FINAL, RunState, StepView
+from orchestrator.run.record.steps import PlanRecord, RunStep
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.events import (
     AnswerChecked,
@@ -42,9 +41,7 @@ from orchestrator.task.events import (
     ToolCalled,
     Usage,
 )
-from orchestrator.task.failures import EscalationChain
-from orchestrator.task.prediction import Prediction, predict_plan
-from orchestrator.task.taskir.fields import REQUEST_LABEL
+from orchestrator.task.states import FINAL
 from orchestrator.task.taskir.names import compose_name
 
 # How many of a run's steps the message about an unknown step lists.
@@ -126,16 +123,14 @@ class RatingRow:
 
 
 class RunView:
-    """The state of a run after its events so far: steps, attempts, outputs, how its plan grew, and ratings.
+    """A fold of a run's events so far: steps, attempts, outputs, how its plan grew, and ratings.
 
     It depends on the events alone, not on how they were split among calls of `apply`.
     """
 
     def __init__(self, accepted: RunAccepted) -> None:
         self.accepted = accepted
-        self._predicted: tuple[StepGraph, dict[str, Prediction]] | None = None
-        # Has handled the same events; only this view may change it.
-        self.state = fresh_state(accepted, self.predictions_for)
+        self.state = PlanRecord(accepted)
         self.events = 1  # how many were applied, RunAccepted included
         self.status: RunStatus = "queued"
         self.error: str | None = None
@@ -174,14 +169,14 @@ class RunView:
         return view
 
     def apply(self, *events: Event) -> None:
-        """Apply the next events. Raises IllegalTransition for an event that cannot happen now."""
+        """Apply the next events. Raises IllegalTransition for one that the states of the steps do not allow."""
         for event in events:
             at = event.at - self.accepted.at
             if isinstance(event, RatingGiven):
                 row = RatingRow(at, event.score, event.by, event.note)
                 self.ratings[event.step] = (*self.ratings.get(event.step, ()), row)
             else:
-                self.state.handle(event)
+                self.state.apply(event)
                 self.wall_seconds = at
                 self._apply_event(event, at)
             self.events += 1
@@ -200,13 +195,7 @@ class RunView:
         """The graph of the known steps. Children of `foreach` steps are not in it."""
         return self.state.graph
 
-    def predictions_for(self, graph: StepGraph) -> dict[str, Prediction]:
-        """Return `predictions` for a graph of the run. Those of the latest graph are cached for reports."""
-        if self._predicted is None or self._predicted[0] is not graph:
-            self._predicted = graph, predictions(graph, self.accepted)
-        return self._predicted[1]
-
-    def steps(self) -> Iterator[StepView]:
+    def steps(self) -> Iterator[RunStep]:
         """Yield the steps in topological order, children after their `foreach` step."""
         steps = self.state.steps
         for name in self.graph.order:
@@ -407,38 +396,6 @@ def _begun(event: AttemptStarted, at: float) -> AttemptRow:
         propensity=event.propensity,
         prompts=event.prompts,
     )
-
-
-def fresh_state(
-    accepted: RunAccepted, predicted: Callable[[StepGraph], Mapping[str, Prediction]] | None = None
-) -> RunState:
-    """Return the scheduler's state of a run after RunAccepted. `predicted` replaces `predictions`."""
-    task = accepted.task
-    expected = predicted or partial(predictions, accepted=accepted)
-    escalation = task.escalation if task else None
-    chain = EscalationChain(
-        accepted.rungs,
-        max_level=escalation.max_level if escalation else "B3",
-        on_second_failure=escalation.on_second_failure if escalation else False,
-    )
-    return RunState(
-        mode=accepted.mode,
-        escalation=chain,
-        parallelism=task.plan.parallelism if task else None,
-        agents=task.agents if task else (),
-        labels=task.labels if task else (REQUEST_LABEL,),
-        files=accepted.files,
-        paths=task.paths_by_label if task else {},
-        estimate=lambda graph: {name: prediction.seconds for name, prediction in expected(graph).items()},
-        max_replans=accepted.max_replans,
-        checks_answer=task is None or task.plan.check_answer,
-        may_answer_directly=accepted.request is not None,
-    )
-
-
-def predictions(graph: StepGraph, accepted: RunAccepted) -> dict[str, Prediction]:
-    """Return the predictions for each step of a plan at the time when its run was accepted."""
-    return predict_plan(graph, accepted.rates, accepted.sizes, accepted.mode, accepted.pace)
 
 
 def accepted_in(events: Iterable[Event]) -> RunAccepted:

@@ -12,9 +12,10 @@ from orchestrator.run.scheduler.commands import (
     GatherStep,
     StartAttempt,
 )
+from orchestrator.run.scheduler.fresh import fresh_state
 from orchestrator.run.scheduler.run import RunState
-from orchestrator.run.scheduler.states import FINAL, TRANSITIONS, IllegalTransition, State
-from orchestrator.run.scheduler.step import Cause, StepView
+from orchestrator.run.scheduler.step import StepView
+from orchestrator.task.states import FINAL, TRANSITIONS, Cause, IllegalTransition, State
 
 __all__ = [
     "FINAL",
@@ -34,4 +35,5 @@ __all__ = [
     "StartAttempt",
     "State",
     "StepView",
+    "fresh_state",
 ]

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from orchestrator.run.scheduler.run import RunState
-from orchestrator.run.scheduler.states import ACTIVE, FINAL, TRANSITIONS, State
 from orchestrator.run.scheduler.step import StepRecord
 from orchestrator.task.failures import MAX_RETRIES, retries_used
+from orchestrator.task.states import ACTIVE, FINAL, TRANSITIONS, State
 
 
 def violations(state: RunState) -> Iterator[str]:

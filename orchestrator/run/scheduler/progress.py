@@ -8,8 +8,7 @@ from typing import Literal
 
 from orchestrator.run.scheduler.commands import AnswerDirectly, FinishRun
 from orchestrator.run.scheduler.queue import Rank, rank
-from orchestrator.run.scheduler.states import IllegalTransition, State
-from orchestrator.run.scheduler.step import Cause, StepRecord
+from orchestrator.run.scheduler.step import StepRecord
 from orchestrator.task.analysis import PlanAnalysis, StepGraph
 from orchestrator.task.events import (
     AnswerChecked,
@@ -20,11 +19,13 @@ from orchestrator.task.events import (
     PlanFailed,
     PlanFinished,
     PlanReplaced,
+    Prediction,
     ReplanFinished,
     ReplanStarted,
     RunFinished,
     StepsPlanned,
 )
+from orchestrator.task.states import Cause, IllegalTransition, State
 from orchestrator.task.taskir.models import Step
 
 # While the plan is "planning", steps are added. If it continues after its last step, it is "waiting" for that step,
@@ -53,6 +54,7 @@ class PlanProgress:
         self.stage: Stage = "planning"
         self.after: str | None = None
         self._mode, self._estimate = mode, estimate
+        self._seconds: dict[str, float] = {}  # predicted in the events, by step
         self._left = most  # how often planning may continue
 
     @property
@@ -85,7 +87,7 @@ class PlanProgress:
         self.graph = self._analysis.add_apart(event.answer)
         self.direct, self.replaceable = event.answer.id, False
         self.close()
-        return rank(self.graph, self._mode, self._estimate(self.graph))
+        return self._ranked(event.predicted, {})
 
     def close(self) -> None:
         self.stage = "closed"
@@ -99,7 +101,13 @@ class PlanProgress:
         """Add steps to the plan, and return the ranks of all steps. Raises InvalidTask for steps that do not fit."""
         self._require(event, "planning", "extending")
         self.graph = self._analyzed(event.steps)
-        return rank(self.graph, self._mode, self._estimate(self.graph))
+        return self._ranked(event.predicted, event.slowed)
+
+    def _ranked(self, predicted: Mapping[str, Prediction], slowed: Mapping[str, float]) -> Mapping[str, Rank]:
+        self._seconds |= {step: prediction.seconds for step, prediction in predicted.items()}
+        self._seconds |= slowed
+        seconds = self._seconds if self._seconds.keys() >= self.graph.steps.keys() else self._estimate(self.graph)
+        return rank(self.graph, self._mode, seconds)
 
     def _analyzed(self, steps: Sequence[Step]) -> StepGraph:
         if self._checked:

@@ -11,9 +11,7 @@ from typing import Any, Literal
 from orchestrator.run.scheduler.commands import CancelAttempt, CheckAnswer, Command, ExtendPlan
 from orchestrator.run.scheduler.progress import AnswerCheck, Ending, Estimate, PlanProgress, answer_directly, outcome
 from orchestrator.run.scheduler.queue import ConcurrencyLimits, Rank, ReadyQueue
-from orchestrator.run.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
 from orchestrator.run.scheduler.step import (
-    Cause,
     StepEvent,
     StepRecord,
     StepViews,
@@ -49,6 +47,7 @@ from orchestrator.task.events import (
     ToolCalled,
 )
 from orchestrator.task.failures import EscalationChain, FailureResponse, GiveUp, decide
+from orchestrator.task.states import ACTIVE, FINAL, TRANSITIONS, Cause, IllegalTransition, State
 from orchestrator.task.taskir.models import Agent, Parallelism, Step
 
 
@@ -70,7 +69,8 @@ class RunState:
         labels: Collection[str] = (),
         files: Collection[str] = (),
         paths: Mapping[str, str] = NO_PATHS,
-        # Only decides the order of steps, so it may change between a run and its replay.
+        # For steps whose events hold no prediction. It only decides the order of steps, so it may change between a run
+        # and its replay.
         estimate: Estimate = lambda graph: dict.fromkeys(graph.order, 1.0),
         max_replans: int = 0,
         may_answer_directly: bool = False,

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from orchestrator.run.scheduler.commands import CheckOutputs, ExpandStep, GatherStep, StartAttempt
 from orchestrator.run.scheduler.queue import Rank
-from orchestrator.run.scheduler.states import ACTIVE, FINAL, State
 from orchestrator.task.events import (
     AttemptCancelled,
     AttemptFailed,
@@ -18,21 +17,11 @@ from orchestrator.task.events import (
     StepGathered,
 )
 from orchestrator.task.failures import Escalate, FailedAttempt, FailureResponse, Retry
+from orchestrator.task.states import ACTIVE, FINAL, Cause, State
 from orchestrator.task.taskir.models import Step
 
 AttemptEvent = AttemptStarted | AttemptGenerated | AttemptSucceeded | AttemptFailed | AttemptCancelled
 StepEvent = AttemptEvent | StepExpanded | StepGathered
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Why a step failed or was cancelled: the step where it started (None: the run itself), and the reason."""
-
-    step: str | None
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.step}: {self.reason}" if self.step else self.reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from orchestrator.task.taskir.problems import MAX_PROBLEMS, format_value, invali
 
 _MAX_IDS_SHOWN = 100
 _MAX_REASONS_SHOWN = 5
+EMPTY: Final = StepGraph(steps={}, edges=(), before={}, after={}, order=(), waves=(), width=0, sources={})
 NO_PATHS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -80,7 +81,7 @@ class PlanAnalysis:
     ) -> None:
         """Arguments are as in `analyze`."""
         self._labels, self._files, self._mode, self._paths = labels, files, mode, paths
-        self.graph = analyze((), labels=labels, files=files, paths=paths, mode=mode)
+        self.graph = EMPTY
 
     def add(self, steps: Sequence[Step]) -> StepGraph:
         """Add steps at the end and return the new graph.

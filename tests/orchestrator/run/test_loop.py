@@ -11,9 +11,16 @@ from orchestrator.run.clock import SystemClock
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.record.report import load_report
-from orchestrator.run.record.view import fresh_state
 from orchestrator.run.routing import Decision, DecisionContext, RuleRouter
-from orchestrator.run.scheduler import AnswerDirectly, CheckOutputs, ExpandStep, ExtendPlan, GatherStep, StartAttempt
+from orchestrator.run.scheduler import (
+    AnswerDirectly,
+    CheckOutputs,
+    ExpandStep,
+    ExtendPlan,
+    GatherStep,
+    StartAttempt,
+    fresh_state,
+)
 from orchestrator.run.updates import Broadcast
 from orchestrator.task import failures
 from orchestrator.task.events import (

@@ -20,10 +20,11 @@ from orchestrator.run.frontdoor import FrontdoorPlanner
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.record.report import Report, build_report
-from orchestrator.run.record.view import RunView, accepted_in, fresh_state
+from orchestrator.run.record.view import RunView, accepted_in
 from orchestrator.run.routing import RuleRouter
 from orchestrator.run.sandbox import Sandbox
 from orchestrator.run.sandboxes import Interpreters
+from orchestrator.run.scheduler import fresh_state
 from orchestrator.run.services import Services
 from orchestrator.run.updates import Broadcast
 from orchestrator.task.events import (

@@ -5,8 +5,7 @@ That it does so in every mixture is in test_scheduler_machine.
 
 import pytest
 
-from orchestrator.run.scheduler import TRANSITIONS, FinishRun, IllegalTransition, StartAttempt, State
-from orchestrator.run.scheduler.states import FINAL
+from orchestrator.run.scheduler import FINAL, TRANSITIONS, FinishRun, IllegalTransition, StartAttempt, State
 from orchestrator.task.events import (
     AttemptCancelled,
     AttemptFailed,

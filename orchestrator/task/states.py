@@ -1,6 +1,7 @@
 """The states of a step, the legal transitions between them, and the error for all others."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.errors import OrchestratorError
@@ -39,6 +40,17 @@ TRANSITIONS: Mapping[tuple[State, State], str] = {
     (State.CHECKING, State.FAILED): "no retry and no escalation is left",
     (State.CHECKING, State.CANCELLED): "the user asked, and its attempt has ended",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a step failed or was cancelled: the step where it started (None: the run itself), and the reason."""
+
+    step: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.reason}" if self.step else self.reason
 
 
 class IllegalTransition(OrchestratorError):
