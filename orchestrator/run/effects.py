@@ -70,7 +70,7 @@ from orchestrator.task.events import (
     Usage,
 )
 from orchestrator.task.failures import failures_shown_to, previous_answer
-from orchestrator.task.prediction import predict_seconds
+from orchestrator.task.prediction import predict_run, predict_seconds
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.kinds import KINDS
 from orchestrator.task.taskir.models import Step, TaskInput
@@ -90,6 +90,7 @@ class RunEffects:
         self._outputs: dict[str, Mapping[str, str]] = {}
         self._planning = False
         self._planned: list[PlannedPart] = []
+        self._seconds: dict[str, float] = {}  # predicted of each planned step
         self._replans_left = accepted.max_replans
         self._directory = None if accepted.directory is None else Path(accepted.directory)
         self._notes = RunNotes()  # folded from the events
@@ -106,6 +107,7 @@ class RunEffects:
             case StepsPlanned(steps=steps):
                 self._inputs.planned(steps)
                 self._planned.append(PlannedPart(steps, event.written, event.personas))
+                self._note_predictions(event)
                 if event.personas:
                     self._services.define_personas(self._accepted.run, event.personas)
             case PlanReplaced(answer=step):
@@ -341,7 +343,9 @@ class RunEffects:
         answer = direct_answer(accepted.request or "", accepted.files, accepted.sizes, self._services.registry)
         role = strongest(answer.role, accepted.rungs) if command.stronger else answer.role
         step = answer.step(len(self._state.graph.steps) + 1, role=role)
-        return PlanReplaced(at=self._services.clock.now(), answer=step, reason=command.reason)
+        predicted = predict_run(analyze((step,), labels=(REQUEST_LABEL,), files=accepted.files), accepted)
+        now = self._services.clock.now()
+        return PlanReplaced(at=now, answer=step, reason=command.reason, predicted=predicted)
 
     def replanning(self, command: ExtendPlan) -> ReplanStarted:
         now, planner = self._services.clock.now(), self._services.planner.planned_by(self._services.registry)
@@ -420,8 +424,29 @@ class RunEffects:
         return predict_seconds(graph, accepted.rates, accepted.sizes, accepted.mode, accepted.pace)
 
     def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedPart], None]:
-        now = self._services.clock.now
-        return lambda part: emit(StepsPlanned(at=now(), steps=part.steps, written=part.written, personas=part.personas))
+        return lambda part: emit(self._steps_planned(part))
+
+    def _steps_planned(self, part: PlannedPart) -> StepsPlanned:
+        predicted = predict_run(self._state.graph_with(part.steps), self._accepted)
+        slowed = {
+            step: predicted[step].seconds
+            for step, seconds in self._seconds.items()
+            if step in predicted and predicted[step].seconds != seconds
+        }
+        event = StepsPlanned(
+            at=self._services.clock.now(),
+            steps=part.steps,
+            written=part.written,
+            personas=part.personas,
+            predicted={step.id: predicted[step.id] for step in part.steps},
+            slowed=slowed,
+        )
+        self._note_predictions(event)
+        return event
+
+    def _note_predictions(self, event: StepsPlanned) -> None:
+        self._seconds |= {step: prediction.seconds for step, prediction in event.predicted.items()}
+        self._seconds |= event.slowed
 
     def _text_of(self, step: str) -> str:
         """Blocks on the disk. Raises JournalError."""

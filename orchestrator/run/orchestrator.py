@@ -66,7 +66,7 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.made_personas import MadePersona
 from orchestrator.task.personas import Placed
-from orchestrator.task.prediction import pace_of, plan_key, predict_seconds, predict_step
+from orchestrator.task.prediction import pace_of, plan_key, predict_run, predict_seconds, predict_step
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step, TaskIR
 
@@ -340,8 +340,9 @@ class Orchestrator:
         )
         events: list[Event] = [accepted]
         if job.task is not None and as_given:
+            predicted = {} if checked.graph is None else predict_run(checked.graph, accepted)
             events += [
-                StepsPlanned(at=accepted.at, steps=job.task.plan.steps),
+                StepsPlanned(at=accepted.at, steps=job.task.plan.steps, predicted=predicted),
                 PlanFinished(at=accepted.at, origin="taskir", wanted=job.task.plan.wanted),
             ]
         with journal.objects.holding(checked.prior.values()):  # the runs that made them may be deleted meanwhile

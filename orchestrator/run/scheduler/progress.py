@@ -97,6 +97,14 @@ class PlanProgress:
         # The plan does not grow yet: `grow` uses this analysis.
         self._checked.append(self._analysis.add(steps))
 
+    def graph_with(self, steps: Sequence[Step]) -> StepGraph:
+        """Return the graph of the plan with these steps, which come next. Raises InvalidTask."""
+        for graph in self._checked:
+            if _ends_with(graph, steps):
+                return graph
+        self.check(steps)
+        return self._checked[-1]
+
     def grow(self, event: StepsPlanned) -> Mapping[str, Rank]:
         """Add steps to the plan, and return the ranks of all steps. Raises InvalidTask for steps that do not fit."""
         self._require(event, "planning", "extending")
@@ -147,6 +155,10 @@ class PlanProgress:
         if self.stage not in stages or not fits:
             after = f" after {self.after}" if self.after else ""
             raise IllegalTransition(None, f"{event.kind} came while the plan was {self.stage}{after}: {event}")
+
+
+def _ends_with(graph: StepGraph, steps: Sequence[Step]) -> bool:
+    return [*islice(graph.steps.values(), len(graph.steps) - len(steps), None)] == [*steps]
 
 
 # How many causes the error of a run names at most; the cause of each step is in its view.

@@ -456,6 +456,10 @@ class RunState:
         """
         self._plan.check(steps)
 
+    def graph_with(self, steps: Sequence[Step]) -> StepGraph:
+        """Return the graph of the plan with these steps, which are planned next. Raises InvalidTask as `check` does."""
+        return self._plan.graph_with(steps)
+
     def admits(self, step: str, role: str) -> bool:
         """Return whether the limits allow `role` to do this step, which is asked to start."""
         record = self._steps[step]
