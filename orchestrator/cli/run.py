@@ -30,7 +30,7 @@ from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import Report
 from orchestrator.run.record.view import RunView, accepted_in
 from orchestrator.service.procedures import proposer
-from orchestrator.task.events import Mode, StepsPlanned
+from orchestrator.task.events import Mode
 from orchestrator.task.taskir.models import TaskIR
 
 OutOption = Annotated[
@@ -88,14 +88,12 @@ def as_direct(mode: Mode | None) -> Mode:
     return "direct"
 
 
-def _ask_about_proposals(options: Settings, run: str) -> None:
-    with JournalReader.open_to_read(options.home) as journal:
-        planned = [event for _, event in journal.events(run) if isinstance(event, StepsPlanned)]
-    if not any("procedure" in step.tools for event in planned for step in event.steps):
+def _ask_about_proposals(options: Settings, report: Report) -> None:
+    if not any("procedure" in step.tools for step in report.graph.steps.values()):
         return
     with procedure_backend(options) as backend:
         for row in backend.executions(20):
-            if row["caller"] == proposer(run) and row["state"] == "planned":
+            if row["caller"] == proposer(report.run_id) and row["state"] == "planned":
                 ask_about(backend, backend.execution(row["id"]))
 
 
@@ -114,7 +112,7 @@ def resume(
     with JournalReader.open_to_read(options.home) as journal:
         name = find_run(journal, run)
         if out is not None:
-            check_target("--out", out, accepted_in(event for _, event in journal.events(name)).directory)
+            check_target("--out", out, accepted_in([journal.first_event(name)]).directory)
     run_and_report(options, [lambda backend: backend.resume(name)], out, full=full, as_json=as_json)
 
 
@@ -148,25 +146,29 @@ def run_and_report(
         error = "; ".join(map(str, leaves(group)))
     finally:
         display.end()
-    try:
-        report_runs(options, foreground.runs, error, out, pair=len(starts) > 1, full=full, as_json=as_json)
-    except typer.Exit as ended:
-        if ended.exit_code == ExitCode.DONE and job is not None and not as_json:
-            _ask_about_proposals(options, foreground.runs[0])
-        raise
+    runs, pair = foreground.runs, len(starts) > 1
+    report, code = _print_report(options, runs, error, out, pair=pair, full=full, as_json=as_json)
+    if code == ExitCode.DONE and job is not None and not as_json:
+        _ask_about_proposals(options, report)
+    raise typer.Exit(code)
 
 
-def report_runs(
+def report_run(options: Settings, run: str, *, full: bool, as_json: bool) -> None:
+    """Print the report of a run, and exit with its code."""
+    raise typer.Exit(_print_report(options, [run], "", None, pair=False, full=full, as_json=as_json)[1])
+
+
+def _print_report(
     options: Settings,
     runs: Sequence[str],
     error: str,
     out: Path | None,
     *,
+    pair: bool,
     full: bool,
     as_json: bool,
-    pair: bool = False,
-) -> None:
-    """Print the report of the first of `runs`, and exit with the code of the worst.
+) -> tuple[Report, int]:
+    """Print the report of the first of `runs`, and return it with the exit code of the worst.
 
     `error` is what went wrong outside the runs. With `pair`, the second run is the serial one. `out` is the folder for
     the results.
@@ -189,7 +191,7 @@ def report_runs(
             if error:
                 write(lambda: make_console(sys.stderr).print(Text(f"error: {one_line(error)}"), soft_wrap=True))
     codes = [run_code(report.status, report.missing) for report in reports]
-    raise typer.Exit(ExitCode.FAILED if error else max(codes))
+    return reports[0], ExitCode.FAILED if error else max(codes)
 
 
 def _export(journal: JournalReader, view: RunView, out: Path) -> str:

@@ -12,7 +12,7 @@ from orchestrator.cli.client import job_json, key_header
 from orchestrator.cli.daemon import DaemonClient, NoDaemon, answers
 from orchestrator.cli.errors import STATUS_CODES, run_code
 from orchestrator.cli.modes import ModeOption
-from orchestrator.cli.run import report_runs, run_and_report
+from orchestrator.cli.run import report_run, run_and_report
 from orchestrator.cli.run_names import RunArgument, complete_run, find_run
 from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
@@ -162,7 +162,7 @@ def _follow(options: Settings, run: str, *, full: bool, as_json: bool) -> None:
         ended = journal.run(run).finished is not None
     # A run that has ended needs no daemon.
     if ended:
-        report_runs(options, [run], "", None, full=full, as_json=as_json)
+        report_run(options, run, full=full, as_json=as_json)
     if not answers(options.home):
         raise NoDaemon(options.home)
 
