@@ -19,6 +19,5 @@ run           carries out one execution, and undoes it
 secret        resolves and masks secret inputs
 retention     finds old plans and sealed parts of the log
 locks         keeps a second process from changing the same folders
-dag           topological order, waves, cycles; the analysis of tasks uses it too
 tuning        searches the fastest settings; paired compares rounds
 """

@@ -6,15 +6,16 @@ be parsed and name only inputs and earlier steps.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from orchestrator.procedures.dag import cycles, neighbours, topological
 from orchestrator.procedures.errors import ProcedureInvalid
 from orchestrator.procedures.expressions import ExpressionError, names_in, names_in_template
 from orchestrator.registry.errors import RegistryError, RegistryProblem, nearest
@@ -411,13 +412,34 @@ def _order(form: ProcedureForm, document: YamlDocument) -> tuple[tuple[str, ...]
     ]
     if problems:
         return (), problems
-    ids = [step.id for step in form.steps]
-    before, after = neighbours(ids, ((dependency, step.id) for step in form.steps for dependency in step.depends_on))
-    order = topological(ids, before, after)
-    for cycle in cycles(ids, order, before):
-        reason = f"these steps wait for each other: {' → '.join((*cycle, cycle[0]))}"
-        problems.append(document.problem(("steps", places[cycle[0]], "depends_on"), reason, "steps without a cycle"))
-    return order, problems
+    sorter, cycles = _sorter({step.id: step.depends_on for step in form.steps})
+    for cycle in cycles:
+        start = cycle.index(min(cycle, key=places.__getitem__))
+        ring = (*cycle[start:], *cycle[: start + 1])
+        reason = f"these steps wait for each other: {' → '.join(ring)}"
+        problems.append(document.problem(("steps", places[ring[0]], "depends_on"), reason, "steps without a cycle"))
+    ready: list[int] = []
+    order: list[str] = []
+    while sorter.is_active():
+        for identity in sorter.get_ready():
+            heappush(ready, places[identity])
+        order.append(form.steps[heappop(ready)].id)
+        sorter.done(order[-1])
+    return tuple(order), problems
+
+
+def _sorter(before: dict[str, Sequence[str]]) -> tuple[TopologicalSorter[str], list[list[str]]]:
+    # prepared; also returns the cycles, whose steps then wait for nothing
+    cycles: list[list[str]] = []
+    while True:
+        sorter = TopologicalSorter(before)
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            cycles.append(error.args[1][:-1])  # the first step is the last one, too
+            before |= dict.fromkeys(cycles[-1], ())
+        else:
+            return sorter, cycles
 
 
 def _expressions(form: ProcedureForm, document: YamlDocument) -> Iterator[RegistryProblem]:

@@ -96,6 +96,22 @@ def test_a_cycle_is_told_with_its_path() -> None:
     assert any("first → second → first" in one or "second → first → second" in one for one in problems(text))
 
 
+def steps_waiting(**depends_on: list[str]) -> str:
+    steps = [{"id": name, "depends_on": before, "wait": {"seconds": 0}} for name, before in depends_on.items()]
+    return yaml.safe_dump({**yaml.safe_load(GOOD), "steps": steps})
+
+
+def test_each_of_several_cycles_is_reported() -> None:
+    text = steps_waiting(a=["c"], b=["a"], c=["b"], d=["e"], e=["d"], f=["f"], g=["a"])
+    rings = [one.rpartition("each other: ")[2].partition(";")[0] for one in problems(text)]
+    assert sorted(rings) == ["a → b → c → a", "d → e → d", "f → f"]
+
+
+def test_steps_keep_the_order_of_the_file_unless_they_wait() -> None:
+    text = steps_waiting(a=["d"], b=[], c=["b"], d=[], e=["a", "c"])
+    assert procedure_from(text.encode(), Path("example.yaml")).order == ("b", "c", "d", "a", "e")
+
+
 def test_a_step_may_use_only_outputs_of_steps_that_it_depends_on() -> None:
     text = GOOD.replace("    depends_on: [first]\n", "")
     assert any("is not among the steps that this one depends on" in one for one in problems(text))
