@@ -26,7 +26,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
 
-from orchestrator.procedures.durable import BeforeWrite, make_private_folder, no_fault, share_file, sync_folder
+from orchestrator.procedures.durable import (
+    BeforeWrite,
+    file_digest,
+    make_private_folder,
+    no_fault,
+    share_file,
+    sync_folder,
+)
 from orchestrator.procedures.errors import AuditDamaged, ProcedureError, ProcedureRefused
 
 FILE: Final = "audit.db"
@@ -241,7 +248,7 @@ class Audit:
             sync_folder(self.path.parent)
             sealed.path.chmod(0o400)
             data = {"file": sealed.path.name, "first": sealed.first, "last": sealed.last, "hash": head.hash}
-            self._append(self._opened_to_write(), "sealed", "", {**data, "sha256": _digest(sealed.path)})
+            self._append(self._opened_to_write(), "sealed", "", {**data, "sha256": file_digest(sealed.path)})
         return sealed
 
     def sealed(self) -> list[SealedPart]:
@@ -296,7 +303,7 @@ class Audit:
             data = {
                 "kept": archive.name,
                 "damage": damage,
-                "sha256": _digest(self.path),
+                "sha256": file_digest(self.path),
                 "executions": self._not_ended_as_far_as_known(),
                 "caller": caller,
             }
@@ -615,15 +622,6 @@ def body_of(number: int, at: float, kind: str, execution: str, data: Mapping[str
 def hash_of(before: str, body: str) -> str:
     """Return SHA-256 of the hash of the entry before, a line end, and the entry's text."""
     return hashlib.sha256(f"{before}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _digest(path: Path) -> str:
-    # `absent` if there is no file. Raises OSError.
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        return "absent"
 
 
 def _entry(number: int, body: str) -> Entry:

@@ -4,6 +4,7 @@ A checkpoint is a folder with a manifest and the copied bytes. It gets its name 
 one is never used. Putting back can be repeated, so the next process completes what a killed one started.
 """
 
+import filecmp
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from orchestrator.procedures.durable import (
     LARGE,
     BeforeWrite,
     How,
+    file_digest,
     make_private_folder,
     no_fault,
     share_file,
@@ -124,8 +126,8 @@ def fingerprint(resource: Resource) -> str:
             digest = hashlib.sha256()
             try:
                 for entry in _walk(resource.path):
-                    path = resource.path / entry.name if entry.name else resource.path
-                    digest.update(json.dumps(_print_of(entry, path, secret=resource.secret)).encode())
+                    printed = _print_of(entry, resource.path / entry.name, secret=resource.secret)
+                    digest.update(json.dumps(printed).encode())
             except OSError as error:
                 raise StepFailed(f"{resource.path}: {_reason(error)}") from error
             return digest.hexdigest() if os.path.lexists(resource.path) else "absent"
@@ -142,8 +144,7 @@ def _print_of(entry: KeptFile, path: Path, *, secret: bool) -> list[object]:
         return identity
     if secret or entry.size > HASHED:
         return [*identity, entry.size, entry.modified_ns]
-    with path.open("rb") as file:
-        return [*identity, entry.size, hashlib.file_digest(file, "sha256").hexdigest()]
+    return [*identity, entry.size, file_digest(path)]
 
 
 def _copied(resource: Resource, folder: Path, name: str) -> dict[str, Any]:
@@ -158,10 +159,9 @@ def _copied(resource: Resource, folder: Path, name: str) -> dict[str, Any]:
             data.mkdir()
             entries = []
             for number, entry in enumerate(_walk(resource.path)):
-                source = resource.path / entry.name if entry.name else resource.path
                 if entry.kind == "file":
                     link = resource.written == "once" or (resource.written == "as a whole" and entry.size >= LARGE)
-                    how = share_file(source, data / str(number), link=link)
+                    how = share_file(resource.path / entry.name, data / str(number), link=link)
                     entries.append({**asdict(entry), "data": str(number), "how": how})
                 else:
                     entries.append(asdict(entry))
@@ -193,10 +193,9 @@ def _is_as_kept(resource: Resource, entry: Mapping[str, Any], data: Path) -> boo
     if not resource.shared and len(present) != len(files):
         return False
     for file in files:
-        path = resource.path / file.name if file.name else resource.path
         if present.get(file.name) != replace(file, data="", how=""):
             return False
-        if file.kind == "file" and not _is_same(path, file, data / file.data):
+        if file.kind == "file" and not _is_same(resource.path / file.name, file, data / file.data):
             return False
     return True
 
@@ -211,16 +210,13 @@ def _restore_path(resource: PathResource, files: Sequence[KeptFile], data: Path,
     for entry in reversed(list(_walk(path))):  # what is in a folder comes before the folder
         is_extra = entry.name not in by_name and not resource.shared
         if is_extra or (entry.name in by_name and by_name[entry.name].kind != entry.kind):
-            _remove(path / entry.name if entry.name else path, entry, before_write)
+            _remove(path / entry.name, entry, before_write)
     for entry in files:
-        _restore_entry(path / entry.name if entry.name else path, entry, data, before_write)
+        _restore_entry(path / entry.name, entry, data, before_write)
     for entry in reversed(files):  # what is written into a folder changes its time
-        if entry.kind == "folder":
-            folder = path / entry.name if entry.name else path
-            if resource.shared:
-                continue
-            os.utime(folder, ns=(entry.modified_ns, entry.modified_ns))
-            sync_folder(folder)
+        if entry.kind == "folder" and not resource.shared:
+            os.utime(path / entry.name, ns=(entry.modified_ns, entry.modified_ns))
+            sync_folder(path / entry.name)
     if path.parent.is_dir():
         sync_folder(path.parent)
 
@@ -262,17 +258,10 @@ def _is_same(path: Path, entry: KeptFile, copy: Path) -> bool:
         return False
     if (status.st_uid, status.st_gid) != entry.owner and os.geteuid() == 0:
         return False
-    return os.path.samefile(path, copy) or (status.st_size == entry.size and _same_bytes(path, copy))
-
-
-def _same_bytes(path: Path, copy: Path) -> bool:
-    with path.open("rb") as reader, copy.open("rb") as copy_reader:
-        while True:
-            block, copy_block = reader.read(1 << 20), copy_reader.read(1 << 20)
-            if block != copy_block:
-                return False
-            if not block:
-                return True
+    if os.path.samefile(path, copy):
+        return True
+    filecmp.clear_cache()  # it takes files for unchanged by size and time, which a program can set
+    return status.st_size == entry.size and filecmp.cmp(path, copy, shallow=False)
 
 
 def _restore_file(path: Path, entry: KeptFile, copy: Path, before_write: BeforeWrite) -> None:

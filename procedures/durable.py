@@ -5,6 +5,7 @@ Functions that write call `before_write` with a name before each write: tests ki
 
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -94,6 +95,15 @@ def share_file(source: Path, target: Path, *, link: bool) -> How:
         writer.flush()
         os.fsync(writer.fileno())
     return "copy"
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content, or `absent`. Raises OSError."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return "absent"
 
 
 def make_private_folder(folder: Path) -> None:

@@ -64,12 +64,17 @@ def render(template: str, names: Mapping[str, object]) -> Any:
 
 def render_all(value: Any, names: Mapping[str, object]) -> Any:
     """Return a JSON value with all of its templates rendered."""
+    return with_texts(value, lambda template: render(template, names))
+
+
+def with_texts(value: Any, change: Callable[[str], Any]) -> Any:
+    """Return a JSON value with `change(text)` in place of each text. Keys stay."""
     if isinstance(value, str):
-        return render(value, names)
+        return change(value)
     if isinstance(value, Mapping):
-        return {key: render_all(item, names) for key, item in value.items()}
+        return {key: with_texts(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [render_all(item, names) for item in value]
+        return [with_texts(item, change) for item in value]
     return value
 
 

@@ -494,7 +494,7 @@ def _names(
 def check_value(name: str, entry: InputForm, value: object) -> object:
     """Return the value of an input, converted if it is text from a command line. Raises ValueError."""
     value = _converted(entry.type, value)
-    if not isinstance(value, _PYTHON_TYPES[entry.type]) or (isinstance(value, bool) and entry.type != "boolean"):
+    if not _is_of_type(value, entry.type):
         raise ValueError(f"{name} is {json.dumps(value, default=str)[:80]}; accepted: {_DESCRIBED[entry.type]}")
     if entry.choices and value not in entry.choices:
         raise ValueError(f"{name} is {value!r}; accepted: {nearest(str(value), entry.choices)}")
@@ -516,8 +516,12 @@ def check_output(name: str, entry: OutputForm, value: object) -> None:
     """Raise ValueError if the value of an output is not of its type."""
     if entry.type is None or (value is None and entry.optional):
         return
-    if not isinstance(value, _PYTHON_TYPES[entry.type]) or (isinstance(value, bool) and entry.type != "boolean"):
+    if not _is_of_type(value, entry.type):
         raise ValueError(f"{name} is {json.dumps(value, default=str)[:80]}, and not {_DESCRIBED[entry.type]}")
+
+
+def _is_of_type(value: object, kind: Type | OutputType) -> bool:
+    return isinstance(value, _PYTHON_TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
 def _converted(kind: Type, value: object) -> object:

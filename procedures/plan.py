@@ -21,6 +21,7 @@ from orchestrator.procedures.changes import (
     registry_change,
     show_change,
 )
+from orchestrator.procedures.durable import file_digest
 from orchestrator.procedures.errors import ProcedureInvalid, StepFailed
 from orchestrator.procedures.expressions import ExpressionError, NotKnownYet, Pending, evaluate, render_all
 from orchestrator.procedures.forms import ActionForm, CheckpointForm, Procedure, StepForm, check_value, kind_of
@@ -261,19 +262,15 @@ class _Planner:
 
 def content_digest(path: Path, files: Files) -> str:
     """Return the SHA-256 of a file's content, `absent`, or the source of an earlier step's copy. Raises StepFailed."""
-    planned = files.planned.get(path)
-    if isinstance(planned, Path):
-        return f"copy of {planned}"
-    content = planned if path in files.planned else None
-    if path not in files.planned:
-        try:
-            with path.open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-        except FileNotFoundError:
-            return "absent"
-        except OSError as error:
-            raise StepFailed(f"{path}: {error.strerror}") from error
-    return "absent" if content is None else hashlib.sha256(content).hexdigest()
+    if path in files.planned:
+        planned = files.planned[path]
+        if isinstance(planned, Path):
+            return f"copy of {planned}"
+        return "absent" if planned is None else hashlib.sha256(planned).hexdigest()
+    try:
+        return file_digest(path)
+    except OSError as error:
+        raise StepFailed(f"{path}: {error.strerror}") from error
 
 
 def _hidden(kind: str, action: Any) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.expressions import with_texts
 from orchestrator.procedures.forms import Procedure
 
 MASK: Final = "(secret)"
@@ -33,16 +34,13 @@ class Secrets:
 
     def masked(self, value: Any) -> Any:
         """Return a JSON value without the resolved secrets."""
-        if isinstance(value, str):
-            for secret in self._values:
-                if len(secret) >= SHORTEST:
-                    value = value.replace(secret, MASK)
-            return value
-        if isinstance(value, Mapping):
-            return {key: self.masked(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.masked(item) for item in value]
-        return value
+        return with_texts(value, self._masked_text)
+
+    def _masked_text(self, text: str) -> str:
+        for secret in self._values:
+            if len(secret) >= SHORTEST:
+                text = text.replace(secret, MASK)
+        return text
 
 
 def _secret(name: str, reference: str) -> str:
