@@ -10,7 +10,7 @@ retrieval   estimates from similar episodes, in the two phases of MemRL
 head        linear models on the features of a situation (features)
 calibration keeps predicted probabilities true
 exploration draws actions with known probabilities, within a budget
-reward      rewards and costs; credit shares a run's reward among its steps
+reward      rewards and costs
 contribution limits what one caller can teach
 evaluation  off-policy estimates of other routers
 

@@ -274,6 +274,6 @@ def _goal(name: str, values: Sequence[float], kind: Callable[[str, float, float]
 def _sources() -> list[Any]:
     """Return the files that the scores depend on."""
     root = Path(__file__).parents[2]
-    learned = ("features", "retrieval", "head", "calibration", "reward", "exploration", "policy", "memory", "credit")
-    own = ("families.py", "rollouts.py")
+    learned = ("features", "retrieval", "head", "calibration", "reward", "exploration", "policy", "memory")
+    own = ("credit.py", "families.py", "rollouts.py")
     return [*(root / "memrl" / f"{name}.py" for name in learned), *(Path(__file__).with_name(name) for name in own)]

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.routing.credit import StepCredit, plain, td_lambda
 from benchmarks.routing.grid import OPTIONS, Grid
-from orchestrator.memrl.credit import StepCredit, plain, td_lambda
 from orchestrator.memrl.episodes import Action, Neighbourhood, Outcome
 from orchestrator.memrl.memory import Memory, MemoryOptions
 from orchestrator.memrl.policy import Policy, PolicyChoice, PolicySettings

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.memrl.credit import StepCredit, plain, td_lambda
+from benchmarks.routing.credit import StepCredit, plain, td_lambda
 
 CHAIN = {
     "S1": StepCredit(reward=None, value=0.5, used_by=("S2",)),
