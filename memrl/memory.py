@@ -421,21 +421,15 @@ class Memory:
         return self.settings.alpha if teacher.trusted else min(self.settings.alpha, 1.0 / max(1.0, weight))
 
     def _contribute(self, teacher: Teacher, action: int, context: int, evidence: float, weight: float) -> None:
-        self._store.contribute(
-            teacher.caller, action, context, outcomes=1, drawn=int(teacher.drawn), by_evidence=evidence, counted=weight
-        )
+        drawn = int(teacher.drawn)
+        more = Contribution(caller=teacher.caller, outcomes=1, drawn=drawn, told=evidence, counted=weight)
+        self._store.contribute(more, action, context)
 
     def _take_back(self, earlier: LearnedAttempt, action: int, context: int) -> None:
         # what the caller has told stays: it cannot be told again
-        self._store.contribute(
-            earlier.caller,
-            action,
-            context,
-            outcomes=-1,
-            drawn=-int(earlier.drawn),
-            by_evidence=0.0,
-            counted=-earlier.weight,
-        )
+        drawn, counted = -int(earlier.drawn), -earlier.weight
+        less = Contribution(caller=earlier.caller, outcomes=-1, drawn=drawn, told=0.0, counted=counted)
+        self._store.contribute(less, action, context)
 
     def _note(
         self, lesson: "_Told", episode: int | None, before: float, size: float, decay: float, share: float
@@ -521,10 +515,6 @@ class Memory:
         order = np.argsort(-records["count"] * (1.0 - records["q"]), kind="stable")
         candidates = self._store.episodes(numbers[order[: 4 * limit]].tolist())  # chats may be among them
         return [episode for episode in candidates if episode.situation.kind not in ("plan", "chat")][:limit]
-
-    def learned_from(self, episode: int, limit: int = 20) -> list[Key]:
-        """Return the latest attempts that an episode was learned from."""
-        return self._store.taught(episode, limit)
 
     def knows(self, key: Key) -> bool:
         return self._store.knows(key)

@@ -91,6 +91,7 @@ INSERT INTO contributions SELECT '', action, 0, count(*), count(*), sum(weight),
 UPDATE schema_version SET version = 2;
 """
 
+_STATE: Final = "q, count, last_seen, decay, weight, propensity, outcome, reward, state_checksum"  # of an episode
 _EPISODES: Final = """
     SELECT e.id, e.q, e.count, e.last_seen, e.decay, e.created, e.propensity, e.task_type, e.kind, e.role,
         e.input_bytes, e.interactive, e.failures, e.outcome, e.reward, e.state_checksum, e.checksum, e.text,
@@ -117,6 +118,8 @@ class EpisodeState:
 
 @dataclass(frozen=True, slots=True)
 class LearnedAttempt:
+    """What an attempt taught. The fields are the columns of `observed`, in their order."""
+
     key: Key
     episode: int | None  # None if it taught nothing, or its episode was dropped
     action: Action
@@ -271,55 +274,29 @@ class EpisodeStore:
 
     def add(self, situation: Situation, action: int, state: EpisodeState) -> int:
         """Add an episode, and return its number."""
-        outcome, reward = _encoded(state)
         failures = json.dumps(situation.failures)
+        described = (situation.task_type, situation.kind, situation.role)
         return self._write(
-            """
-            INSERT INTO episodes (action, context, q, count, last_seen, decay, digest, created, propensity, task_type,
-                kind, role, input_bytes, interactive, failures, outcome, reward, state_checksum, checksum, text, weight)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """,
+            f"""
+            INSERT INTO episodes ({_STATE}, action, context, digest, created, task_type, kind, role, input_bytes,
+                interactive, failures, checksum, text) VALUES ({_marks(21)})
+            """,  # noqa: S608 - names of ours
+            *_state_row(state),
             action,
             context_of(situation),
-            state.q,
-            state.count,
-            state.last_seen,
-            state.decay,
             digest_of(situation),
             state.last_seen,
-            state.propensity,
-            situation.task_type,
-            situation.kind,
-            situation.role,
+            *described,
             situation.input_bytes,
             int(situation.interactive),
             failures,
-            outcome,
-            reward,
-            _state_checksum(state.q, state.count, state.last_seen, state.decay, outcome, reward),
-            _checksum(situation.task_type, situation.kind, situation.role, failures, situation.text),
+            _checksum(*described, failures, situation.text),
             situation.text,
-            state.weight,
         )
 
     def change(self, episode: int, state: EpisodeState) -> None:
-        outcome, reward = _encoded(state)
-        self._write(
-            """
-            UPDATE episodes SET q = ?, count = ?, last_seen = ?, decay = ?, weight = ?, propensity = ?, outcome = ?,
-                reward = ?, state_checksum = ? WHERE id = ?
-            """,
-            state.q,
-            state.count,
-            state.last_seen,
-            state.decay,
-            state.weight,
-            state.propensity,
-            outcome,
-            reward,
-            _state_checksum(state.q, state.count, state.last_seen, state.decay, outcome, reward),
-            episode,
-        )
+        statement = f"UPDATE episodes SET ({_STATE}) = ({_marks(9)}) WHERE id = ?"  # noqa: S608 - names of ours
+        self._write(statement, *_state_row(state), episode)
 
     def drop(self, episodes: Iterable[int]) -> None:
         """Delete episodes with their vectors. Their attempts stay noted, without an episode."""
@@ -329,25 +306,9 @@ class EpisodeStore:
 
     def note(self, note: LearnedAttempt) -> None:
         """Store what an attempt taught, in place of what was stored for it before."""
-        self._write(
-            "INSERT OR REPLACE INTO observed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            *note.key,
-            note.episode,
-            self.action_id(note.action),
-            note.task_type,
-            note.failure,
-            note.success,
-            note.reward,
-            note.before,
-            note.size,
-            note.decay,
-            note.at,
-            json.dumps(note.after),
-            note.caller,
-            int(note.drawn),
-            note.share,
-            note.weight,
-        )
+        fields = {name: getattr(note, name) for name in LearnedAttempt.__slots__[1:]}
+        fields |= {"action": self.action_id(note.action), "after": json.dumps(note.after), "drawn": int(note.drawn)}
+        _insert(self, "observed", (*note.key, *fields.values()))
 
     def move_notes(self, episode: int, into: int, decay: float) -> None:
         """Move the attempts of an episode to another one, and add `decay` to theirs."""
@@ -371,22 +332,20 @@ class EpisodeStore:
             at,
         )
 
-    def contribute(
-        self, caller: str, action: int, context: int, *, outcomes: int, drawn: int, by_evidence: float, counted: float
-    ) -> None:
-        """Add to what a caller has taught about an action in one context."""
+    def contribute(self, more: Contribution, action: int, context: int) -> None:
+        """Add to what a caller has taught about an action in one context; negative numbers take back."""
         self._write(
             """
             INSERT INTO contributions VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET
                 outcomes = outcomes + ?4, drawn = drawn + ?5, told = told + ?6, counted = counted + ?7
             """,
-            caller,
+            more.caller,
             action,
             context,
-            outcomes,
-            drawn,
-            by_evidence,
-            counted,
+            more.outcomes,
+            more.drawn,
+            more.told,
+            more.counted,
         )
 
     def count_up(self, name: str, by: int = 1) -> None:
@@ -526,11 +485,6 @@ class EpisodeStore:
             for row in self._reading.execute("SELECT * FROM observed ORDER BY run, step, attempt"):
                 yield self._note(row)
 
-    def taught(self, episode: int, limit: int) -> list[Key]:
-        """Return the latest attempts that an episode was learned from."""
-        query = "SELECT run, step, attempt FROM observed WHERE episode = ? ORDER BY at DESC LIMIT ?"
-        return [(row[0], row[1], row[2]) for row in self._rows(query, episode, limit)]
-
     def knows(self, key: Key) -> bool:
         return bool(self._rows("SELECT 1 FROM observed WHERE run = ? AND step = ? AND attempt = ?", *key))
 
@@ -576,26 +530,10 @@ class EpisodeStore:
         self._actions = {action: number for number, action in self._by_id.items()}
 
     def _note(self, row: Row) -> LearnedAttempt:
-        run, step, attempt, episode, action, task_type, failure, success, reward, before, size, decay, at = row[:13]
-        after, caller, drawn, share, weight = row[13:]
-        return LearnedAttempt(
-            key=(run, step, attempt),
-            episode=episode,
-            action=self._by_id[action],
-            task_type=task_type,
-            failure=failure,
-            success=success,
-            reward=reward,
-            before=before,
-            size=size,
-            decay=decay,
-            at=at,
-            after=tuple(json.loads(after)),
-            caller=caller,
-            drawn=bool(drawn),
-            share=share,
-            weight=weight,
-        )
+        run, step, attempt, *columns = row
+        fields = dict(zip(LearnedAttempt.__slots__[1:], columns, strict=True))
+        fields |= {"action": self._by_id[fields["action"]], "after": tuple(json.loads(fields["after"]))}
+        return LearnedAttempt(**{**fields, "key": (run, step, attempt), "drawn": bool(fields["drawn"])})
 
     def _episode(self, row: Row) -> Episode:
         number, q, count, last_seen, decay, created, propensity, task_type, kind, role = row[:10]
@@ -661,16 +599,10 @@ def salvage(path: Path) -> Salvaged:
 def _copied(damaged: Path, store: EpisodeStore) -> Salvaged:
     copied = lost = 0
     with closing(sqlite3.connect(damaged, isolation_level=None)) as source:
-        last = _last_id(source)
-        embedders = {row[0]: row[1:] for row in _readable(source, "SELECT id, name, dimensions FROM embedders")}
         with store.transaction():
-            write = store._writing.execute
-            for number, (name, dimensions) in embedders.items():
-                write("INSERT INTO embedders VALUES (?, ?, ?)", (number, name, dimensions))
-            for row in _readable(source, "SELECT * FROM actions"):
-                write("INSERT INTO actions VALUES (?, ?, ?, ?, ?, ?)", row)
+            _copy_tables(source, store, "embedders", "actions")
             store._load_actions()
-            for number in range(1, last + 1):
+            for number in range(1, _last_id(source) + 1):
                 outcome = _copy_episode(source, store, number)
                 copied += outcome is True
                 lost += outcome is False
@@ -678,9 +610,7 @@ def _copied(damaged: Path, store: EpisodeStore) -> Salvaged:
             for row in _readable(source, "SELECT name, checksum, body FROM blobs"):
                 if zlib.crc32(row[2]) == row[1]:
                     store.keep_blob(row[0], row[2])
-            for table in ("counters", "contributions"):
-                for row in _readable(source, f"SELECT * FROM {table}"):  # noqa: S608 - names of ours
-                    _insert(store, table, row)
+            _copy_tables(source, store, "counters", "contributions")
             if not store.contributions():  # version 1 had none
                 store._write(
                     next(statement for statement in _FROM_VERSION_1.split(";\n") if statement.startswith("INSERT"))
@@ -688,6 +618,12 @@ def _copied(damaged: Path, store: EpisodeStore) -> Salvaged:
             store.count_up("revision")
             _sum_up(store)
     return Salvaged(damaged, copied, lost, forgotten)
+
+
+def _copy_tables(source: sqlite3.Connection, store: EpisodeStore, *tables: str) -> None:
+    for table in tables:
+        for row in _readable(source, f"SELECT * FROM {table}"):  # noqa: S608 - names of ours
+            _insert(store, table, row)
 
 
 def _copy_episode(source: sqlite3.Connection, store: EpisodeStore, number: int) -> bool | None:
@@ -725,7 +661,11 @@ def _copy_notes(source: sqlite3.Connection, store: EpisodeStore) -> int:
 
 
 def _insert(store: EpisodeStore, table: str, row: Row) -> None:
-    store._write(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", *row)  # noqa: S608 - a name of ours
+    store._write(f"INSERT OR REPLACE INTO {table} VALUES ({_marks(len(row))})", *row)  # noqa: S608 - a name of ours
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
 
 
 def _sum_up(store: EpisodeStore) -> None:
@@ -791,9 +731,13 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> int:
     return version
 
 
-def _encoded(state: EpisodeState) -> tuple[str, str]:
-    outcome = {name: getattr(state.outcome, name) for name in Outcome.__slots__}  # `asdict` takes ten times as long
-    return json.dumps(outcome), json.dumps({"total": state.reward.total, "parts": state.reward.parts})
+def _state_row(state: EpisodeState) -> Row:
+    # the columns of _STATE
+    fields = {name: getattr(state.outcome, name) for name in Outcome.__slots__}  # `asdict` takes ten times as long
+    outcome, reward = json.dumps(fields), json.dumps({"total": state.reward.total, "parts": state.reward.parts})
+    numbers = (state.q, state.count, state.last_seen, state.decay)
+    checksum = _state_checksum(*numbers, outcome, reward)
+    return (*numbers, state.weight, state.propensity, outcome, reward, checksum)
 
 
 def _hashed(*parts: object) -> int:
