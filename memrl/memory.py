@@ -8,7 +8,6 @@ SQLite (`store`) is the truth. The index (`vectors`) and the graph (`graph`) are
 """
 
 import math
-import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,8 +49,7 @@ DROPPED_AT_A_TIME: Final = 256
 FORGOTTEN: Final = 700.0  # minus this stands for log(0): a step size of 1 leaves nothing of the former Q
 _LEAST_PART: Final = 1e-6  # least weight of an episode in the Q of a merged one
 CHECKED_AT_ONCE: Final = 64 << 20  # larger databases are checked for damage in a thread
-_PACKED: Final = struct.Struct("=qdddii")  # what is kept of an episode in main memory, with the names of `_RECORD`
-_RECORD: Final = np.dtype(
+_RECORD: Final = np.dtype(  # what is kept of an episode in main memory
     [("context", "i8"), ("q", "f8"), ("weight", "f8"), ("last_seen", "f8"), ("action", "i4"), ("count", "i4")]
 )
 
@@ -122,62 +120,49 @@ class Compacted:
 class _Columns:
     """Main-memory records of all episodes by number, with count 0 if there is none.
 
-    One record holds all of an episode: one memory access. A bytearray grows by remapping pages, so appending never
-    stalls.
+    One record holds all of an episode: one memory access. The array grows by remapping pages, so appending never
+    stalls. Growing moves it: outside of the lock nobody may hold a view.
     """
 
     def __init__(self) -> None:
-        # held while records are appended or an array views them: a viewed bytearray cannot grow
         self._lock = threading.Lock()
         self.clear()
 
     def clear(self) -> None:
         with self._lock:
-            self._records = bytearray(_RECORD.itemsize)
-            self._size = 1
+            self._records: NDArray[Any] = np.zeros(1, dtype=_RECORD)
             self.episodes = 0
 
     def extend(self, rows: list[tuple[Any, ...]]) -> None:
-        # rows: id, action, context, q, count, weight, last seen
+        # rows: id, action, context, q, count, weight, last seen; of new episodes
         ids, *columns = zip(*rows, strict=True)
-        if ids[-1] - self._size + 1 != len(ids):  # numbers are missing
-            for row in rows:
-                self.set(*row)
-            return
-        records = np.empty(len(ids), dtype=_RECORD)
-        for name, column in zip(("action", "context", "q", "count", "weight", "last_seen"), columns, strict=True):
-            records[name] = column
         with self._lock:
-            self._records += records.tobytes()
-            self._size += len(ids)
+            self._reach(ids[-1])
+            for name, column in zip(("action", "context", "q", "count", "weight", "last_seen"), columns, strict=True):
+                self._records[name][list(ids)] = column
             self.episodes += len(ids)
 
-    def set(
-        self, number: int, action: int, context: int, q: float, count: int, weight: float, last_seen: float
-    ) -> None:
+    def set(self, number: int, action: int, context: int, state: EpisodeState) -> None:
         with self._lock:
-            if (missing := number + 1 - self._size) > 0:
-                self._records += bytes(missing * _RECORD.itemsize)
-                self._size += missing
-            self.episodes += self._at(number)[-1] == 0
-            _PACKED.pack_into(self._records, number * _RECORD.itemsize, context, q, weight, last_seen, action, count)
+            self._reach(number)
+            self.episodes += not self.has(number)
+            self._records[number] = (context, state.q, state.weight, state.last_seen, action, state.count)
 
     def remove(self, number: int) -> None:
         with self._lock:
-            *fields, count = self._at(number)
-            self.episodes -= count > 0
-            _PACKED.pack_into(self._records, number * _RECORD.itemsize, *fields, 0)
+            self.episodes -= self.has(number)
+            self._records["count"][number] = 0
 
     def has(self, number: int) -> bool:
-        return 0 < number < self._size and self._at(number)[-1] > 0
+        return 0 < number < len(self._records) and self._at(number)[-1] > 0
 
     def neighbours(
         self, ids: NDArray[np.int64], similarities: NDArray[np.float32], limit: int, named: Mapping[int, Action]
     ) -> Neighbourhood:
         # leaves out numbers that are no episode
         with self._lock:
-            place = np.flatnonzero((ids > 0) & (ids < self._size))
-            records = np.frombuffer(self._records, dtype=_RECORD).take(ids[place])
+            place = np.flatnonzero((ids > 0) & (ids < len(self._records)))
+            records = self._records.take(ids[place])
         there = np.flatnonzero(records["count"] > 0)[:limit]
         place, records = place[there], records[there]
         return Neighbourhood(
@@ -198,13 +183,16 @@ class _Columns:
     def table(self) -> NDArray[Any]:
         # a copy, including numbers that are no episode
         with self._lock:
-            return np.frombuffer(bytes(self._records), dtype=_RECORD)
+            return self._records.copy()
+
+    def _reach(self, number: int) -> None:
+        # `refcheck` would also count a view that was just dropped
+        if number >= len(self._records):
+            self._records.resize(number + 1 + number // 8, refcheck=False)
 
     def _at(self, number: int) -> tuple[int, float, float, float, int, int]:
-        # context, Q, weight, last seen, action, count
-        record: tuple[int, float, float, float, int, int] = _PACKED.unpack_from(
-            self._records, number * _RECORD.itemsize
-        )
+        # the fields of `_RECORD`, read in one go: no view
+        record: tuple[int, float, float, float, int, int] = self._records.item(number)
         return record
 
 
@@ -468,10 +456,7 @@ class Memory:
         return None
 
     def _apply(self, change: "_Change") -> None:
-        state = change.state
-        self._columns.set(
-            change.episode, change.action, change.context, state.q, state.count, state.weight, state.last_seen
-        )
+        self._columns.set(change.episode, change.action, change.context, change.state)
         if change.direction is not None:
             self._index.add([change.episode], change.direction.reshape(1, -1))
 
@@ -654,8 +639,7 @@ class Memory:
                         with self._store.transaction():
                             whole = self._merge(episode, older)
                         self._columns.remove(episode)
-                        key = self._columns.key(older)
-                        self._columns.set(older, *key, whole.q, whole.count, whole.weight, whole.last_seen)
+                        self._columns.set(older, *self._columns.key(older), whole)
                         self._index.drop(1)
                         merged += 1
             with self._writing, self._store.transaction():
