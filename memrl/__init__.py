@@ -4,6 +4,7 @@ episodes    data types: situation, action, outcome, reward, episode
 memory      Memory: learns from outcomes, finds similar episodes, answers questions
 store       the SQLite database, which is the truth
 vectors     the index of vectors, built from the database
+files       names whole files by a pointer file, for index and graph
 graph       the graph that answers Cypher, built from the database; graph_reader runs in the sandbox
 policy      Policy: chooses an action and learns from outcomes
 retrieval   estimates from similar episodes, in the two phases of MemRL

@@ -26,7 +26,6 @@ import signal
 import subprocess
 import sys
 import threading
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -37,6 +36,7 @@ from typing import Any, Final, Literal
 
 from orchestrator.memrl import graph_reader
 from orchestrator.memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError, StoreError
+from orchestrator.memrl.files import checksum, importing_environment, replace_json, unused_name
 from orchestrator.memrl.graph_reader import (
     ANSWER_BYTES,
     OUTPUT_BYTES,
@@ -209,32 +209,24 @@ class Graph:
     def _write(self) -> _Written:
         self._remove_unnamed()
         outcomes = self._outcomes()
-        numbers = [int(path.name.split(".")[0].split("-")[1]) for path in self._folder.glob("graph-*.*")]
-        path = self._folder / f"graph-{1 + max(numbers, default=0)}.{self._library}"
+        path = self._folder / f"{unused_name(self._folder, 'graph')}.{self._library}"
         if error := _answer_of(self._run_writer(path)).get("error"):
             raise GraphError(f"the graph cannot be written: {error}")
         written = _Written(
-            path.name, path.stat().st_size, _checksum(path), self._library, _version(self._library), outcomes
+            path.name, path.stat().st_size, checksum(path), self._library, _version(self._library), outcomes
         )
-        temporary = self._folder / (POINTER + ".new")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(written), indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._folder / POINTER)
+        replace_json(self._folder / POINTER, asdict(written))
         self._remove_unnamed()
         return written
 
     def _run_writer(self, path: Path) -> ProcessEnd:
-        root = str(Path(__file__).parents[2])
-        imported = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
             process = subprocess.run(  # noqa: S603 -- this interpreter, a module of ours
                 [sys.executable, "-m", "orchestrator.memrl.graph", self._library, str(self._database), str(path)],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=WRITING_SECONDS,
-                env={**os.environ, "PYTHONPATH": imported},
+                env=importing_environment(),
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -256,7 +248,7 @@ class Graph:
             return None
         path = self._folder / written.file
         try:
-            whole = path.stat().st_size == written.bytes and _checksum(path) == written.checksum
+            whole = path.stat().st_size == written.bytes and checksum(path) == written.checksum
         except OSError:
             return None
         return written if whole else None
@@ -358,14 +350,6 @@ def _version(library: str) -> str:
         raise GraphError(
             f"the graph needs the package {library}; accepted: pip install 'orchestrator[{extra}]'"
         ) from error
-
-
-def _checksum(path: Path) -> int:
-    checksum = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            checksum = zlib.crc32(block, checksum)
-    return checksum
 
 
 # What follows runs in a process of its own.

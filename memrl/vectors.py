@@ -2,7 +2,7 @@
 
 The index can be rebuilt from the vectors in the database. Vectors have length 1, so an inner product is a cosine.
 
-    small    exact: flat indices of at most `SHARD` vectors each, so that adding never copies many
+    small    exact: all vectors are compared
     large    inverted lists (IVF) of vectors that are projected onto principal components and product-quantized with
              2 bits a number; candidates are compared again with 8 bits a number of all dimensions. A process trains
              the lists, so nobody waits for the interpreter. Until they replace the old index, new vectors go to both
@@ -17,7 +17,6 @@ import os
 import subprocess
 import sys
 import threading
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.memrl.errors import IndexNotReady, MemrlError
+from orchestrator.memrl.files import checksum, importing_environment, replace_json, unused_name
 from orchestrator.memrl.store import EpisodeStore
 
 try:
@@ -44,8 +44,8 @@ Source = Callable[[int], Iterator[Chunk]]  # yields ids and vectors of the datab
 # id -> fingerprint of its episode (None if there is none), revision of the vectors
 Stamp = Callable[[int], tuple[int | None, int]]
 
-SHARD: Final = 4096
 CATCH_UP: Final = 64  # vectors that may be missing when a new index takes over: a few milliseconds' work
+LEAST_DROPPED: Final = 1024  # vectors of dropped episodes before an index is rebuilt
 RETRY: Final = 1.1  # growth of the number of vectors before a failed index is tried again
 ROOM: Final = 1.5  # spare room, since vectors arrive while lists are trained
 COMPARED_AT_A_TIME: Final = 64  # candidates
@@ -100,39 +100,26 @@ class _Stopped(Exception):
 
 
 class _Flat:
+    """Compares with all vectors."""
+
     def __init__(self, dimensions: int) -> None:
-        self.dimensions = dimensions
-        self._shards: list[tuple[Any, Ids]] = []
+        self._index = faiss.IndexIDMap(faiss.IndexFlatIP(dimensions))
 
     def __len__(self) -> int:
-        return sum(index.ntotal for index, _ in self._shards)
+        return int(self._index.ntotal)
 
     def add(self, ids: list[int], vectors: Vectors) -> None:
-        start = 0
-        while start < len(ids):
-            if not self._shards or self._shards[-1][0].ntotal == SHARD:
-                self._shards.append((faiss.IndexFlatIP(self.dimensions), np.empty(SHARD, dtype=np.int64)))
-            index, names = self._shards[-1]
-            there = index.ntotal
-            added = min(SHARD - there, len(ids) - start)
-            names[there : there + added] = ids[start : start + added]
-            index.add(vectors[start : start + added])
-            start += added
+        self._index.add_with_ids(vectors, np.array(ids, dtype=np.int64))
 
     def ids(self) -> Ids:
-        parts = [names[: index.ntotal] for index, names in self._shards]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+        ids: Ids = faiss.vector_to_array(self._index.id_map)
+        return ids
 
     def search(self, query: Vectors, count: int) -> tuple[Ids, Vectors]:
-        id_parts: list[Ids] = [np.zeros(0, dtype=np.int64)]
-        parts: list[Vectors] = [np.zeros(0, dtype=np.float32)]
-        for index, names in self._shards:
-            similarities, places = index.search(query, min(count, index.ntotal))
-            id_parts.append(names[places[0]])
-            parts.append(similarities[0])
-        ids, similarities = np.concatenate(id_parts), np.concatenate(parts)
-        order = np.argsort(-similarities, kind="stable")[:count]
-        return ids[order], similarities[order]
+        if not self or count < 1:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
+        similarities, ids = self._index.search(query, min(count, len(self)))
+        return ids[0], similarities[0]
 
 
 class _Lists:
@@ -317,7 +304,7 @@ class VectorIndex:
         if count < RETRY * self._failed_with:
             return
         limit = self._flat_limit if isinstance(self._index, _Flat) else self._trained * self._settings.growth
-        if count > limit or self._dropped > max(self._settings.dropped_share * count, SHARD // 4):
+        if count > limit or self._dropped > max(self._settings.dropped_share * count, LEAST_DROPPED):
             self.build()
 
     def build(self) -> None:
@@ -400,7 +387,7 @@ class VectorIndex:
         revision = self._stamp(0)[1]  # what changes from now on may not be in what is made
         files = self._new_files()
         elsewhere = self._lists_of_process(files) if self._database is not None else None
-        new = elsewhere or _new_index(self._chunks, self.dimensions, self._settings, self._stopping.is_set)
+        new = elsewhere or _new_index(self._chunks, self.dimensions, self._settings)
         if elsewhere is None and isinstance(new, _Lists):
             new.write(*files)
         if isinstance(new, _Lists):
@@ -413,15 +400,13 @@ class VectorIndex:
         # None: too few vectors for lists. Raises _Stopped, and RuntimeError if the process fails.
         assert self._database is not None
         path, embedder = self._database
-        root = str(Path(__file__).parents[2])
-        paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         request = json.dumps([str(path), embedder, self.dimensions, asdict(self._settings), *map(str, files)])
         with subprocess.Popen(  # noqa: S603 -- this interpreter, this module
             [sys.executable, "-m", "orchestrator.memrl.vectors", request],
             stdin=subprocess.PIPE,  # it ends when this end is closed, as it is when this process ends
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+            env={**importing_environment(), "OMP_NUM_THREADS": "1"},
         ) as process:
             self._process = process
             if self._stopping.is_set():
@@ -458,8 +443,8 @@ class VectorIndex:
 
     def _new_files(self) -> tuple[Path, Path]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        number = 1 + max((int(path.stem.split("-")[1]) for path in self._folder.glob("index-*.*")), default=0)
-        return self._folder / f"index-{number}.faiss", self._folder / f"index-{number}.rows"
+        name = unused_name(self._folder, "index")
+        return self._folder / f"{name}.faiss", self._folder / f"{name}.rows"
 
     def _save(self, lists: _Lists) -> None:
         # raises OSError, and RuntimeError from faiss
@@ -477,7 +462,7 @@ class VectorIndex:
         saved = _Saved(
             files=[path.name for path in files],
             bytes=[path.stat().st_size for path in files],
-            checksums=[_checksum(path) for path in files],
+            checksums=[checksum(path) for path in files],
             embedder=self._embedder,
             dimensions=self.dimensions,
             vectors=len(lists),
@@ -485,7 +470,7 @@ class VectorIndex:
             fingerprint=fingerprint,
             revision=revision,
         )
-        _write_atomically(self._folder / POINTER, json.dumps(asdict(saved), indent=1) + "\n")
+        replace_json(self._folder / POINTER, asdict(saved))
         self._saved = len(lists)
         for old in self._folder.glob("index-*.*"):
             if old.name not in saved.files:
@@ -519,37 +504,28 @@ class VectorIndex:
             return f"it has vectors of {saved.embedder} with {saved.dimensions} dimensions"
         if self._stamp(saved.last) != (saved.fingerprint, saved.revision):
             return "the database has changed in another way since"
-        for name, size, checksum in zip(saved.files, saved.bytes, saved.checksums, strict=True):
+        for name, size, written in zip(saved.files, saved.bytes, saved.checksums, strict=True):
             path = self._folder / name
             if not path.is_file():
                 return f"{name} is missing"
-            if path.stat().st_size != size or _checksum(path) != checksum:
+            if path.stat().st_size != size or checksum(path) != written:
                 return f"{name} is not what was written"
         return ""
 
 
-def _new_index(
-    chunks: Callable[[], Iterator[Chunk]], dimensions: int, settings: IndexSettings, stopped: Callable[[], bool]
-) -> _Flat | _Lists:
-    # raises _Stopped
+def _new_index(chunks: Callable[[], Iterator[Chunk]], dimensions: int, settings: IndexSettings) -> _Flat | _Lists:
     _use_one_thread()
     total = sum(len(ids) for ids, _ in chunks())
     few = total <= settings.flat_numbers // dimensions
-    new = _Flat(dimensions) if few else _trained_lists(chunks, total, dimensions, settings, stopped)
+    new = _Flat(dimensions) if few else _trained_lists(chunks, total, dimensions, settings)
     for ids, vectors in chunks():
         if ids:
             new.add(ids, vectors)
     return new
 
 
-def _trained_lists(
-    chunks: Callable[[], Iterator[Chunk]],
-    total: int,
-    width: int,
-    settings: IndexSettings,
-    stopped: Callable[[], bool],
-) -> _Lists:
-    # empty lists, trained on a sample of the `total` vectors. Raises _Stopped.
+def _trained_lists(chunks: Callable[[], Iterator[Chunk]], total: int, width: int, settings: IndexSettings) -> _Lists:
+    # empty lists, trained on a sample of the `total` vectors
     lists = lists_for(total, settings.lists_per_root)
     step = max(1, total // (lists * settings.samples_per_list))
     sample = np.concatenate([vectors[::step] for _, vectors in chunks()])
@@ -557,32 +533,20 @@ def _trained_lists(
     if projection is not None:
         sample = projection.apply(sample)
     dimensions = sample.shape[1]
-    parameters = faiss.ClusteringParameters()
-    parameters.niter = 1
-    parameters.spherical = True
-    parameters.min_points_per_centroid = 1
-    parameters.max_points_per_centroid = len(sample)
-    clustering = faiss.Clustering(dimensions, lists, parameters)
+    points = {"min_points_per_centroid": 1, "max_points_per_centroid": len(sample)}
+    kmeans = faiss.Kmeans(dimensions, lists, niter=ROUNDS, spherical=True, **points)
+    kmeans.train(sample)
+    assert kmeans.centroids is not None, "they are trained"
+    # Centres of length 1 are shortened to the vectors' mean share of their direction, for small residuals.
+    similarities, _ = kmeans.index.search(sample, 1)
     centres = faiss.IndexFlatIP(dimensions)
-    for _ in range(ROUNDS):  # one after the other, so that it can be stopped
-        if stopped():
-            raise _Stopped
-        clustering.train(sample, centres)
-    _shorten(centres, sample)
+    centres.add(kmeans.centroids * max(float(similarities.mean()), 1e-3))
     together = 2 if dimensions % 2 == 0 else 1  # numbers that are quantized as one
     index = faiss.IndexIVFPQFastScan(centres, dimensions, lists, dimensions // together, 4, faiss.METRIC_INNER_PRODUCT)
     index.by_residual = True  # what is left of a vector without its list's centre can be quantized more finely
     index.train(sample)
     whole = index if projection is None else faiss.IndexPreTransform(projection, index)
     return _Lists(whole, width, settings, int(settings.growth * ROOM * total))
-
-
-def _shorten(centres: Any, sample: Vectors) -> None:
-    # Centres of length 1 are shortened to the vectors' mean share of their direction, for small residuals.
-    similarities, _ = centres.search(sample, 1)
-    shorter = centres.reconstruct_n(0, centres.ntotal) * max(float(similarities.mean()), 1e-3)
-    centres.reset()
-    centres.add(shorter)
 
 
 def _projection(sample: Vectors, components: int) -> Any:
@@ -620,23 +584,6 @@ def _use_one_thread() -> None:
         _threads.told = True
 
 
-def _checksum(path: Path) -> int:
-    checksum = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            checksum = zlib.crc32(block, checksum)
-    return checksum
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".new")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
 def main(request: str) -> None:
     """Make lists of the vectors in a database and write them to two files, as `VectorIndex` requests."""
     database, embedder, dimensions, settings, *files = json.loads(request)
@@ -644,7 +591,7 @@ def main(request: str) -> None:
     os.nice(parsed.niceness)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     store = EpisodeStore.open_to_read(Path(database))
-    new = _new_index(lambda: store.vectors(embedder, dimensions), dimensions, parsed, lambda: False)
+    new = _new_index(lambda: store.vectors(embedder, dimensions), dimensions, parsed)
     if isinstance(new, _Lists):
         new.write(*map(Path, files))
     print(json.dumps("few" if isinstance(new, _Flat) else "done"), flush=True)
