@@ -318,7 +318,7 @@ class ProcedureEngine:
     ) -> Execution:
         # puts back what checkpoints hold, and sets the plan aside
         run = RunWithoutPlan(
-            self.execution(identity),
+            execution=self.execution(identity),
             folder=self.folder / "checkpoints" / identity,
             audit=self.audit,
             ports=self.ports,
@@ -403,9 +403,9 @@ class ProcedureEngine:
 
     def _run(self, identity: str, plan: ProcedurePlan, locks: Locks, watcher: ExecutionWatcher) -> RunningExecution:
         return RunningExecution(
-            self.execution(identity),
-            plan,
-            self._procedure(identity, plan),
+            execution=self.execution(identity),
+            plan=plan,
+            procedure=self._procedure(identity, plan),
             folder=self.folder / "checkpoints" / identity,
             audit=self.audit,
             ports=self.ports,

@@ -18,13 +18,14 @@ BUSY_SECONDS: Final = 30.0
 def copy_rows(resource: RowsResource, target: Path) -> bool:
     """Copy the rows into a new database `target`. Return whether the table exists. Raises StepFailed."""
     with _opened(resource.database) as source:
-        if source is None or not _columns(source, resource.table):
+        if source is None or not (columns := _columns(source, resource.table)):
             return False
-        columns = ", ".join(map(_quoted, _columns(source, resource.table)))
+        named = ", ".join(map(_quoted, columns))
+        untyped = ", ".join(f"c{index}" for index, _ in enumerate(columns))  # so that every value stays as it is
         with closing(sqlite3.connect(target)) as copy:
-            copy.execute(f"CREATE TABLE kept (rowid_kept INTEGER PRIMARY KEY, {_untyped(source, resource.table)})")
-            query = f"SELECT rowid, {columns} FROM {_quoted(resource.table)}{_where(resource)}"  # noqa: S608 - quoted
-            marks = ", ".join("?" * (len(_columns(source, resource.table)) + 1))
+            copy.execute(f"CREATE TABLE kept (rowid_kept INTEGER PRIMARY KEY, {untyped})")
+            query = f"SELECT rowid, {named} FROM {_quoted(resource.table)}{_where(resource)}"  # noqa: S608 - quoted
+            marks = ", ".join("?" * (len(columns) + 1))
             copy.executemany(f"INSERT INTO kept VALUES ({marks})", source.execute(query))  # noqa: S608 - only marks
             copy.commit()
     sync_folder(target.parent)
@@ -138,11 +139,6 @@ def _has_row_id(connection: sqlite3.Connection, table: str) -> bool:
     # the row id is a column, so other rows may refer to it
     query = "SELECT upper(type) FROM pragma_table_info(?) WHERE pk > 0"
     return [kind for (kind,) in connection.execute(query, (table,))] == ["INTEGER"]
-
-
-def _untyped(connection: sqlite3.Connection, table: str) -> str:
-    # without types every value is kept as it is stored
-    return ", ".join(f"c{index}" for index, _ in enumerate(_columns(connection, table)))
 
 
 def _where(resource: RowsResource) -> str:

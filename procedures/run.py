@@ -94,35 +94,24 @@ class _StepValues(Mapping[str, Mapping[str, Any]]):
         return len(self._steps)
 
 
+@dataclass(eq=False, kw_only=True)
 class _Recorded:
     """What this process does about an execution while it holds the locks."""
 
-    def __init__(
-        self,
-        execution: Execution,
-        *,
-        folder: Path,
-        audit: Audit,
-        ports: ProcedurePorts,
-        locks: Locks,
-        watcher: ExecutionWatcher,
-        before_write: BeforeWrite,
-    ) -> None:
-        # `folder` has the checkpoints of this execution
-        self.execution = execution
-        self._folder = folder
-        self._audit = audit
-        self._ports = ports
-        self._locks = locks
-        self._watcher = watcher
-        self._before_write = before_write
+    execution: Execution
+    folder: Path  # of its checkpoints
+    audit: Audit
+    ports: ProcedurePorts
+    locks: Locks
+    watcher: ExecutionWatcher
+    before_write: BeforeWrite
 
     def append(self, kind: str, **data: Any) -> None:
         """Log an entry of the execution without secrets, and apply it."""
         masked = {key: value if key in _EXACT else self._masked(value) for key, value in data.items()}
-        entry = self._audit.append(kind, self.execution.id, masked)
+        entry = self.audit.append(kind, self.execution.id, masked)
         apply(self.execution, entry)
-        self._watcher.observe(entry)
+        self.watcher.observe(entry)
 
     def _masked(self, value: Any) -> Any:
         return value
@@ -131,7 +120,7 @@ class _Recorded:
         # with the arguments that were logged
         for kind, arguments in (state.action or {}).items():
             try:
-                return operation_of(kind, arguments, self._ports)
+                return operation_of(kind, arguments, self.ports)
             except (StepFailed, KeyError, TypeError):  # the operation is one of another version
                 return None
         return None
@@ -141,10 +130,10 @@ class _Recorded:
         if not state.checkpoint:
             return []
         try:
-            self._locks.hold(resource.folder for resource in state.resources)
+            self.locks.hold(resource.folder for resource in state.resources)
             with _guarded(self._recorded_call(state), undoing=True):
                 self._keep(displaced, f"displaced-{state.number}-{identity}")
-                checkpoints.restore(self._folder / state.checkpoint, state.digest, self._before_write)
+                checkpoints.restore(self.folder / state.checkpoint, state.digest, self.before_write)
         except _FAILURES as error:
             return [f"what it has changed could not be put back: {error}"]
         return []
@@ -154,9 +143,9 @@ class _Recorded:
         if not displaced:
             return
         try:
-            checkpoints.discard(self._folder / name)
-            checkpoints.take(displaced, self._folder / name, self._before_write)
-            self.append("displaced", what=[str(resource) for resource in displaced], kept=str(self._folder / name))
+            checkpoints.discard(self.folder / name)
+            checkpoints.take(displaced, self.folder / name, self.before_write)
+            self.append("displaced", what=[str(resource) for resource in displaced], kept=str(self.folder / name))
         except StepFailed as error:
             self.append("displaced", what=[str(resource) for resource in displaced], kept=f"nowhere: {error}")
 
@@ -183,7 +172,7 @@ class _Recorded:
             at_end=self._at_end() if state in ("done", "failed") else {},
         )
         if state == "rolled back" and not self.execution.displaced:
-            checkpoints.discard(self._folder)
+            checkpoints.discard(self.folder)
         return self.execution
 
     def _at_end(self) -> dict[str, dict[str, str]]:
@@ -240,7 +229,7 @@ class RunWithoutPlan(_Recorded):
             key=f"{self.execution.id}/{identity}",
             deadline=time.monotonic() + UNDO_SECONDS,
             cancelled=Event(),
-            say=lambda text: self._watcher.say(identity, text),
+            say=lambda text: self.watcher.say(identity, text),
             attempt=max(1, state.attempt),
             owner=self.execution.owner,
         )
@@ -251,39 +240,19 @@ class RunWithoutPlan(_Recorded):
         return []
 
 
+@dataclass(eq=False, kw_only=True)
 class RunningExecution(_Recorded):
     """One execution that this process carries out, holding the locks."""
 
-    def __init__(
-        self,
-        execution: Execution,
-        plan: ProcedurePlan,
-        procedure: Procedure,
-        *,
-        folder: Path,
-        audit: Audit,
-        ports: ProcedurePorts,
-        locks: Locks,
-        watcher: ExecutionWatcher,
-        cancelled: Event,
-        before_write: BeforeWrite,
-    ) -> None:
-        # `folder` has the checkpoints of this execution
-        super().__init__(
-            execution,
-            folder=folder,
-            audit=audit,
-            ports=ports,
-            locks=locks,
-            watcher=watcher,
-            before_write=before_write,
-        )
-        self.procedure = procedure
-        self._planned = {step.id: step for step in plan.steps}
-        self._cancelled = cancelled
-        self._secrets = Secrets(procedure, plan.inputs)
-        self._inputs: Mapping[str, Any] = plan.inputs
-        self._deadline = time.monotonic() + procedure.form.timeout_seconds
+    plan: ProcedurePlan
+    procedure: Procedure
+    cancelled: Event
+
+    def __post_init__(self) -> None:
+        self._planned = {step.id: step for step in self.plan.steps}
+        self._secrets = Secrets(self.procedure, self.plan.inputs)
+        self._inputs: Mapping[str, Any] = self.plan.inputs
+        self._deadline = time.monotonic() + self.procedure.form.timeout_seconds
 
     def _masked(self, value: Any) -> Any:
         return self._secrets.masked(value)
@@ -301,7 +270,7 @@ class RunningExecution(_Recorded):
             failed_before = state is not None and state.state in ("failed", "not undone")
             why = state.error if state is not None and failed_before else self._step(step)
             policy = self._policy(step)
-            if why and (policy != "continue" or self._cancelled.is_set()):
+            if why and (policy != "continue" or self.cancelled.is_set()):
                 return self._fail(f"step {identity}: {why}", policy)
         if why := self._verify():
             return self._fail(why, self.procedure.form.on_failure)
@@ -328,7 +297,7 @@ class RunningExecution(_Recorded):
         """
         checked, differing = set[str](), list[str]()
         for identity, state in self.execution.acted():
-            if state.checkpoint and not (self._folder / state.checkpoint).is_dir():
+            if state.checkpoint and not (self.folder / state.checkpoint).is_dir():
                 raise ProcedureRefused(f"step {identity} cannot be undone: its checkpoint was removed to free space")
             for resource in state.resources:
                 name = str(resource)
@@ -373,7 +342,7 @@ class RunningExecution(_Recorded):
         for attempt in range(1, step.retries + (2 if step.on_failure != "retry" else 3)):
             error_text = self._attempt(step, attempt)
             state = self.execution.steps[step.id].state
-            if not error_text or state == "not undone" or self._cancelled.is_set():
+            if not error_text or state == "not undone" or self.cancelled.is_set():
                 break
         return error_text
 
@@ -385,7 +354,7 @@ class RunningExecution(_Recorded):
             work.seconds_left  # noqa: B018 - raises if there are none
             action = self._prepared(step, resources_of(step.changes, self._names()))
             self._check_planned(step, action)
-            self._locks.hold(resource.folder for resource in action.resources)
+            self.locks.hold(resource.folder for resource in action.resources)
             with _guarded(action.called, undoing=False):
                 try:
                     self._act(step, action, work)
@@ -423,8 +392,8 @@ class RunningExecution(_Recorded):
     def _prepared(self, action: ActionForm, more: Sequence[Resource] = ()) -> _Action:
         kind = kind_of(action)
         arguments = render_action(action, self._names())
-        change = own_change(kind, arguments, self._ports, Files())
-        called = operation_of(kind, arguments, self._ports)
+        change = own_change(kind, arguments, self.ports, Files())
+        called = operation_of(kind, arguments, self.ports)
         resources = [*([change.resource] if change else []), *(called[0].changes(called[1]) if called else []), *more]
         if kind == "checkpoint":
             resources += resources_of(action.checkpoint, self._names())
@@ -452,13 +421,13 @@ class RunningExecution(_Recorded):
             raise ChangedMeanwhile(f"{path} would become something else than what the plan says")
 
     def _checkpoint(self, resources: Sequence[Resource], name: str) -> str:
-        checkpoints.discard(self._folder / name)  # of a process that was killed before it has written down that it acts
-        return checkpoints.take(resources, self._folder / name, self._before_write)
+        checkpoints.discard(self.folder / name)  # of a process that was killed before it has written down that it acts
+        return checkpoints.take(resources, self.folder / name, self.before_write)
 
     def _perform(self, action: _Action, work: Work) -> dict[str, Any]:
         # raises StepFailed, OSError
         if action.change is not None:
-            write_change(action.change, self._before_write)
+            write_change(action.change, self.before_write)
             return own_outputs(action.kind, action.change)
         if action.called is not None:
             return _call(*action.called, work, secret=bool(self._secrets))
@@ -478,7 +447,7 @@ class RunningExecution(_Recorded):
             files={name: Path(path) for name, path in arguments["files"].items()},
             stdin=str(arguments["stdin"]),
         )
-        ended = self._ports.run_program(program, work)
+        ended = self.ports.run_program(program, work)
         if ended.exit_code not in arguments["expect"]:
             message = (ended.stderr or ended.stdout).strip()[-SHOWN_OUTPUT:]
             raise StepFailed(f"{program.command[0]} ended with {ended.exit_code}: {message or 'it said nothing'}")
@@ -508,7 +477,7 @@ class RunningExecution(_Recorded):
         if step.compensation is not None:
             try:
                 action = self._prepared(step.compensation)
-                self._locks.hold(resource.folder for resource in action.resources)
+                self.locks.hold(resource.folder for resource in action.resources)
                 self._perform(action, self._work(step, undoing=True))
             except _FAILURES as error:
                 problems.append(f"its compensation has failed: {error}")
@@ -527,7 +496,7 @@ class RunningExecution(_Recorded):
         operation = self._operation(step)
         if operation is None or operation.undone is None:
             return
-        called = operation_of(kind_of(step), render_action(step, self._names()), self._ports)
+        called = operation_of(kind_of(step), render_action(step, self._names()), self.ports)
         assert called is not None, "the step has an operation"
         work = self._work(step, attempt=max(1, self.execution.steps[step.id].attempt), undoing=True)
         operation.undone(called[1], replace(work, key=work.key.removesuffix(UNDO)))
@@ -542,7 +511,7 @@ class RunningExecution(_Recorded):
         kind = kind_of(step)
         named = getattr(getattr(step, kind), "operation", None)
         name = {"call": named, "memory": f"memory.{named}"}.get(kind, kind)
-        return self._ports.operations.get(str(name))
+        return self.ports.operations.get(str(name))
 
     def _changed_since(self, state: StepState) -> list[Resource]:
         # by somebody else: the later steps are undone already
@@ -564,12 +533,12 @@ class RunningExecution(_Recorded):
         return self.procedure.form.on_failure if step.on_failure in (None, "retry") else step.on_failure
 
     def _fail(self, error: str, policy: str) -> Execution:
-        if policy == "rollback" or self._cancelled.is_set():
+        if policy == "rollback" or self.cancelled.is_set():
             return self.roll_back(error, force=False)
         return self._end("failed", error=error)
 
     def _names(self) -> dict[str, object]:
-        return {"inputs": self._inputs, "places": self._ports.places, "steps": _StepValues(self.execution.steps)}
+        return {"inputs": self._inputs, "places": self.ports.places, "steps": _StepValues(self.execution.steps)}
 
     def _work(self, step: StepForm, *, attempt: int = 1, undoing: bool = False) -> Work:
         seconds = step.timeout_seconds or self.procedure.form.timeout_seconds
@@ -577,8 +546,8 @@ class RunningExecution(_Recorded):
         return Work(
             key=f"{self.execution.id}/{step.id}{UNDO if undoing else ''}",
             deadline=deadline if undoing else min(deadline, self._deadline),
-            cancelled=Event() if undoing else self._cancelled,
-            say=lambda text: self._watcher.say(step.id, self._masked(text)),
+            cancelled=Event() if undoing else self.cancelled,
+            say=lambda text: self.watcher.say(step.id, self._masked(text)),
             attempt=attempt,
             owner=self.execution.owner,
         )
