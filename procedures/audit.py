@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
@@ -510,22 +511,18 @@ class Audit:
         return f"; its file system has only {free:,} bytes free" if free < LITTLE_ROOM else ""
 
 
+@dataclass(eq=False)
 class _OpenPart:
     """A part that is opened for reading when it is needed; `stack` closes it."""
 
-    def __init__(self, path: Path, first: int, last: int | None, stack: ExitStack) -> None:
-        # `last` is None for the current part
-        self.path = path
-        self.first = first
-        self.last = last
-        self._stack = stack
-        self._connection: sqlite3.Connection | None = None
+    path: Path
+    first: int
+    last: int | None  # None for the current part
+    stack: ExitStack
 
-    @property
+    @cached_property
     def connection(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = self._stack.enter_context(closing(_opened(self.path)))
-        return self._connection
+        return self.stack.enter_context(closing(_opened(self.path)))
 
 
 def _check_beginning(parts: Sequence[_OpenPart], begun: AuditHead, reference: AuditHead | None) -> None:

@@ -90,40 +90,33 @@ async def search(
 
     Choices are added to `tried` at once, so the caller has them even if the search is cancelled.
     """
-    search_run = _Search(comparison, clock, clock() + seconds, seconds, [] if tried is None else tried)
+    begun = clock()
+    search_run = _Search(comparison, clock, begun + seconds, [] if tried is None else tried)
     best: Setting = {}
     for number, dimension in enumerate(dimensions):
-        remaining = search_run.begun + SEARCH_SHARE * seconds - clock()
+        remaining = begun + SEARCH_SHARE * seconds - clock()
         best = await search_run.dimension(dimension, best, clock() + max(0.0, remaining) / (len(dimensions) - number))
     return await search_run.confirm(best, [dimension for dimension in dimensions if not dimension.exact])
 
 
+@dataclass(slots=True, eq=False)
 class _Search:
-    def __init__(
-        self,
-        comparison: Comparison,
-        clock: Callable[[], float],
-        until: float,
-        seconds: float,
-        tried: list[TriedSetting],
-    ) -> None:
-        self._comparison = comparison
-        self._clock = clock
-        self._until = until
-        self.begun = until - seconds
-        self._tried = tried
-        self._round_seconds = 0.0  # the longest round
-        self._loading = 0.0  # the longest time until settings were ready
+    comparison: Comparison
+    clock: Callable[[], float]
+    until: float
+    tried: list[TriedSetting]
+    round_seconds: float = 0.0  # the longest round
+    loading: float = 0.0  # the longest time until settings were ready
 
     async def dimension(self, dimension: Dimension, best: Setting, until: float) -> Setting:
         # `best` if no choice is better
         if dimension.refused:
-            self._tried.append(TriedSetting(dimension.name, best, {}, refused=dimension.refused))
+            self.tried.append(TriedSetting(dimension.name, best, {}, refused=dimension.refused))
         alive, rounds = self._possible(dimension, best), FIRST_ROUNDS
         measured: list[TriedSetting] = []
         while alive:
             for candidate in alive:
-                if self._clock() >= until:
+                if self.clock() >= until:
                     if not candidate.ratios:
                         candidate.refused = "there was no time to measure it"
                     continue
@@ -132,7 +125,7 @@ class _Search:
                 (candidate for candidate in alive if candidate.faster), key=lambda candidate: -candidate.faster
             )
             alive = [candidate for candidate in measured if candidate.faster > 1.0][: max(1, len(alive) // 2)]
-            if len(alive) <= 1 or self._clock() >= until:
+            if len(alive) <= 1 or self.clock() >= until:
                 break
             rounds *= 2
         return measured[0].setting if measured and measured[0].faster >= PROMISING else best
@@ -141,20 +134,20 @@ class _Search:
         possible = []
         for choice in dimension.choices:
             candidate = TriedSetting(dimension.name, {**best, **choice}, choice)
-            candidate.refused = self._comparison.why_refused(candidate.setting)
-            self._tried.append(candidate)
+            candidate.refused = self.comparison.why_refused(candidate.setting)
+            self.tried.append(candidate)
             if not candidate.refused:
                 possible.append(candidate)
         return possible
 
     async def _measure(self, candidate: TriedSetting, best: Setting, rounds: int, *, exact: bool) -> None:
         try:
-            compared = await self._comparison.compare(best, candidate.setting, rounds)
+            compared = await self.comparison.compare(best, candidate.setting, rounds)
         except StepFailed as error:
             candidate.refused = str(error)
             return
-        self._round_seconds = max(self._round_seconds, compared.seconds / rounds)
-        self._loading = max(self._loading, compared.loading)
+        self.round_seconds = max(self.round_seconds, compared.seconds / rounds)
+        self.loading = max(self.loading, compared.loading)
         candidate.ratios += compared.ratios
         candidate.differing += compared.differing
         candidate.answers += compared.answers
@@ -165,17 +158,17 @@ class _Search:
 
     async def confirm(self, best: Setting, inexact: Sequence[Dimension]) -> TuningResult:
         # returned only if it is certain to be faster
-        tried = tuple(self._tried)
+        tried = tuple(self.tried)
         if not best:
             return TuningResult({}, None, "no other setting was faster than the present one", tried)
-        rest = self._until - self._clock() - 2 * self._loading  # the present setting may have to be loaded again too
-        rounds = int(rest / self._round_seconds)
+        rest = self.until - self.clock() - 2 * self.loading  # the present setting may have to be loaded again too
+        rounds = int(rest / self.round_seconds)
         if rounds < LEAST_ROUNDS:
-            missing = LEAST_ROUNDS * self._round_seconds - rest
+            missing = LEAST_ROUNDS * self.round_seconds - rest
             problem = f"the time was over before a faster setting was certain; about {missing:.0f} s more are needed"
             return TuningResult({}, None, problem, tried)
         try:
-            compared = await self._comparison.compare({}, best, min(rounds, MOST_ROUNDS))
+            compared = await self.comparison.compare({}, best, min(rounds, MOST_ROUNDS))
         except StepFailed as error:
             return TuningResult({}, None, f"the measurement that decides has failed: {error}", tried)
         gain = ratio(compared.ratios, [1.0] * len(compared.ratios))
