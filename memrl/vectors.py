@@ -198,11 +198,8 @@ class _Lists:
         return lists
 
     def _grow(self, capacity: int) -> None:
-        count = self._count
-        ids, scales, rows = self._ids, self._scales, self._rows
-        self._ids, self._scales = np.empty(capacity, dtype=np.int64), np.empty(capacity, dtype=np.float32)
-        self._rows = np.empty((capacity, rows.shape[1]), dtype=np.int8)
-        self._ids[:count], self._scales[:count], self._rows[:count] = ids[:count], scales[:count], rows[:count]
+        for array in (self._ids, self._scales, self._rows):
+            array.resize((capacity, *array.shape[1:]), refcheck=False)  # in place; nobody holds a view
 
 
 class VectorIndex:
