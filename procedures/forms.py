@@ -336,7 +336,7 @@ def _checked(document: YamlDocument, text: bytes) -> Procedure:
     order, order_problems = _order(form, document)
     problems += order_problems
     if not order_problems:
-        problems += _expressions(form, document)
+        problems += _expressions(form, order, document)
     if problems:
         raise RegistryError(*problems)
     return Procedure(form, text, document, order)
@@ -442,20 +442,15 @@ def _sorter(before: dict[str, Sequence[str]]) -> tuple[TopologicalSorter[str], l
             return sorter, cycles
 
 
-def _expressions(form: ProcedureForm, document: YamlDocument) -> Iterator[RegistryProblem]:
-    known_before: dict[str, set[str]] = {}
+def _expressions(form: ProcedureForm, order: Sequence[str], document: YamlDocument) -> Iterator[RegistryProblem]:
     by_id = {step.id: step for step in form.steps}
-
-    def earlier(step: StepForm) -> set[str]:
-        if step.id not in known_before:
-            known_before[step.id] = set()
-            for dependency in step.depends_on:
-                known_before[step.id] |= {dependency} | earlier(by_id[dependency])
-        return known_before[step.id]
-
+    earlier: dict[str, set[str]] = {}
+    for identity in order:
+        waits_for = by_id[identity].depends_on
+        earlier[identity] = set(waits_for).union(*(earlier[dependency] for dependency in waits_for))
     for index, step in enumerate(form.steps):
         place: KeyPath = ("steps", index)
-        before = earlier(step)
+        before = earlier[step.id]
         for at, text in _step_texts(step):
             visible = before | {step.id} if at[0] == "compensation" else before
             yield from _names(text, (*place, *at), at == ("when",), form, visible, document)

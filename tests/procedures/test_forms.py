@@ -1,5 +1,6 @@
 """Reading procedures: what is refused, at which line, and what would be accepted."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import yaml
 
 from orchestrator.procedures.errors import ProcedureInvalid
-from orchestrator.procedures.forms import procedure_from, procedure_schema
+from orchestrator.procedures.forms import MAX_STEPS, procedure_from, procedure_schema
 from orchestrator.procedures.library import SHIPPED
 
 GOOD = """\
@@ -110,6 +111,12 @@ def test_each_of_several_cycles_is_reported() -> None:
 def test_steps_keep_the_order_of_the_file_unless_they_wait() -> None:
     text = steps_waiting(a=["d"], b=[], c=["b"], d=[], e=["a", "c"])
     assert procedure_from(text.encode(), Path("example.yaml")).order == ("b", "c", "d", "a", "e")
+
+
+def test_as_many_steps_as_are_allowed_may_wait_for_the_next_one() -> None:
+    names = [f"s{number}" for number in range(MAX_STEPS)]
+    text = steps_waiting(**{name: [later] for name, later in pairwise(names)}, **{names[-1]: []})
+    assert procedure_from(text.encode(), Path("example.yaml")).order == tuple(reversed(names))
 
 
 def test_a_step_may_use_only_outputs_of_steps_that_it_depends_on() -> None:
