@@ -114,14 +114,12 @@ def discard(folder: Path) -> None:
 def fingerprint(resource: Resource) -> str:
     """Return a text that changes with the resource, constant for shared ones. Raises StepFailed."""
     match resource:
-        case RowsResource(shared=True):
+        case RowsResource(shared=True) | PathResource(shared=True):
             return "shared"
         case RowsResource():
             return digest_rows(resource)
         case DatabaseResource():
             return digest_database(resource)
-        case PathResource(shared=True):
-            return "shared"
         case PathResource():
             digest = hashlib.sha256()
             try:

@@ -9,7 +9,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -138,6 +139,24 @@ class _Recorded:
             return [f"what it has changed could not be put back: {error}"]
         return []
 
+    def _stop(self, identity: str, call: Callable[[], _Called | None], seconds: float) -> list[str]:
+        # tells the operation that was called that it is undone; returns what could not be stopped
+        work = Work(
+            key=f"{self.execution.id}/{identity}",
+            deadline=time.monotonic() + seconds,
+            cancelled=Event(),
+            say=lambda text: self.watcher.say(identity, self._masked(text)),
+            attempt=max(1, self.execution.steps[identity].attempt),
+            owner=self.execution.owner,
+        )
+        try:
+            called = call()
+            if called is not None and called[0].undone is not None:
+                called[0].undone(called[1], work)
+        except _FAILURES as error:
+            return [f"what it has begun could not be stopped: {error}"]
+        return []
+
     def _keep(self, displaced: Sequence[Resource], name: str) -> None:
         # what somebody else has changed, before it is put back
         if not displaced:
@@ -212,7 +231,8 @@ class RunWithoutPlan(_Recorded):
         for identity, state in self.execution.acted():
             self.append("undoing", step=identity)
             called = self._recorded_call(state)
-            problems = [*self._restored(identity, state), *self._tell_operation(identity, state, called)]
+            problems = self._restored(identity, state)
+            problems += self._stop(identity, partial(self._recorded_call, state), UNDO_SECONDS)
             if called is not None and called[0].irreversible:
                 problems.append(f"it cannot be undone: {called[0].irreversible}")
             if problems:
@@ -221,23 +241,6 @@ class RunWithoutPlan(_Recorded):
                 self.append("undone", step=identity)
         note = "the plan cannot be used: what was changed is put back from copies, and no compensation is carried out"
         return self._end("rollback failed", error=why, look_at=[note])
-
-    def _tell_operation(self, identity: str, state: StepState, called: _Called | None) -> list[str]:
-        if called is None or called[0].undone is None:
-            return []
-        work = Work(
-            key=f"{self.execution.id}/{identity}",
-            deadline=time.monotonic() + UNDO_SECONDS,
-            cancelled=Event(),
-            say=lambda text: self.watcher.say(identity, text),
-            attempt=max(1, state.attempt),
-            owner=self.execution.owner,
-        )
-        try:
-            called[0].undone(called[1], work)
-        except _FAILURES as error:
-            return [f"what it has begun could not be stopped: {error}"]
-        return []
 
 
 @dataclass(eq=False, kw_only=True)
@@ -482,24 +485,18 @@ class RunningExecution(_Recorded):
             except _FAILURES as error:
                 problems.append(f"its compensation has failed: {error}")
         problems += self._restored(identity, state, displaced)
-        if not again:
-            try:
-                self._tell_undone(step)
-            except _FAILURES as error:
-                problems.append(f"what it has begun could not be stopped: {error}")
+        if not again and (operation := self._operation(step)) is not None and operation.undone is not None:
+            problems += self._stop(identity, partial(self._rendered_call, step), self._seconds(step))
         if reason := self._irreversible(step):
             problems.append(f"it cannot be undone: {reason}")
         return problems
 
-    def _tell_undone(self, step: StepForm) -> None:
+    def _rendered_call(self, step: StepForm) -> _Called | None:
         # raises what `_FAILURES` names
-        operation = self._operation(step)
-        if operation is None or operation.undone is None:
-            return
-        called = operation_of(kind_of(step), render_action(step, self._names()), self.ports)
-        assert called is not None, "the step has an operation"
-        work = self._work(step, attempt=max(1, self.execution.steps[step.id].attempt), undoing=True)
-        operation.undone(called[1], replace(work, key=work.key.removesuffix(UNDO)))
+        return operation_of(kind_of(step), render_action(step, self._names()), self.ports)
+
+    def _seconds(self, step: StepForm) -> float:
+        return step.timeout_seconds or self.procedure.form.timeout_seconds
 
     def _irreversible(self, step: StepForm) -> str:
         if step.irreversible is not None or step.compensation is not None:
@@ -541,8 +538,7 @@ class RunningExecution(_Recorded):
         return {"inputs": self._inputs, "places": self.ports.places, "steps": _StepValues(self.execution.steps)}
 
     def _work(self, step: StepForm, *, attempt: int = 1, undoing: bool = False) -> Work:
-        seconds = step.timeout_seconds or self.procedure.form.timeout_seconds
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + self._seconds(step)
         return Work(
             key=f"{self.execution.id}/{step.id}{UNDO if undoing else ''}",
             deadline=deadline if undoing else min(deadline, self._deadline),
