@@ -287,7 +287,7 @@ class Memory:
         """
         if not math.isfinite(reward.total):
             raise VectorError(f"the reward of attempt {key} is {reward.total}; it has to be a finite number")
-        lesson = _Told(
+        lesson = _Lesson(
             key, _clean(situation), self._direction(vector), action, outcome, reward, propensity, at, after, teacher
         )
         with self._writing:
@@ -315,7 +315,7 @@ class Memory:
                 self._batches -= 1
             self._settle()
 
-    def _learn(self, lesson: "_Told", q: float | None = None) -> tuple[Observed, "_Change | None"]:
+    def _learn(self, lesson: "_Lesson", q: float | None = None) -> tuple[Observed, "_Change | None"]:
         evidence = _evidence(lesson.outcome)
         if not evidence:
             self._store.note(self._note(lesson, None, 0.0, 0.0, 0.0, 1.0))
@@ -353,7 +353,7 @@ class Memory:
         change = _Change(episode, action, context, state, lesson.direction if added else None)
         return Observed("added" if added else "updated", episode, state.q, weight), change
 
-    def _revise(self, earlier: LearnedAttempt, lesson: "_Told") -> tuple[Observed, "_Change | None"]:
+    def _revise(self, earlier: LearnedAttempt, lesson: "_Lesson") -> tuple[Observed, "_Change | None"]:
         # replaces the step that the attempt made, faded by the steps after it
         evidence = _evidence(lesson.outcome)
         if earlier.episode is None and not earlier.weight and evidence:
@@ -420,7 +420,7 @@ class Memory:
         self._store.contribute(less, action, context)
 
     def _note(
-        self, lesson: "_Told", episode: int | None, before: float, size: float, decay: float, share: float
+        self, lesson: "_Lesson", episode: int | None, before: float, size: float, decay: float, share: float
     ) -> LearnedAttempt:
         return LearnedAttempt(
             key=lesson.key,
@@ -614,7 +614,6 @@ class Memory:
         self._graph.write()
 
     def write_graph(self) -> None:
-        """Rewrite the graph from the database. Raises `GraphError`."""
         self._graph.write()
 
     def compact(self) -> Compacted:
@@ -743,9 +742,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """An attempt and how it turned out."""
-
+class _Lesson:
     key: Key
     situation: Situation
     direction: Vector  # the vector of the situation's text, of length 1

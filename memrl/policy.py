@@ -69,8 +69,6 @@ class PolicySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What is expected of an action in a situation."""
-
     action: Action
     value: float  # worth less price; the best action has the highest value
     worth: float  # expected reward, calibrated
@@ -83,8 +81,6 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChoice:
-    """An action, and how it was chosen."""
-
     action: Action
     propensity: float  # the exact probability that it was drawn with
     confidence: float  # probability that no value exceeds that of `best` by more than the tolerance
@@ -306,7 +302,6 @@ class Policy:
         return _shrunk(self._tallies.get(alike), _shrunk(self._tallies.get(by_action), before, 5.0), 5.0)
 
     def to_bytes(self) -> bytes:
-        """Return all that was learned, for `from_bytes`."""
         moments = self._features.moments
         head = {f"head.{name}": array for name, array in self._head.arrays().items()}
         meta = {

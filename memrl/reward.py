@@ -37,8 +37,6 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a choice is expected to cost."""
-
     seconds: float | None = None  # on the critical path of the run; None: estimate it from experience
     tokens: float | None = None  # read and written; None: estimate them from experience
     load_seconds: float = 0.0  # 0 if the model is loaded

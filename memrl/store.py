@@ -250,7 +250,6 @@ class EpisodeStore:
     # What is written, each within a transaction.
 
     def action_id(self, action: Action) -> int:
-        """Return the number of an action, adding it if it is new."""
         if (number := self._actions.get(action)) is not None:
             return number
         fields = (action.role, action.persona, action.model, action.thinking, action.mode)
@@ -273,7 +272,6 @@ class EpisodeStore:
         return None if row is None else int(row[0])
 
     def add(self, situation: Situation, action: int, state: EpisodeState) -> int:
-        """Add an episode, and return its number."""
         failures = json.dumps(situation.failures)
         described = (situation.task_type, situation.kind, situation.role)
         return self._write(
@@ -375,7 +373,6 @@ class EpisodeStore:
     # What is read by the writer, also what is not committed yet.
 
     def noted(self, key: Key) -> LearnedAttempt | None:
-        """Return what an attempt taught, or None if it is unknown."""
         row = self._row("SELECT * FROM observed WHERE run = ? AND step = ? AND attempt = ?", *key)
         return None if row is None else self._note(row)
 
@@ -394,7 +391,6 @@ class EpisodeStore:
         return by_action, by_caller
 
     def state(self, episode: int) -> EpisodeState | None:
-        """Return what changes of an episode, or None if there is none."""
         query = "SELECT q, count, last_seen, decay, weight, propensity, outcome, reward FROM episodes WHERE id = ?"
         row = self._row(query, episode)
         if row is None:
@@ -412,7 +408,6 @@ class EpisodeStore:
         return [episodes[number] for number in numbers if number in episodes]
 
     def numbers_after(self, after: int, limit: int) -> list[int]:
-        """Return the first numbers of episodes above `after`."""
         query = "SELECT id FROM episodes WHERE id > ? ORDER BY id LIMIT ?"
         return [int(row[0]) for row in self._rows(query, after, limit)]
 

@@ -313,7 +313,6 @@ class VectorIndex:
         self._start(self._build)
 
     def wait(self) -> None:
-        """Wait until no thread works on the index."""
         if self._thread is not None:
             self._thread.join()
 

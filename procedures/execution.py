@@ -147,7 +147,6 @@ def execution_of(identity: str, entries: Iterable[Entry]) -> Execution:
 
 
 def apply(execution: Execution, entry: Entry) -> None:
-    """Apply the next entry to an execution."""
     data = entry.data
     match entry.kind:
         case "planned" | "approved" | "queued" | "missed" | "withdrawn":

@@ -76,7 +76,6 @@ def plan_to_json(plan: ProcedurePlan) -> dict[str, Any]:
 
 
 def plan_from_json(data: Mapping[str, Any]) -> ProcedurePlan:
-    """Return the plan that `plan_to_json` has written."""
     steps = tuple(PlannedStep(**{**step, "changes": tuple(step["changes"])}) for step in data["steps"])
     tuples = {name: tuple(data[name]) for name in ("roles", "problems")}
     return ProcedurePlan(**{**data, **tuples, "steps": steps})

@@ -81,7 +81,6 @@ def resource_to_json(resource: Resource) -> dict[str, Any]:
 
 
 def resource_from_json(data: dict[str, Any]) -> Resource:
-    """Return the resource that `resource_to_json` has written."""
     fields: dict[str, Any] = {
         key: Path(value) if key in ("path", "database", "lock") and value is not None else value
         for key, value in data.items()
