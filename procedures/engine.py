@@ -35,7 +35,7 @@ from orchestrator.procedures.locks import Locks
 from orchestrator.procedures.plan import ProcedurePlan, make_plan, plan_from_json, plan_to_json
 from orchestrator.procedures.ports import Caller, ProcedurePorts
 from orchestrator.procedures.retention import KEPT_CHECKPOINTS, plan_file
-from orchestrator.procedures.run import ExecutionWatcher, RunningExecution, RunWithoutPlan
+from orchestrator.procedures.run import UNWATCHED, ExecutionWatcher, RunningExecution, RunWithoutPlan
 
 DAMAGED: Final = ".damaged"  # suffix of a plan's file that was set aside
 _NOT_BEGUN: Final = ("planned", "approved", "queued")
@@ -190,7 +190,7 @@ class ProcedureEngine:
         with Locks(self.folder):
             return self.audit.begin_anew(caller.name)
 
-    def execute(self, identity: str, caller: Caller, watcher: ExecutionWatcher = ExecutionWatcher()) -> Execution:  # noqa: B008 - frozen
+    def execute(self, identity: str, caller: Caller, watcher: ExecutionWatcher = UNWATCHED) -> Execution:
         """Execute a submitted plan, and return the execution when it has ended, also in failure.
 
         Raises ProcedureRefused without a needed approval, ChangedMeanwhile if the plan would differ now, and
@@ -209,12 +209,7 @@ class ProcedureEngine:
             return self._ended(run.go_on())
 
     def rollback(
-        self,
-        identity: str,
-        caller: Caller,
-        *,
-        force: bool = False,
-        watcher: ExecutionWatcher = ExecutionWatcher(),  # noqa: B008 - frozen
+        self, identity: str, caller: Caller, *, force: bool = False, watcher: ExecutionWatcher = UNWATCHED
     ) -> Execution:
         """Undo everything that an ended execution has changed, and return it.
 
@@ -231,7 +226,7 @@ class ProcedureEngine:
             changed = run.check_undoable(force=force)
             return self._ended(run.roll_back(f"{caller.name} asked for it", force=force, changed_since=changed))
 
-    def recover(self, caller: Caller | None = None, watcher: ExecutionWatcher = ExecutionWatcher()) -> list[Execution]:  # noqa: B008 - frozen
+    def recover(self, caller: Caller | None = None, watcher: ExecutionWatcher = UNWATCHED) -> list[Execution]:
         """Finish every interrupted execution, and return them. `caller` is None when a process starts.
 
         If a plan cannot be used, its checkpoints are put back as far as they go. Raises ProcedureForbidden unless the

@@ -62,19 +62,6 @@ def planning_work() -> Work:
     return Work("plan", time.monotonic() + PLANNING_SECONDS, Event(), lambda _text: None)
 
 
-def _nothing(_arguments: Any) -> Sequence[Resource]:
-    return ()
-
-
-def _no_preview(_arguments: Any) -> str:
-    return ""
-
-
-def unguarded(_arguments: Any, _undoing: bool) -> AbstractContextManager[object]:
-    """The guard of most operations."""
-    return nullcontext()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[F]):
     """An operation that steps can call.
@@ -87,14 +74,16 @@ class Operation(Generic[F]):
     form: type[F]  # of the arguments
     run: Callable[[F, Work], Mapping[str, Any]]  # returns JSON outputs; raises StepFailed
     outputs: Mapping[str, str] = field(default_factory=dict)  # descriptions of outputs, by name
-    changes: Callable[[F], Sequence[Resource]] = _nothing  # resources to copy before, and to put back in a rollback
+    changes: Callable[[F], Sequence[Resource]] = (
+        lambda _arguments: ()
+    )  # resources to copy before, and to put back in a rollback
     # text for the plan, as exact as possible; changes nothing; raises StepFailed
-    preview: Callable[[F], str] = _no_preview
+    preview: Callable[[F], str] = lambda _arguments: ""
     reads_only: bool = False  # changes nothing and is quick, so it also runs when a plan is made
     irreversible: str = ""  # why copying what it changes does not undo it; empty if it does
     # Held while resources are copied and changed, or (True) put back; a daemon that uses them releases them meanwhile.
     # May be entered twice for a step. Raises StepFailed.
-    guard: Callable[[F, bool], AbstractContextManager[object]] = unguarded
+    guard: Callable[[F, bool], AbstractContextManager[object]] = lambda _arguments, _undoing: nullcontext()
     leaves: str = ""  # what it makes that no copy undoes, so the step needs a compensation
     # Called after its changes were put back, to stop what it started or tell a daemon, with the operation's arguments
     # and key; not for a step that runs again. May be called twice. Raises StepFailed.

@@ -51,22 +51,15 @@ _EXACT: Final = frozenset(
 log = logging.getLogger(__name__)
 
 
-def _unobserved(_entry: Entry) -> None:
-    pass
-
-
-def _unsaid(_step: str, _text: str) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class ExecutionWatcher:
     """Callbacks for what happens in an execution, called from its thread."""
 
-    observe: Callable[[Entry], None] = _unobserved
-    say: Callable[[str, str], None] = _unsaid  # step id, progress
+    observe: Callable[[Entry], None] = lambda _entry: None
+    say: Callable[[str, str], None] = lambda _step, _text: None  # step id, progress
 
 
+UNWATCHED: Final = ExecutionWatcher()
 _Called = tuple[Operation[Any], Any]  # with its checked arguments
 
 
