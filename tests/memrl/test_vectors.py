@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -196,6 +197,19 @@ def test_lists_are_trained_again_when_there_are_twice_as_many(tmp_path: Path) ->
     index.wait()
     assert index.stats().lists > lists
     assert index.stats().vectors == 3000
+    index.close()
+
+
+def test_lists_take_more_vectors_than_there_was_room_for(tmp_path: Path) -> None:
+    vectors = Vectors(3000)
+    vectors.count = 1100
+    index = vectors.index(tmp_path, replace(LARGE, growth=1.0))
+    index.wait()
+    vectors.count = 3000
+    for number in range(1100, 3000, 100):
+        index.add(list(range(number + 1, number + 101)), vectors.vectors[number : number + 100])
+    assert (index.stats().kind, index.stats().vectors) == ("ivf", 3000)
+    assert vectors.recall(index) >= 0.95
     index.close()
 
 
