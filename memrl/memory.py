@@ -315,7 +315,7 @@ class Memory:
                 self._batches -= 1
             self._settle()
 
-    def _learn(self, lesson: "_Lesson", q: float | None = None) -> tuple[Observed, "_Change | None"]:
+    def _learn(self, lesson: "_Lesson") -> tuple[Observed, "_Change | None"]:
         evidence = _evidence(lesson.outcome)
         if not evidence:
             self._store.note(self._note(lesson, None, 0.0, 0.0, 0.0, 1.0))
