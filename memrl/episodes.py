@@ -1,6 +1,6 @@
 """The data of the memory: situations, actions, outcomes, rewards and episodes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self, overload
 
@@ -154,9 +154,6 @@ class Neighbourhood(Sequence[Neighbour]):
             last_seen=float(self.last_seen[place]),
         )
         return Neighbour(recalled, float(self.similarities[place]))
-
-    def __iter__(self) -> Iterator[Neighbour]:
-        return (self[place] for place in range(len(self)))
 
 
 @dataclass(frozen=True, slots=True)
