@@ -22,16 +22,17 @@ def test_a_tool_is_looked_for_where_gates_find_it(command: Cli, monkeypatch: pyt
 def test_a_missing_tool_names_the_gates_that_use_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("sys.executable", "/nowhere/python")
-    monkeypatch.setattr("orchestrator.service.doctor.find_spec", lambda name: None)
+    monkeypatch.setattr("orchestrator.run.gates.jobs.find_spec", lambda name: None)
     tools = [check for check in examine(tmp_path / "registry.yaml", tmp_path) if check.name.startswith("tool ")]
+    extra = "; accepted: pip install 'orchestrator[gates]'"
     assert [(check.name, check.found, check.mend) for check in tools] == [
-        ("tool shellcheck", "not on the PATH", "only the gate shellcheck would use it"),
-        ("tool ruff", "not on the PATH", "only the gates format, lint and security would use it"),
-        ("tool mypy", "not installed for this Python", "only the gate typecheck would use it"),
+        ("tool shellcheck", "not on the PATH", f"only the gate shellcheck would use it{extra}"),
+        ("tool ruff", "not on the PATH", f"only the gates format, lint and security would use it{extra}"),
+        ("tool mypy", "not installed for this Python", f"only the gate typecheck would use it{extra}"),
         (
             "tool pytest",
             "not installed for this Python",
-            "only the gates unit and integration, and the tool run_tests, would use it",
+            f"only the gates unit and integration, and the tool run_tests, would use it{extra}",
         ),
         ("tool bwrap", "not on the PATH", "only running code that a model wrote would use it"),
     ]
