@@ -1,14 +1,17 @@
-"""Translate options of llama-server, from command lines and preset files, into registry terms. Pure.
+"""Translate options of llama-server, from command lines and preset files, into registry terms.
 
-Options that a registry cannot express are listed with the reason.
+Options that a registry cannot express are listed with the reason. `server_options.yaml` has names and reasons.
 """
 
 import configparser
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import yaml
 
 from orchestrator.registry.errors import file_error
 from orchestrator.registry.memory import CACHE_TYPES
@@ -18,161 +21,37 @@ AUTOMATIC_SLOTS: Final = 4  # llama-server's default, also for negative numbers;
 MOST_DRAFTED: Final = 64
 MACRO: Final = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")  # of llama-swap; an undefined one stays in the value
 
-_CPU: Final = "models run on the CPU here"
-SERVER: Final = "is about the server and not about the model; `orchestrator config show` lists what the daemon has"
-SAMPLING: Final = "belongs to a role (temperature, top_p, max_tokens) or to the request"
-_SAMPLING_KEYS: Final = "belongs into `sampling:` of the model or of a role, with `_` for `-`"
-_ALWAYS: Final = "is always so here"
-_DRAFTING: Final = "how many tokens are drafted is decided by what pays; only the most of them (draft-max) is taken"
-_LOOKUP: Final = "how many tokens have to match, and how many follow, is `prompt_lookup: {ngram: N, k: N}` of the model"
-_THINKING: Final = (
-    "how much a model thinks is `thinking: auto | on | off | low | medium | high | TOKENS` of it or a role"
-)
-_PICTURES: Final = "pictures are no inputs here"
-_ENGINE: Final = "is chosen by the engine"
-_TRAINED: Final = "the context is at most what the model was trained with"
-# Short and older names, and the names used here.
-_NAMES: Final[Mapping[str, str]] = {
-    "m": "model",
-    "mu": "model-url",
-    "hf": "hf-repo",
-    "hfr": "hf-repo",
-    "hff": "hf-file",
-    "c": "ctx-size",
-    "np": "parallel",
-    "t": "threads",
-    "ctk": "cache-type-k",
-    "ctv": "cache-type-v",
-    "fa": "flash-attn",
-    "md": "model-draft",
-    "hfd": "hf-repo-draft",
-    "hfrd": "hf-repo-draft",
-    "draft": "draft-max",
-    "draft-n": "draft-max",
-    "draft-n-min": "draft-min",
-    "spec-draft-model": "model-draft",
-    "spec-draft-hf": "hf-repo-draft",
-    "spec-draft-hf-repo": "hf-repo-draft",
-    "spec-draft-n-max": "draft-max",
-    "spec-draft-n-min": "draft-min",
-    "spec-draft-ngl": "gpu-layers-draft",
-    "spec-draft-device": "device-draft",
-    "devd": "device-draft",
-    "a": "alias",
-    "kvu": "kv-unified",
-    "embeddings": "embedding",
-    "tb": "threads-batch",
-    "ngl": "gpu-layers",
-    "n-gpu-layers": "gpu-layers",
-    "ngld": "gpu-layers-draft",
-    "n-gpu-layers-draft": "gpu-layers-draft",
-    "cd": "ctx-size-draft",
-    "td": "threads-draft",
-    "b": "batch-size",
-    "batch": "batch-size",
-    "ub": "ubatch-size",
-    "ubatch": "ubatch-size",
-    "lm": "load-mode",
-    "hft": "hf-token",
-    "typical-p": "typical",
-    "cram": "cache-ram",
-    "sps": "slot-prompt-similarity",
-    "rea": "reasoning",
-    "think": "reasoning",
-    "think-budget": "reasoning-budget",
-    "n": "predict",
-    "n-predict": "predict",
-    "temperature": "temp",
-    "s": "seed",
-    "cb": "cont-batching",
-    "mm": "mmproj",
-    "ts": "tensor-split",
-    "sm": "split-mode",
-    "mg": "main-gpu",
-    "dev": "device",
-    "ot": "override-tensor",
-    "ncmoe": "n-cpu-moe",
-    "cmoe": "cpu-moe",
-    "rerank": "reranking",
-    "v": "verbose",
-    "n-parallel": "parallel",
-}
-# Options without a value on a command line.
-_FLAGS: Final = frozenset(
-    "mlock mmap no-mmap embedding kv-unified no-kv-unified jinja no-jinja cont-batching no-cont-batching reranking "
-    "verbose metrics props slots no-slots no-webui webui no-warmup warmup check-tensors cpu-moe no-kv-offload "
-    "kv-offload no-context-shift context-shift swa-full log-disable verbose-prompt no-mmproj no-perf perf "
-    "offline load-on-startup".split()
-)
-_REASONS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        "gpu-layers gpu-layers-draft tensor-split split-mode main-gpu device device-draft override-tensor n-cpu-moe "
-        "cpu-moe no-kv-offload kv-offload".split(),
-        _CPU,
-    ),
-    **dict.fromkeys(
-        "host port path timeout api-key api-key-file ssl-key-file ssl-cert-file threads-http metrics props slots "
-        "no-slots no-webui webui verbose log-file log-disable log-verbosity log-colors log-timestamps api-prefix "
-        "offline sleep-idle-seconds models-max models-dir models-preset stop-timeout perf no-perf".split(),
-        SERVER,
-    ),
-    **dict.fromkeys(
-        "temp top-p seed predict samplers".split(),
-        SAMPLING,
-    ),
-    **dict.fromkeys(
-        "top-n-sigma top-nsigma dynatemp-range dynatemp-exp ignore-eos logit-bias grammar json-schema".split(),
-        "is no option of a model here; requests have `logit_bias` and schemas",
-    ),
-    **dict.fromkeys(
-        "repeat-penalty repeat-last-n presence-penalty frequency-penalty dry-multiplier dry-base dry-allowed-length "
-        "dry-penalty-last-n dry-sequence-breaker top-k min-p mirostat xtc-probability xtc-threshold".split(),
-        _SAMPLING_KEYS,
-    ),
-    **dict.fromkeys("jinja cont-batching no-context-shift".split(), _ALWAYS),
-    **dict.fromkeys("batch-size ubatch-size warmup no-warmup swa-full".split(), _ENGINE),
-    **dict.fromkeys("draft-min draft-p-min ctx-size-draft threads-draft cache-type-k-draft".split(), _DRAFTING),
-    **dict.fromkeys("rope-scaling rope-scale rope-freq-base rope-freq-scale yarn-orig-ctx".split(), _TRAINED),
-    **dict.fromkeys(
-        "slot-save-path cache-reuse cache-ram keep".split(), "what prompts have in common is kept by itself"
-    ),
-    **dict.fromkeys(
-        "chat-template chat-template-file chat-template-kwargs".split(), "the file's own chat template is used"
-    ),
-    "typical": "is `typical_p` in `sampling:` of the model or of a role",
-    "mirostat-lr": "is `mirostat_eta` in `sampling:` of the model or of a role",
-    "mirostat-ent": "is `mirostat_tau` in `sampling:` of the model or of a role",
-    "threads-batch": "one number of threads serves prompts and answers",
-    "numa": "a model is bound to a node by `numa: NODE`, or runs on several by `instances: N`",
-    "model-url": "`orchestrator models get URL` downloads it, and `models add FILE` adds it",
-    "hf-token": "`HF_TOKEN` in the environment is the token of the hub",
-    "hf-file": "names a file of a repository (hf-repo), and there is none",
-    "reranking": "a model that ranks texts gets the role `reranker`",
-    "pooling": "is what the file says",
-    "context-shift": "a text that outgrows its context ends; it is never shortened in silence",
-    "no-jinja": "chat templates are always rendered as they are",
-}
-# For options that are not in `_REASONS`; the first match counts.
-_REASONS_BY_START: Final[Mapping[str, str]] = {
-    "spec-ngram-": _LOOKUP,
-    "lookup-cache-": _LOOKUP,
-    "spec-": _DRAFTING,
-    "draft-": _DRAFTING,
-    "reasoning": _THINKING,
-    "mmproj": _PICTURES,
-    "image-": _PICTURES,
-    "video-": _PICTURES,
-    "yarn-": _TRAINED,
-    "cpu-": _ENGINE,
-    "prio": _ENGINE,
-    "poll": _ENGINE,
-    "log-": SERVER,
-    "ui": SERVER,
-    "webui": SERVER,
-    "cors-": SERVER,
-    "models-": SERVER,
-    "mcp-": SERVER,
-}
+_TABLES: Final = Path(__file__).with_name("server_options.yaml")
+
+
+@cache
+def tables() -> dict[str, Any]:
+    """Return the content of `server_options.yaml`."""
+    content: dict[str, Any] = yaml.safe_load(_TABLES.read_text(encoding="utf-8"))
+    return content
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    # The name used here, by every other name of an option.
+    return {other: name for name, others in tables()["llama-server"]["other_names"].items() for other in others.split()}
+
+
+@cache
+def _flags() -> frozenset[str]:
+    return frozenset(tables()["llama-server"]["flags"].split())
+
+
+@cache
+def _reasons() -> Mapping[str, str]:
+    rows = tables()["llama-server"]["not_taken"]
+    return {option: row["reason"] for row in rows for option in row["options"].split()}
+
+
+def _why_not_taken(key: str) -> str:
+    reasons = _reasons()
+    starts = (f"{key[:length]}*" for length in range(len(key), 0, -1))  # the longest first
+    return next((reasons[name] for name in (key, *starts) if name in reasons), "is not an option that a registry knows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,21 +90,24 @@ class Servers:
     models: list[ServedModel] = field(default_factory=list)
     not_taken: list[NotTaken] = field(default_factory=list)
 
+    def leave_out(self, where: str, option: str, reason: str) -> None:
+        self.not_taken.append(NotTaken(where, option, reason))
+
 
 def _option_name(written: str) -> str:
     # A preset file may write it with or without dashes, short, or as a variable.
     name = written.strip().lstrip("-")
     if name.startswith("LLAMA_ARG_"):
         name = name.removeprefix("LLAMA_ARG_").lower().replace("_", "-")
-    return _NAMES.get(name, name)
+    return _names().get(name, name)
 
 
 def _flag(key: str, value: str | None) -> str | None:
     # In a preset file, a flag that is off means its opposite, or no option.
-    if key not in _FLAGS or value is None or value.strip().lower() not in ("false", "off", "0", "no", "disabled"):
+    if key not in _flags() or value is None or value.strip().lower() not in ("false", "off", "0", "no", "disabled"):
         return key
     opposite = key.removeprefix("no-") if key.startswith("no-") else f"no-{key}"
-    return opposite if opposite in _FLAGS else None
+    return opposite if opposite in _flags() else None
 
 
 Pair = tuple[str, str | None]
@@ -245,7 +127,7 @@ def options_of_command(words: Sequence[str]) -> list[Pair]:
         key = _option_name(name)
         if equals:
             pairs.append((key, inline))
-        elif key in _FLAGS or index >= len(words) or _is_option(words[index]):
+        elif key in _flags() or index >= len(words) or _is_option(words[index]):
             pairs.append((key, None))
         elif key == "lora-scaled" and index + 1 < len(words) and not _is_option(words[index + 1]):
             pairs.append((key, f"{words[index]}:{words[index + 1]}"))
@@ -265,153 +147,59 @@ def take_options(model: ServedModel, pairs: Sequence[Pair], path: Path, servers:
 
     Relative paths start from the folder of the file at `path`.
     """
-    values = dict(pairs)
+    values, where = dict(pairs), model.where
     for key, value in pairs:
         try:
             if not _take(model, key, (value or "").strip(), path.absolute().parent):
-                shown = key if value is None else f"{key} {value}"
-                servers.not_taken.append(NotTaken(model.where, shown, _why_not_taken(key)))
+                servers.leave_out(where, key if value is None else f"{key} {value}", _why_not_taken(key))
         except ValueError as error:
-            servers.not_taken.append(NotTaken(model.where, f"{key} {value}", str(error)))
+            servers.leave_out(where, f"{key} {value}", str(error))
     if file := values.get("hf-file"):
         if model.hub is None:
-            servers.not_taken.append(NotTaken(model.where, f"hf-file {file}", _why_not_taken("hf-file")))
+            servers.leave_out(where, f"hf-file {file}", _why_not_taken("hf-file"))
         else:
             model.hub = f"hf:{model.hub.removeprefix('hf:').partition(':')[0]}/{file}"
     if model.file is None and model.hub is None:
-        servers.not_taken.append(NotTaken(model.where, "is not taken", "it names no model"))
+        servers.leave_out(where, "is not taken", "it names no model")
         return False
     if model.draft_tokens is not None and model.draft is None and model.draft_hub is None and not model.lookup:
         reason = "nothing drafts: there is no draft model (model-draft), and spec-type names no ngram"
-        servers.not_taken.append(NotTaken(model.where, f"draft-max {model.draft_tokens}", reason))
+        servers.leave_out(where, f"draft-max {model.draft_tokens}", reason)
     _slots(model, values, servers)
     return True
 
 
-def _why_not_taken(key: str) -> str:
-    by_start = next((reason for start, reason in _REASONS_BY_START.items() if key.startswith(start)), None)
-    return _REASONS.get(key) or by_start or "is not an option that a registry knows"
-
-
 def _take(model: ServedModel, key: str, value: str, folder: Path) -> bool:
     # Returns whether a registry can say it. Raises ValueError for a bad value.
-    if key == "override-kv":
-        return _experts(model, value)
-    if key in _LATER:
-        return True
-    taker = _TAKERS.get(key)
-    if taker is not None:
-        taker(model, value, folder)
-    return taker is not None
+    if key in _FIELDS:
+        field_name, read = _FIELDS[key]
+        setattr(model, field_name, read(value, folder))
+    elif key in _OPTIONS:
+        options = _OPTIONS[key](value)
+        model.options |= options or {}
+        return options is not None
+    elif key == "alias":
+        model.aliases += _listed(value)
+    elif key == "spec-type":
+        _take_draft_types(model, value)
+    elif key in ("lora", "lora-scaled"):
+        adapters = model.options.setdefault("lora", [])
+        assert isinstance(adapters, list), "only this function sets it"
+        adapters += [_adapter(item, folder) for item in _listed(value)]
+    else:
+        return key in _LATER
+    return True
 
 
-def _take_model(model: ServedModel, value: str, folder: Path) -> None:
-    model.file = _path(value, folder)
-
-
-def _take_hub(model: ServedModel, value: str, _: Path) -> None:
-    model.hub = f"hf:{value}"
-
-
-def _take_draft(model: ServedModel, value: str, folder: Path) -> None:
-    model.draft = _path(value, folder)
-
-
-def _take_draft_hub(model: ServedModel, value: str, _: Path) -> None:
-    model.draft_hub = f"hf:{value}"
-
-
-def _take_draft_tokens(model: ServedModel, value: str, _: Path) -> None:
-    model.draft_tokens = _number(value, MOST_DRAFTED)
-
-
-def _take_draft_types(model: ServedModel, value: str, _: Path) -> None:
+def _take_draft_types(model: ServedModel, value: str) -> None:
     kinds = {kind.strip() for kind in value.split(",")}
     model.lookup = any(kind.startswith("ngram-") for kind in kinds)
     if unknown := sorted(kind for kind in kinds - {"none", "draft-simple"} if not kind.startswith("ngram-")):
         raise ValueError(f"{', '.join(unknown)} is not there: a draft model drafts, or the text itself (ngram)")
 
 
-def _take_load_mode(model: ServedModel, value: str, _: Path) -> None:
-    if value not in (modes := ("auto", "none", "mmap", "mlock", "mmap+mlock")):
-        raise ValueError(f"accepted: {', '.join(modes)}")
-    if value in ("none", "mlock"):
-        model.options["mmap"] = False
-    if "mlock" in value:
-        model.options["mlock"] = True
-
-
-def _take_threads(model: ServedModel, value: str, _: Path) -> None:
-    if not value.startswith("-"):  # a negative number leaves it to the server, as no number does here
-        model.options["threads"] = _number(value, MAX_THREADS)
-
-
-def _take_type(option: str) -> "Taker":
-    def take(model: ServedModel, value: str, _: Path) -> None:
-        if value not in CACHE_TYPES:
-            raise ValueError(f"accepted: {', '.join(CACHE_TYPES)}")
-        model.options[option] = value
-
-    return take
-
-
-def _take_flash_attention(model: ServedModel, value: str, _: Path) -> None:
-    words = {"": "on", "1": "on", "true": "on", "enabled": "on", "0": "off", "false": "off", "disabled": "off"}
-    mode = words.get(value.lower(), value.lower())
-    if mode not in ("on", "off", "auto"):
-        raise ValueError("accepted: on, off or auto")
-    model.options["flash_attention"] = mode
-
-
-def _take_mlock(model: ServedModel, _: str, __: Path) -> None:
-    model.options["mlock"] = True
-
-
-def _take_no_mmap(model: ServedModel, _: str, __: Path) -> None:
-    model.options["mmap"] = False
-
-
-def _take_aliases(model: ServedModel, value: str, _: Path) -> None:
-    model.aliases += [name.strip() for name in value.split(",") if name.strip()]
-
-
-def _take_adapters(model: ServedModel, value: str, folder: Path) -> None:
-    adapters = model.options.setdefault("lora", [])
-    assert isinstance(adapters, list), "only this function sets it"
-    adapters += [_adapter(item.strip(), folder) for item in value.split(",") if item.strip()]
-
-
-def _take_embedding(model: ServedModel, _: str, __: Path) -> None:
-    model.embeds = True
-
-
-def _take_start(model: ServedModel, _: str, __: Path) -> None:
-    model.hot = True
-
-
-Taker = Callable[[ServedModel, str, Path], None]
-# Read together with others, or true anyway.
-_LATER: Final = frozenset({"ctx-size", "parallel", "kv-unified", "no-kv-unified", "mmap", "hf-file"})
-_TAKERS: Final[Mapping[str, Taker]] = {
-    "model": _take_model,
-    "hf-repo": _take_hub,
-    "model-draft": _take_draft,
-    "hf-repo-draft": _take_draft_hub,
-    "draft-max": _take_draft_tokens,
-    "spec-type": _take_draft_types,
-    "load-mode": _take_load_mode,
-    "threads": _take_threads,
-    "cache-type-k": _take_type("kv_type_k"),
-    "cache-type-v": _take_type("kv_type_v"),
-    "flash-attn": _take_flash_attention,
-    "mlock": _take_mlock,
-    "no-mmap": _take_no_mmap,
-    "alias": _take_aliases,
-    "lora": _take_adapters,
-    "lora-scaled": _take_adapters,
-    "embedding": _take_embedding,
-    "load-on-startup": _take_start,
-}
+def _listed(value: str) -> list[str]:
+    return [item.strip() for item in value.split(",") if item.strip()]
 
 
 def _slots(model: ServedModel, values: Mapping[str, str | None], servers: Servers) -> None:
@@ -421,14 +209,12 @@ def _slots(model: ServedModel, values: Mapping[str, str | None], servers: Server
         size = int(values.get("ctx-size") or 0)
         parallel = int(values.get("parallel") or -1)
     except ValueError:
-        servers.not_taken.append(NotTaken(model.where, "ctx-size or parallel", "is no whole number"))
+        servers.leave_out(model.where, "ctx-size or parallel", "is no whole number")
         return
     slots = parallel if parallel > 0 else AUTOMATIC_SLOTS
     shared = parallel <= 0 or "kv-unified" in values
     if slots > MAX_SLOTS:
-        servers.not_taken.append(
-            NotTaken(model.where, f"parallel {slots}", f"{MAX_SLOTS} slots are the most, and taken")
-        )
+        servers.leave_out(model.where, f"parallel {slots}", f"{MAX_SLOTS} slots are the most, and taken")
         slots = MAX_SLOTS
     model.options["slots"] = slots
     if size <= 0:
@@ -436,10 +222,10 @@ def _slots(model: ServedModel, values: Mapping[str, str | None], servers: Server
     context = size if shared else size // slots
     if context > MAX_CONTEXT:
         reason = f"{MAX_CONTEXT:,} tokens a slot are the most, and taken"
-        servers.not_taken.append(NotTaken(model.where, f"ctx-size {size}", reason))
+        servers.leave_out(model.where, f"ctx-size {size}", reason)
         context = MAX_CONTEXT
     if context < 64:
-        servers.not_taken.append(NotTaken(model.where, f"ctx-size {size}", f"leaves {context} tokens a slot"))
+        servers.leave_out(model.where, f"ctx-size {size}", f"leaves {context} tokens a slot")
         return
     model.options["context"] = context
     if shared and slots > 1:
@@ -458,23 +244,70 @@ def _number(value: str, most: int) -> int:
     return int(value)
 
 
+def _among(accepted: Collection[str], value: str) -> str:
+    if value not in accepted:
+        raise ValueError(f"accepted: {', '.join(accepted)}")
+    return value
+
+
 def _adapter(value: str, folder: Path) -> dict[str, object]:
-    name, colon, scale = value.rpartition(":")
+    name, _, scale = value.rpartition(":")
     try:
-        return {"file": str(_path(name, folder)), "scale": float(scale)} if colon else _whole(value, folder)
-    except ValueError:
-        return _whole(value, folder)
+        return {"file": str(_path(name, folder)), "scale": float(scale)}
+    except ValueError:  # without a scale; the name may have a colon
+        return {"file": str(_path(value, folder))}
 
 
-def _whole(value: str, folder: Path) -> dict[str, object]:
-    return {"file": str(_path(value, folder))}
+def _threads(value: str) -> dict[str, object]:
+    # A negative number leaves it to the server, as no number does here.
+    return {} if value.startswith("-") else {"threads": _number(value, MAX_THREADS)}
 
 
-def _experts(model: ServedModel, value: str) -> bool:
+def _flash_attention(value: str) -> dict[str, object]:
+    words = {"": "on", "1": "on", "true": "on", "enabled": "on", "0": "off", "false": "off", "disabled": "off"}
+    mode = words.get(value.lower(), value.lower())
+    if mode not in ("on", "off", "auto"):
+        raise ValueError("accepted: on, off or auto")
+    return {"flash_attention": mode}
+
+
+def _experts(value: str) -> dict[str, object] | None:
     match = re.fullmatch(r"[\w.-]+\.expert_used_count=int:(\d{1,4})", value)
-    if match is not None:
-        model.options["experts"] = int(match[1])
-    return match is not None
+    return None if match is None else {"experts": int(match[1])}
+
+
+_MLOCK: Final[Mapping[str, object]] = {"mlock": True}
+_NO_MMAP: Final[Mapping[str, object]] = {"mmap": False}
+_LOAD_MODES: Final[Mapping[str, Mapping[str, object]]] = {
+    "auto": {},
+    "none": _NO_MMAP,
+    "mmap": {},
+    "mlock": {**_NO_MMAP, **_MLOCK},
+    "mmap+mlock": _MLOCK,
+}
+# Read together with others, or true anyway.
+_LATER: Final = frozenset({"ctx-size", "parallel", "kv-unified", "no-kv-unified", "mmap", "hf-file"})
+# The field of `ServedModel` for an option, and how its value is read.
+_FIELDS: Final[Mapping[str, tuple[str, Callable[[str, Path], object]]]] = {
+    "model": ("file", _path),
+    "hf-repo": ("hub", lambda value, _: f"hf:{value}"),
+    "model-draft": ("draft", _path),
+    "hf-repo-draft": ("draft_hub", lambda value, _: f"hf:{value}"),
+    "draft-max": ("draft_tokens", lambda value, _: _number(value, MOST_DRAFTED)),
+    "embedding": ("embeds", lambda *_: True),
+    "load-on-startup": ("hot", lambda *_: True),
+}
+# What an option becomes in the entry; None if a registry cannot say it.
+_OPTIONS: Final[Mapping[str, Callable[[str], Mapping[str, object] | None]]] = {
+    "threads": _threads,
+    "cache-type-k": lambda value: {"kv_type_k": _among(CACHE_TYPES, value)},
+    "cache-type-v": lambda value: {"kv_type_v": _among(CACHE_TYPES, value)},
+    "flash-attn": _flash_attention,
+    "load-mode": lambda value: _LOAD_MODES[_among(_LOAD_MODES, value)],
+    "mlock": lambda _: _MLOCK,
+    "no-mmap": lambda _: _NO_MMAP,
+    "override-kv": _experts,
+}
 
 
 def read_presets(text: str, path: Path) -> Servers:

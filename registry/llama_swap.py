@@ -10,12 +10,10 @@ import yaml
 from orchestrator.registry.errors import file_error
 from orchestrator.registry.llama_server import (
     MACRO,
-    SAMPLING,
-    SERVER,
-    NotTaken,
     ServedModel,
     Servers,
     options_of_command,
+    tables,
     take_options,
 )
 
@@ -36,11 +34,11 @@ def read_llama_swap(text: str, path: Path) -> Servers:
     shared, preload = _mapping(document.get("macros")), _preloaded(document)
     for key in document:
         if key not in ("models", "macros", "hooks"):
-            servers.not_taken.append(NotTaken(str(key), "is not taken", _SWAP_REASONS.get(str(key), SERVER)))
+            servers.leave_out(str(key), "is not taken", _why_not_taken("not_taken", str(key)))
     for name, entry in models.items():
         where = f"models.{name}"
         if not isinstance(entry, dict) or not isinstance(entry.get("cmd"), str):
-            servers.not_taken.append(NotTaken(where, "is not taken", "it has no command (cmd)"))
+            servers.leave_out(where, "is not taken", "it has no command (cmd)")
             continue
         macros = {**shared, **_mapping(entry.get("macros")), "MODEL_ID": str(name)}
         model = ServedModel(id=str(name), where=where, hot=str(name) in preload)
@@ -50,28 +48,18 @@ def read_llama_swap(text: str, path: Path) -> Servers:
     return servers
 
 
-_SWAP_REASONS: Final[Mapping[str, str]] = {
-    "groups": "which models are loaded together is decided by the memory that there is",
-    "matrix": "which models are loaded together is decided by the memory that there is",
-    "peers": "a model of another server is an entry with `backend: openai`",
-    "healthCheckTimeout": "a model that hangs while it loads is noticed by itself",
-    "startPort": "engines listen on no port",
-    "globalTTL": "`idle_unload_seconds` of the registry's defaults is the same",
-}
-
-
 def _of_command(model: ServedModel, command: str, macros: Mapping[str, str], path: Path, servers: Servers) -> bool:
     lines = (line for line in _expanded(command, macros).splitlines() if not line.lstrip().startswith("#"))
     try:
         words = shlex.split(" ".join(line.rstrip().removesuffix("\\") for line in lines))
     except ValueError as error:
-        servers.not_taken.append(NotTaken(model.where, "is not taken", f"its command cannot be split: {error}"))
+        servers.leave_out(model.where, "is not taken", f"its command cannot be split: {error}")
         return False
     start = next((index for index, word in enumerate(words) if "llama-server" in Path(word).name), None)
     if start is None:  # without llama-server the model cannot be taken
         program = Path(words[0]).name if words else "nothing"
         accepted = "it is another server: an entry with `backend: openai` and its address can use it"
-        servers.not_taken.append(NotTaken(model.where, f"runs {program} and not llama-server", accepted))
+        servers.leave_out(model.where, f"runs {program} and not llama-server", accepted)
         return False
     return take_options(model, options_of_command(words[start + 1 :]), path, servers)
 
@@ -85,17 +73,12 @@ def _of_entry(model: ServedModel, entry: Mapping[str, Any], servers: Servers) ->
         elif key in ("name", "description") and isinstance(value, str):
             model.options.setdefault("description", value)
         elif key not in ("cmd", "macros", "aliases", "ttl", "name", "description"):
-            servers.not_taken.append(NotTaken(model.where, str(key), _ENTRY_REASONS.get(key, "is llama-swap's own")))
+            servers.leave_out(model.where, str(key), _why_not_taken("not_taken_of_model", key))
 
 
-_ENTRY_REASONS: Final[Mapping[str, str]] = {
-    "env": "engines get the environment of the daemon",
-    "filters": SAMPLING,
-    "proxy": "engines listen on no port",
-    "checkEndpoint": "engines listen on no port",
-    "concurrencyLimit": "requests beyond `slots` wait",
-    "useModelName": "no request is passed on",
-}
+def _why_not_taken(section: str, key: str) -> str:
+    reasons: Mapping[str, str] = tables()["llama-swap"][section]
+    return reasons.get(key, reasons["*"])
 
 
 def _preloaded(document: Mapping[str, Any]) -> frozenset[str]:

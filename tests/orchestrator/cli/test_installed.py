@@ -119,6 +119,7 @@ def test_the_wheel_carries_what_the_program_reads(wheel: Path) -> None:
         "orchestrator/procedures/library/vacuum.yaml",
         "orchestrator/registry/personas.yaml",
         "orchestrator/registry/catalogue.yaml",
+        "orchestrator/registry/server_options.yaml",
         "orchestrator/registry/prompts/general.yaml",
         "orchestrator/registry/adapters/smollm2-135m-frontdoor.gguf",
         "orchestrator/registry/tiny/large.gguf",
