@@ -8,47 +8,15 @@ from typing import Literal
 
 Family = Literal["transformer", "state-space", "hybrid", "diffusion", "not generative"]
 
-STATE_SPACE = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
+STATE_SPACE = frozenset("mamba mamba2 rwkv6 rwkv6qwen2 rwkv7 arwkv7".split())
 HYBRID = frozenset(
-    {
-        "bailingmoe3",
-        "deepseek4",
-        "falcon-h1",
-        "glm5-next",
-        "granitehybrid",
-        "jamba",
-        "kimi-k3",
-        "kimi-linear",
-        "lfm2",
-        "lfm2moe",
-        "minimax-01",
-        "nemotron_h",
-        "nemotron_h_moe",
-        "plamo2",
-        "qwen35",
-        "qwen35moe",
-        "qwen3next",
-        "qwen4exp",
-    }
+    "bailingmoe3 deepseek4 falcon-h1 glm5-next granitehybrid jamba kimi-k3 kimi-linear lfm2 lfm2moe minimax-01 "
+    "nemotron_h nemotron_h_moe plamo2 qwen35 qwen35moe qwen3next qwen4exp".split()
 )
-DIFFUSION = frozenset({"dream", "llada", "llada-moe", "rnd1"})
+DIFFUSION = frozenset("dream llada llada-moe rnd1".split())
 NOT_GENERATIVE = frozenset(
-    {
-        "bert",
-        "clip",
-        "eurobert",
-        "gemma-embedding",
-        "jina-bert-v2",
-        "jina-bert-v3",
-        "llama-embed",
-        "modern-bert",
-        "neo-bert",
-        "nomic-bert",
-        "nomic-bert-moe",
-        "t5",
-        "t5encoder",
-        "wavtokenizer-dec",
-    }
+    "bert clip eurobert gemma-embedding jina-bert-v2 jina-bert-v3 llama-embed modern-bert neo-bert nomic-bert "
+    "nomic-bert-moe t5 t5encoder wavtokenizer-dec".split()
 )
 
 

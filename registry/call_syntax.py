@@ -33,46 +33,36 @@ class CallSyntax:
     id_letters: int = 0  # required letters and digits of a call's id; 0 for any
 
 
+# Templates that show calls as JSON without marks.
+BARE_JSON: Final = CallSyntax(family="json", opening='{"name": "', middle='", "arguments": ', closing="}", bare=True)
+_MARKED_JSON: Final = replace(BARE_JSON, bare=False, inline=True)
 # Hermes, Qwen 2.5 and 3, SmolLM3 and others.
-HERMES: Final = CallSyntax(
+HERMES: Final = replace(
+    BARE_JSON,
     family="hermes",
     opening='<tool_call>\n{"name": "',
-    middle='", "arguments": ',
     closing="}\n</tool_call>",
     marks=("<tool_call>",),
+    bare=False,
 )
 # Qwen3-Coder: a tag with the name of each argument around its value.
 QWEN_CODER: Final = replace(HERMES, family="qwen-coder", xml="parameters")
+# GLM 4.5 and later: after the bare name, tags around the key and the value of each argument.
+GLM: Final = replace(HERMES, family="glm", xml="pairs")
+# How calls that another server has parsed are written into the answer's text.
+REMOTE: Final = replace(HERMES, family="remote", opening=f"\n{HERMES.opening}")
 # Llama 3.1 and later: bare JSON, optionally after the token `<|python_tag|>`.
-LLAMA3: Final = CallSyntax(
-    family="llama3",
-    opening='{"name": "',
-    middle='", "parameters": ',
-    closing="}",
-    several=False,
-    marks=("<|python_tag|>",),
-    inline=True,
-    bare=True,
-)
-# Templates that show calls as JSON without marks.
-BARE_JSON: Final = CallSyntax(
-    family="json",
-    opening='{"name": "',
-    middle='", "arguments": ',
-    closing="}",
-    bare=True,
+LLAMA3: Final = replace(
+    BARE_JSON, family="llama3", middle='", "parameters": ', several=False, marks=("<|python_tag|>",), inline=True
 )
 # Up to version 7 of its tokenizer: a JSON list.
-MISTRAL: Final = CallSyntax(
+MISTRAL: Final = replace(
+    _MARKED_JSON,
     family="mistral",
     start="[TOOL_CALLS] [",
-    opening='{"name": "',
-    middle='", "arguments": ',
-    closing="}",
     separator=", ",
     end="]",
     marks=("[TOOL_CALLS]",),
-    inline=True,
     id_letters=9,
 )
 # Mistral from version 11: name and arguments after control tokens.
@@ -96,20 +86,14 @@ FUNCTION_TAGS: Final = CallSyntax(
     inline=True,
 )
 # Phi-4-mini and Granite: a JSON list after a control token.
-TOOL_CALL_LIST: Final = CallSyntax(
+TOOL_CALL_LIST: Final = replace(
+    _MARKED_JSON,
     family="tool-call-list",
     start="<|tool_call|>[",
-    opening='{"name": "',
-    middle='", "arguments": ',
-    closing="}",
     separator=", ",
     end="]<|/tool_call|>",
     marks=("<|tool_call|>",),
-    inline=True,
 )
-
-# GLM 4.5 and later: after the bare name, tags around the key and the value of each argument.
-GLM: Final = replace(HERMES, family="glm", xml="pairs")
 # DeepSeek V3 and R1: arguments in a fenced block, after control tokens.
 DEEPSEEK: Final = CallSyntax(
     family="deepseek",
@@ -122,16 +106,13 @@ DEEPSEEK: Final = CallSyntax(
     inline=True,
 )
 # DeepSeek V3.1 and later: only control tokens around name and arguments.
-DEEPSEEK_V31: Final = CallSyntax(
+DEEPSEEK_V31: Final = replace(
+    DEEPSEEK,
     family="deepseek-v3.1",
-    start=DEEPSEEK.start,
     opening="<｜tool▁call▁begin｜>",
     middle="<｜tool▁sep｜>",
     closing="<｜tool▁call▁end｜>",
     separator="",
-    end=DEEPSEEK.end,
-    marks=("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
-    inline=True,
 )
 # Gpt-oss: a message to a function, in its own channel; `orchestrator.engine.thinking` normalises the headers to this.
 HARMONY: Final = CallSyntax(
@@ -148,22 +129,12 @@ HARMONY: Final = CallSyntax(
     inline=True,
 )
 
-# How calls that another server has parsed are written into the answer's text.
-REMOTE: Final = replace(HERMES, family="remote", opening=f"\n{HERMES.opening}")
-
 # Texts around calls that are control tokens in some vocabularies.
-CALL_MARKS: Final = (
-    *("<tool_call>", "</tool_call>", "<|tool_call|>", "<|/tool_call|>", "<function=", "</function>"),
-    *("<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
-    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
-    *(
-        "<｜tool▁calls▁begin｜>",
-        "<｜tool▁call▁begin｜>",
-        "<｜tool▁sep｜>",
-        "<｜tool▁call▁end｜>",
-        "<｜tool▁calls▁end｜>",
-    ),
-    *("<|start|>", "<|channel|>", "<|message|>"),
+CALL_MARKS: Final = tuple(
+    "<tool_call> </tool_call> <|tool_call|> <|/tool_call|> <function= </function> <|python_tag|> "
+    "[TOOL_CALLS] [ARGS] [CALL_ID] <arg_key> </arg_key> <arg_value> </arg_value> "
+    "<｜tool▁calls▁begin｜> <｜tool▁call▁begin｜> <｜tool▁sep｜> <｜tool▁call▁end｜> <｜tool▁calls▁end｜> "
+    "<|start|> <|channel|> <|message|>".split()
 )
 FAMILIES: Final = {
     syntax.family: syntax
