@@ -9,7 +9,7 @@ import logging
 import re
 import typing
 from collections.abc import Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -124,37 +124,51 @@ class ModelForm(LoadOptions):
     instances: Annotated[int, Field(ge=1, le=64)] = 1  # engines of the model, each bound to its own NUMA node
 
 
-class RoleForm(Form):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleOptions:
+    """What a role's entry holds in the file and, unchanged, in a loaded registry."""
+
     model: Name
-    tier: Tier | None = None  # None: `usual_tier`
-    system: Text | None = None  # prompt; None: the shipped one
     description: Text = ""
     in_plans: bool = True  # the frontdoor may plan steps with it; a TaskIR may name it anyway
-    level: Level | None = None
-    escalates_to: Name | None = None
-    persona: Name | None = None
-    lora: Annotated[Adapters, Len(1, 8)] = ()
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    max_tokens: MaxTokens | None = None
+    level: Level | None = None  # None if no role escalates to it
+    escalates_to: Name | None = None  # takes over when this role keeps failing
+    persona: Name | None = None  # default
+    lora: Annotated[Adapters, Len(1, 8)] = ()  # in addition to the model's own; absolute files in a loaded registry
     thinking: ThinkingSetting | None = None  # None: as the model's entry says
-    sampling: SamplingOptions | None = None  # instead of the model's
+    sampling: SamplingOptions | None = None  # None: as the model's entry says
     plan_quality: Annotated[float, Field(ge=0.0, le=1.0)] | None = None  # measured share of correct plans
 
 
-class DefaultsForm(Form):
-    """Defaults of models and roles, and settings for all models: see `registry.models.Defaults`."""
+@pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
+class RoleForm(RoleOptions):
+    tier: Tier | None = None  # None: `usual_tier`
+    system: Text | None = None  # prompt; None: the shipped one
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    max_tokens: MaxTokens | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """The settings for all models or runs."""
+
+    memory: Bytes | None = None  # for all models together; None: what is free
+    max_replans: MaxReplans = 2  # continuations of one plan
+    idle_unload_seconds: Annotated[float, Field(gt=0, le=31_536_000)] = 900.0  # for a model that is not HOT
+    batch_invariant: bool = False  # for models that do not say
+    max_tokens: MaxTokens = 1024  # of an answer without another limit
+
+
+@pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
+class DefaultsForm(Defaults):
+    """`Defaults`, and what entries of models and roles hold if they do not say otherwise."""
 
     residency: ResidencyTier = "warm"
     context: ContextTokens = 4096
     slots: SlotCount = 4
-    batch_invariant: bool = False
     temperature: Temperature = 0.0
     top_p: TopP = 1.0
-    max_tokens: MaxTokens = 1024
-    max_replans: MaxReplans = 2
-    idle_unload_seconds: Annotated[float, Field(gt=0, le=31_536_000)] = 900.0
-    memory: Bytes | None = None
 
 
 class RegistryForm(Form):

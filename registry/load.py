@@ -2,36 +2,32 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.registry import memory
 from orchestrator.registry.backends import why_no_key
 from orchestrator.registry.checks import OTHER_TEMPLATE, check_registry, why_no_prompt
 from orchestrator.registry.errors import GgufError, RegistryError, RegistryProblem, file_error
 from orchestrator.registry.forms import (
+    Defaults,
     DefaultsForm,
     ModelForm,
     PersonasForm,
     RegistryForm,
     RoleForm,
+    RoleOptions,
     read_form,
     usual_tier,
     with_new_keys,
 )
 from orchestrator.registry.gguf import GgufHeader, pieces, read_adapter, read_header
-from orchestrator.registry.models import (
-    Defaults,
-    Endpoint,
-    ModelEntry,
-    Registry,
-    RoleEntry,
-)
-from orchestrator.registry.options import Adapters, LoadOptions
+from orchestrator.registry.models import Endpoint, ModelEntry, Registry, RoleEntry
+from orchestrator.registry.options import Adapters, LoadOptions, shared_fields
 from orchestrator.registry.persona import Persona
 from orchestrator.registry.prompts import prompt_set, prompts_for
 from orchestrator.registry.strict_yaml import YamlDocument, parse_file
@@ -83,7 +79,7 @@ def blank_registry(path: Path) -> Registry | None:
     if (data is not None and not isinstance(data, dict)) or content.get("models") or content.get("roles"):
         return None
     try:
-        defaults = DefaultsForm.model_validate(content.get("defaults") or {})
+        defaults = TypeAdapter(DefaultsForm).validate_python(content.get("defaults") or {})
     except ValidationError:  # reported when the file is written, since it would not load
         defaults = DefaultsForm()
     return Registry(
@@ -91,7 +87,7 @@ def blank_registry(path: Path) -> Registry | None:
         models=MappingProxyType({}),
         roles=MappingProxyType({}),
         personas=MappingProxyType({}),
-        defaults=_defaults(defaults),
+        defaults=Defaults(**shared_fields(Defaults, defaults)),
     )
 
 
@@ -139,37 +135,28 @@ class UncheckedRegistry:
 
     def registry(self) -> Registry:
         """Return the registry. There must be no `problems`."""
-        defaults = self.form.defaults
         registry = Registry(
             path=self.document.path,
             models=MappingProxyType({name: self._model(name, form) for name, form in self.form.models.items()}),
             roles=MappingProxyType({name: self._role(name, form) for name, form in self.form.roles.items()}),
             personas=MappingProxyType(dict(self.personas)),
-            defaults=_defaults(defaults),
+            defaults=Defaults(**shared_fields(Defaults, self.form.defaults)),
         )
         return registry.with_shipped_prompts()
 
     def _role(self, name: str, form: RoleForm) -> RoleEntry:
         defaults = self.form.defaults
+        lora = _absolute(self.document.path, form.lora)
         return RoleEntry(
+            **{**shared_fields(RoleOptions, form), "lora": lora},
             name=name,
-            model=form.model,
             tier=form.tier or usual_tier(name),
             system=form.system or "",
             has_own_system=form.system is not None,
-            description=form.description,
-            in_plans=form.in_plans,
-            level=form.level,
-            escalates_to=form.escalates_to,
-            persona=form.persona,
-            lora=_absolute(self.document.path, form.lora),
             unavailable=self.role_reasons.get(name),
             temperature=defaults.temperature if form.temperature is None else form.temperature,
             top_p=form.top_p or defaults.top_p,
             max_tokens=form.max_tokens or defaults.max_tokens,
-            thinking=form.thinking,
-            sampling=form.sampling,
-            plan_quality=form.plan_quality,
         )
 
     def _model(self, name: str, form: ModelForm) -> ModelEntry:
@@ -294,16 +281,6 @@ def _absolute(registry: Path, lora: Adapters) -> Adapters:
     return tuple(replace(adapter, file=str(_resolve(registry, adapter.file))) for adapter in lora)
 
 
-def _defaults(form: DefaultsForm) -> Defaults:
-    return Defaults(
-        memory=form.memory,
-        max_replans=form.max_replans,
-        idle_unload_seconds=form.idle_unload_seconds,
-        batch_invariant=form.batch_invariant,
-        max_tokens=form.max_tokens,
-    )
-
-
 def _where_it_was_looked_for(registry: Path, form: ModelForm) -> str:
     # Someone who copies the packaged registry learns where its files are.
     if form.file is None or Path(form.file).is_absolute() or form.file.startswith("~/"):
@@ -323,7 +300,7 @@ def _resolve(registry: Path, name: str) -> Path:
 def _options(
     name: str, form: ModelForm, document: YamlDocument, defaults: DefaultsForm, header: GgufHeader | None
 ) -> LoadOptions:
-    stated = LoadOptions(**{field.name: getattr(form, field.name) for field in fields(LoadOptions)})
+    stated = LoadOptions(**shared_fields(LoadOptions, form))
     longest = defaults.context if header is None else min(defaults.context, header.context_length)
     missing = {
         option: getattr(defaults, option)

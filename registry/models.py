@@ -13,16 +13,15 @@ from typing import Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from orchestrator.registry.call_syntax import REMOTE, CallSyntax, call_syntax
-from orchestrator.registry.forms import Level, ResidencyTier, Tier
+from orchestrator.registry.forms import Defaults, Level, ResidencyTier, RoleOptions, Tier
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.memory import MemoryEstimate
-from orchestrator.registry.options import DEFAULT_SAMPLING, Adapters, LoadOptions, SamplingOptions, StepContext
+from orchestrator.registry.options import DEFAULT_SAMPLING, LoadOptions, SamplingOptions, StepContext
 from orchestrator.registry.persona import Persona
 from orchestrator.registry.prompts import PromptSet, prompt_set
 from orchestrator.registry.thinking import Thinking
 
 T = TypeVar("T")
-"""Who made a persona: the author of the registry's file, a user, a plan, or the memory."""
 STEP_TIERS = frozenset("BC")  # of roles that do steps
 
 
@@ -119,27 +118,17 @@ class ModelEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoleEntry:
+class RoleEntry(RoleOptions):
     """One kind of work: the model that does it, its system prompt, and how it samples."""
 
     name: str
-    model: str
     tier: Tier
     system: str  # its own, or the shipped prompt
-    description: str
-    level: Level | None  # None if no role escalates to it
-    escalates_to: str | None  # takes over when this role keeps failing
-    persona: str | None  # default
-    lora: Adapters = ()  # in addition to the model's own, with absolute file names
-    unavailable: str | None = None  # because of its adapters
+    has_own_system: bool = True  # `system` is from the registry's file
     temperature: float
     top_p: float
     max_tokens: int
-    in_plans: bool = True  # the frontdoor may plan steps with it
-    has_own_system: bool = True  # `system` is from the registry's file
-    thinking: Thinking | None = None  # None: as the model's entry says
-    sampling: SamplingOptions | None = None  # None: as the model's entry says
-    plan_quality: float | None = None  # measured share of correct plans
+    unavailable: str | None = None  # because of its adapters
 
     @classmethod
     def plain(
@@ -153,24 +142,11 @@ class RoleEntry:
             system="",
             description=description,
             level=level,
-            escalates_to=None,
-            persona=None,
             temperature=0.0,
             top_p=1.0,
             max_tokens=max_tokens,
             has_own_system=False,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """The settings for all models or runs."""
-
-    memory: int | None  # bytes for all models together; None: what is free
-    max_replans: int  # continuations of one plan
-    idle_unload_seconds: float  # until a model that is not HOT is unloaded
-    batch_invariant: bool  # for models that do not say
-    max_tokens: int  # of an answer without another limit
 
 
 @dataclass(frozen=True, slots=True)

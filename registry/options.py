@@ -5,9 +5,10 @@ bounds in the annotations are those of the registry's file. This module imports 
 process imports it.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Annotated, Final, Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 
 from annotated_types import Ge, Gt, Le, Len
 
@@ -15,6 +16,7 @@ MAX_CONTEXT: Final = 1 << 20
 MAX_SLOTS: Final = 128
 MAX_CELLS: Final = 1 << 22  # of a KV cache; a cell holds one token
 MAX_THREADS: Final = 1024
+MAX_BREAKER: Final = 40  # characters of a text that ends a repetition
 # Attention scores per token, over heads and cells, that an engine with `flash_attention` "auto" keeps at most: 512 MiB
 # for a micro-batch of 128 tokens.
 MAX_SCORES: Final = 1 << 20
@@ -35,6 +37,11 @@ ContextTokens = Annotated[int, Ge(64), Le(MAX_CONTEXT)]
 SlotCount = Annotated[int, Ge(1), Le(MAX_SLOTS)]
 DraftTokens = Annotated[int, Ge(1), Le(64)]
 FileName = Annotated[str, Len(1, 4096)]
+
+
+def shared_fields(kind: type, source: Any) -> dict[str, Any]:
+    """Return the values that `source` has for the fields of the dataclass `kind`."""
+    return {field.name: getattr(source, field.name) for field in fields(kind)}
 
 
 def invariant_streams(slots: int) -> int:
@@ -119,20 +126,16 @@ class SamplingOptions:
     dry_allowed_length: Annotated[int, Ge(1), Le(1000)] = 2  # shorter repetitions are free
     dry_penalty_last_n: Annotated[int, Ge(1), Le(MAX_CONTEXT)] | None = None  # None for the whole answer
     # Tokens with one of these end a repetition, and are never penalised by DRY.
-    dry_sequence_breakers: Annotated[tuple[Annotated[str, Len(1, 40)], ...], Len(0, 16)] = ("\n", ":", '"', "*")
+    dry_sequence_breakers: Annotated[tuple[Annotated[str, Len(1, MAX_BREAKER)], ...], Len(0, 16)] = (
+        "\n",
+        ":",
+        '"',
+        "*",
+    )
 
     def without_penalties(self) -> "SamplingOptions":
-        return replace(
-            DEFAULT_SAMPLING,
-            top_k=self.top_k,
-            min_p=self.min_p,
-            typical_p=self.typical_p,
-            mirostat=self.mirostat,
-            mirostat_tau=self.mirostat_tau,
-            mirostat_eta=self.mirostat_eta,
-            xtc_probability=self.xtc_probability,
-            xtc_threshold=self.xtc_threshold,
-        )
+        names = (option.name for option in fields(self) if option.name.startswith(_PENALTIES))
+        return replace(self, **{name: getattr(DEFAULT_SAMPLING, name) for name in names})
 
     @property
     def penalises_tokens(self) -> bool:
@@ -161,38 +164,37 @@ class SamplingOptions:
 
     def problem(self) -> str | None:
         """Return which option is outside its bounds, or None. For values that come from no registry file."""
-        most, repeat_n, dry_n = MAX_CONTEXT, self.repeat_last_n, self.dry_penalty_last_n
-        checks = (
-            ("top_k", 0 <= self.top_k <= 1 << 20, f"0 to {1 << 20}"),
-            ("min_p", 0 <= self.min_p <= 1, "0 to 1"),
-            ("typical_p", 0 < self.typical_p <= 1, "above 0, at most 1"),
-            ("mirostat", self.mirostat in (0, 1, 2), "0, 1 or 2"),
-            ("mirostat_tau", 0 < self.mirostat_tau <= 100, "above 0, at most 100"),
-            ("mirostat_eta", 0 < self.mirostat_eta <= 1, "above 0, at most 1"),
-            ("xtc_probability", 0 <= self.xtc_probability <= 1, "0 to 1"),
-            ("xtc_threshold", 0 <= self.xtc_threshold <= 1, "0 to 1"),
-            ("repeat_penalty", 0.1 <= self.repeat_penalty <= 10, "0.1 to 10"),
-            ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "-2 to 2"),
-            ("presence_penalty", -2 <= self.presence_penalty <= 2, "-2 to 2"),
-            ("repeat_last_n", repeat_n is None or 1 <= repeat_n <= most, f"1 to {most}"),
-            ("dry_multiplier", 0 <= self.dry_multiplier <= 10, "0 to 10"),
-            ("dry_base", 1 <= self.dry_base <= 4, "1 to 4"),
-            ("dry_allowed_length", 1 <= self.dry_allowed_length <= 1000, "1 to 1000"),
-            (
-                "dry_penalty_last_n",
-                dry_n is None or 1 <= dry_n <= most,
-                f"1 to {most}",
-            ),
-            (
-                "dry_sequence_breakers",
-                len(self.dry_sequence_breakers) <= 16
-                and all(0 < len(text) <= 40 for text in self.dry_sequence_breakers),
-                "up to 16 texts of 1 to 40 characters",
-            ),
-        )
-        wrong = (f"{name} is {getattr(self, name)}; accepted: {fine}" for name, ok, fine in checks if not ok)
+        for option, is_within, accepted in _sampling_bounds():
+            if not is_within(value := getattr(self, option)):
+                return f"{option} is {value}; accepted: {accepted}"
         clash = self.conflict()
-        return next(wrong, None if clash is None else f"{clash.option} {clash.what}; accepted: {clash.accepted}")
+        return None if clash is None else f"{clash.option} {clash.what}; accepted: {clash.accepted}"
+
+
+_PENALTIES: Final = ("repeat_", "frequency_", "presence_", "dry_")  # their names start like this
+
+
+@cache
+def _sampling_bounds() -> tuple[tuple[str, Callable[[Any], bool], str], ...]:
+    # For each option whether a value is within its bounds, and what is accepted: from the annotations.
+    return tuple((option.name, *_bounds(option.type)) for option in fields(SamplingOptions))
+
+
+def _bounds(annotation: Any) -> tuple[Callable[[Any], bool], str]:
+    match get_args(annotation):
+        case (inner, none) if none is type(None):
+            is_within, accepted = _bounds(inner)
+            return lambda value: value is None or is_within(value), accepted
+        case (_, Ge(ge=low), Le(le=high)):
+            return lambda value: low <= value <= high, f"{low} to {high}"
+        case (_, Gt(gt=low), Le(le=high)):
+            return lambda value: low < value <= high, f"above {low}, at most {high}"
+        case (_, Len(max_length=int(most))):
+            accepted = f"up to {most} texts of 1 to {MAX_BREAKER} characters"
+            return lambda value: len(value) <= most and all(0 < len(text) <= MAX_BREAKER for text in value), accepted
+        case (*words, last):
+            return (*words, last).__contains__, f"{', '.join(map(str, words))} or {last}"
+    raise AssertionError(f"{annotation} has no bounds")
 
 
 DEFAULT_SAMPLING: Final = SamplingOptions()

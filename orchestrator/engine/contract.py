@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
@@ -17,6 +17,7 @@ from orchestrator.registry.options import (
     Adapters,
     LoadOptions,
     SamplingOptions,
+    shared_fields,
 )
 from orchestrator.registry.thinking import Thinking
 
@@ -150,7 +151,7 @@ class EngineSpec(LoadOptions):
     @classmethod
     def of(cls, options: LoadOptions, **more: Any) -> Self:
         """Return a specification with these options; `more` are fields of this class."""
-        return cls(**{field.name: getattr(options, field.name) for field in fields(LoadOptions)}, **more)
+        return cls(**shared_fields(LoadOptions, options), **more)
 
     @property
     def shown_name(self) -> str:
