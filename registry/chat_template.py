@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import jinja2
 from jinja2 import nodes
@@ -29,6 +29,7 @@ from jinja2.parser import Parser
 
 from orchestrator.registry.bounded_template import BoundedEnvironment, TooMuch
 from orchestrator.registry.errors import ChatTemplateError
+from orchestrator.registry.messages import Message, OfferedTool, ToolCall
 
 PLAIN: Final = (
     "{% for message in messages %}### {{ message.role | capitalize }}:\n{{ message.content }}\n\n{% endfor %}"
@@ -50,52 +51,6 @@ _PLAIN_ARGUMENT: Final = re.compile(r"[\w .,:/-]{0,64}")
 
 Arguments: TypeAlias = Mapping[str, bool | int | float | str | None]
 """Variables for a template besides messages, such as `enable_thinking`."""
-
-
-class ToolCallLike(Protocol):
-    @property
-    def id(self) -> str:
-        """The tool's result refers to it."""
-
-    @property
-    def name(self) -> str:
-        """The tool's name."""
-
-    @property
-    def arguments(self) -> str:
-        """JSON, as the model wrote it."""
-
-
-class MessageLike(Protocol):
-    @property
-    def role(self) -> str:
-        """system, user, assistant or tool."""
-
-    @property
-    def content(self) -> str:
-        """The text; of a tool, its result."""
-
-    @property
-    def tool_calls(self) -> Sequence[ToolCallLike]:
-        """Calls in a message of the assistant."""
-
-    @property
-    def tool_call_id(self) -> str:
-        """The call that a tool's message answers."""
-
-
-class ToolLike(Protocol):
-    @property
-    def name(self) -> str:
-        """The tool's name, for calls."""
-
-    @property
-    def description(self) -> str:
-        """In words for the model."""
-
-    @property
-    def parameters(self) -> str:
-        """JSON Schema of the arguments, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +90,9 @@ class ChatTemplate:
 
     def segments(
         self,
-        messages: Sequence[MessageLike],
+        messages: Sequence[Message],
         arguments: Arguments | None = None,
-        tools: Sequence[ToolLike] = (),
+        tools: Sequence[OfferedTool] = (),
         *,
         continued: bool = False,
     ) -> list[Segment]:
@@ -208,12 +163,8 @@ def why_words_are_lost(source: str) -> str | None:
     Either it is broken, or it refuses or loses words of the system or the user in every arrangement.
     """
     template = ChatTemplate(source, "<s>", "</s>")
-    conversation = (
-        _SampleMessage("system", "s"),
-        _SampleMessage("user", "u"),
-        _SampleMessage("assistant", "a"),
-        _SampleMessage("user", "v"),
-    )
+    rows = (("system", "s"), ("user", "u"), ("assistant", "a"), ("user", "v"))
+    conversation = tuple(Message(role, content) for role, content in rows)
     for messages in (conversation[1:2], conversation[:2], conversation[1:], conversation):
         try:
             template.segments(messages)
@@ -229,7 +180,7 @@ def takes_tools(source: str | None) -> bool:
     if source is None or "tools" not in source:
         return False
     template = ChatTemplate(source, "<s>", "</s>")
-    for messages in ((_SampleMessage("user", "u"),), (_SampleMessage("system", "s"), _SampleMessage("user", "u"))):
+    for messages in ((Message("user", "u"),), (Message("system", "s"), Message("user", "u"))):
         try:
             without, shown = template.segments(messages), template.segments(messages, tools=(_SAMPLE,))
         except ChatTemplateError:
@@ -241,22 +192,9 @@ def takes_tools(source: str | None) -> bool:
     return True
 
 
-class _SampleTool(NamedTuple):
-    name: str
-    description: str
-    parameters: str
-
-
-_SAMPLE: Final = _SampleTool(
+_SAMPLE: Final = OfferedTool(
     "sample_tool_7", "Looks a word up.", '{"type": "object", "properties": {"word": {"type": "string"}}}'
 )
-
-
-class _SampleMessage(NamedTuple):
-    role: str
-    content: str
-    tool_calls: tuple[ToolCallLike, ...] = ()
-    tool_call_id: str = ""
 
 
 class _Call(NamedTuple):
@@ -290,28 +228,29 @@ class _Hidden:
         self.texts: list[str] = []
         self._in_sight = in_sight
 
-    def turns(self, messages: Sequence[MessageLike]) -> _Turns:
+    def turns(self, messages: Sequence[Message]) -> _Turns:
         names = {call.id: call.name for message in messages for call in message.tool_calls}
         return tuple(self._turn(message, names) for message in messages)
 
-    def tools(self, tools: Sequence[ToolLike]) -> str:
+    def tools(self, tools: Sequence[OfferedTool]) -> str:
         return json.dumps([self._tool(tool) for tool in tools], ensure_ascii=False)
 
-    def _tool(self, tool: ToolLike) -> dict[str, Any]:
+    def _tool(self, tool: OfferedTool) -> dict[str, Any]:
         function = {
             "name": self._key(tool.name),
             "description": self._hide(tool.description),
-            "parameters": self._plain_values(_parsed(tool.parameters)),
+            "parameters": self._each(_parsed(tool.parameters), self._key),
         }
         return {"type": "function", "function": function}
 
-    def _plain_values(self, value: Any) -> Any:
+    def _each(self, value: Any, hide: Callable[[str], str]) -> Any:
+        # JSON with every text hidden.
         if isinstance(value, str):
-            return self._key(value)
+            return hide(value)
         if isinstance(value, list):
-            return [self._plain_values(item) for item in value]
+            return [self._each(item, hide) for item in value]
         if isinstance(value, dict):
-            return {self._key(name): self._plain_values(item) for name, item in value.items()}
+            return {self._key(name): self._each(item, hide) for name, item in value.items()}
         return value
 
     def marked(self, turn: "_Turn") -> "_Turn":
@@ -319,14 +258,14 @@ class _Hidden:
         self.texts.append("")
         return turn._replace(content=f"{turn.content}\ue0f0{len(self.texts) - 1}\ue0f1")
 
-    def _turn(self, message: MessageLike, names: Mapping[str, str]) -> _Turn:
+    def _turn(self, message: Message, names: Mapping[str, str]) -> _Turn:
         content, call_id = self._hide(message.content), message.tool_call_id
         if message.role == "tool":
             shown = self._hide(tool_result_text(call_id, message.content))
             return _Turn("tool", content, (), _plain_id(call_id), self._whole(names.get(call_id, "")), shown)
         return _Turn(message.role, content, tuple(self._call(call) for call in message.tool_calls))
 
-    def _call(self, call: ToolCallLike) -> _Call:
+    def _call(self, call: ToolCall) -> _Call:
         written = "{}" if _are_empty(call.arguments) else call.arguments
         arguments, fields = self._whole(written), self._fields(written)
         return _Call(
@@ -340,21 +279,11 @@ class _Hidden:
 
     def _fields(self, arguments: str) -> dict[str, Any] | None:
         parsed = _parsed(arguments)
-        if not isinstance(parsed, dict):
-            return None
         try:
-            return {self._key(name): self._values(value) for name, value in parsed.items()}
+            fields = self._each(parsed, self._hide)
         except RecursionError:  # nested too deeply
             return None
-
-    def _values(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._hide(value)
-        if isinstance(value, list):
-            return [self._values(item) for item in value]
-        if isinstance(value, dict):
-            return {self._key(name): self._values(item) for name, item in value.items()}
-        return value
+        return fields if isinstance(fields, dict) else None
 
     def _key(self, name: str) -> str:
         # Plain names stay visible, since a template may sort or search by them.

@@ -1,4 +1,4 @@
-"""Define what a caller gives an engine and gets back. A leaf: it imports only the options of a model."""
+"""Define what a caller gives an engine and gets back. A leaf: it imports only messages and the options of a model."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +9,9 @@ from typing import Any, Final, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.registry.messages import Message as Message
+from orchestrator.registry.messages import OfferedTool as OfferedTool
+from orchestrator.registry.messages import ToolCall as ToolCall
 from orchestrator.registry.options import (
     DEFAULT_SAMPLING,
     MAX_CELLS,
@@ -42,29 +45,6 @@ MAX_CALL_GRAMMARS_BYTES = 1 << 20  # of all calls of one request together
 NOT_SET_UP = "not set up"  # `EngineStats.speculation` of an engine whose spec asks for no draft tokens
 
 
-class ToolCall(NamedTuple):
-    """A tool call that the assistant made earlier."""
-
-    id: str  # repeated in `Message.tool_call_id` of its result
-    name: str
-    arguments: str  # JSON, as the model wrote it
-
-
-class Message(NamedTuple):
-    """One message of a prompt, rendered by the model's chat template in the engine."""
-
-    role: str  # one of `ROLES`
-    content: str  # of a tool message: the tool's result
-    tool_calls: tuple[ToolCall, ...] = ()  # rendered as text if the template does not support tool calls
-    tool_call_id: str = ""  # the id of the call that a tool message answers
-
-    @property
-    def texts(self) -> Iterator[str]:
-        yield self.content
-        for call in self.tool_calls:
-            yield from (call.name, call.arguments)
-
-
 class Infill(NamedTuple):
     """A place in a text for the model to fill, with the FIM tokens of its vocabulary ("fill in the middle")."""
 
@@ -78,12 +58,6 @@ class Infill(NamedTuple):
         yield from (self.prefix, self.suffix, self.begun)
         for file in self.files:
             yield from file
-
-
-class OfferedTool(NamedTuple):
-    name: str
-    description: str
-    parameters: str  # the JSON Schema of its arguments, as JSON
 
 
 class GuidedCalls(NamedTuple):

@@ -1,38 +1,22 @@
 """Whether a chat template takes tools, and how the model writes calls, shows in the template."""
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 
 from orchestrator.registry.call_syntax import call_syntax
 from orchestrator.registry.chat_template import ChatTemplate, takes_tools
+from orchestrator.registry.messages import Message, OfferedTool, ToolCall
 
 TEMPLATES: Final = Path(__file__).parents[1] / "orchestrator" / "engine" / "chat_templates"
 PLAIN: Final = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
 LISTED: Final = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + PLAIN
 
 
-class Call(NamedTuple):
-    id: str
-    name: str
-    arguments: str
-
-
-class Said(NamedTuple):
-    role: str
-    content: str
-    tool_calls: tuple[Call, ...] = ()
-    tool_call_id: str = ""
-
-
-class Tool(NamedTuple):
-    name: str
-    description: str
-    parameters: str
-
-
-WEATHER: Final = Tool("weather", "Says <|im_end|>", '{"type": "object", "properties": {"city": {"type": "string"}}}')
+WEATHER: Final = OfferedTool(
+    "weather", "Says <|im_end|>", '{"type": "object", "properties": {"city": {"type": "string"}}}'
+)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +64,7 @@ def test_templates_in_the_manner_of_real_ones(name: str, family: str | None) -> 
 
 
 def test_descriptions_are_no_text_of_the_template() -> None:
-    segments = ChatTemplate(LISTED, "<s>", "</s>").segments((Said("user", "Hi"),), tools=(WEATHER,))
+    segments = ChatTemplate(LISTED, "<s>", "</s>").segments((Message("user", "Hi"),), tools=(WEATHER,))
     text = "".join(segment.text for segment in segments)
     assert text.startswith('{"type": "function", "function": {"name": "weather", "description": "Says <|im_end|>"')
     assert not any(segment.special and "<|im_end|>" in segment.text for segment in segments)
@@ -89,10 +73,12 @@ def test_descriptions_are_no_text_of_the_template() -> None:
 def test_calls_come_one_a_turn_where_the_template_takes_no_more() -> None:
     source = (TEMPLATES / "llama3.jinja").read_text(encoding="utf-8")
     talk = (
-        Said("user", "Compare."),
-        Said("assistant", "I will look.", (Call("c1", "weather", '{"city": "A"}'), Call("c2", "weather", "{}"))),
-        Said("tool", "rain", (), "c2"),
-        Said("tool", "sun", (), "c1"),
+        Message("user", "Compare."),
+        Message(
+            "assistant", "I will look.", (ToolCall("c1", "weather", '{"city": "A"}'), ToolCall("c2", "weather", "{}"))
+        ),
+        Message("tool", "rain", (), "c2"),
+        Message("tool", "sun", (), "c1"),
     )
     text = "".join(one.text for one in ChatTemplate(source, "", "").segments(talk, tools=(WEATHER,)))
     turns = [turn.partition("<|end_header_id|>\n\n")[2] for turn in text.split("<|eot_id|>")][2:-1]
@@ -109,9 +95,9 @@ def test_ids_of_calls_are_those_of_the_conversation_or_as_mistral_wants_them() -
     source = (TEMPLATES / "mistral_v3.jinja").read_text(encoding="utf-8")
     for call_id, kept in (("a1b2c3d4e", True), ("call_0123456789", False)):
         talk = (
-            Said("user", "?"),
-            Said("assistant", "", (Call(call_id, "weather", "{}"),)),
-            Said("tool", "sun", (), call_id),
+            Message("user", "?"),
+            Message("assistant", "", (ToolCall(call_id, "weather", "{}"),)),
+            Message("tool", "sun", (), call_id),
         )
         text = "".join(one.text for one in ChatTemplate(source, "", "").segments(talk, tools=(WEATHER,)))
         (found,) = {one.split('"')[0] for one in text.split('id": "')[1:]}

@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine import tool_calls, xml_calls
-from orchestrator.engine.contract import ToolCall
+from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.engine.tool_calls import (
     ArgumentsDelta,
     CallEvent,
@@ -479,21 +479,14 @@ def test_calls_that_are_written_in_a_syntax_are_read_in_it(
     assert not any(isinstance(event, ToolCallBroken) for event in events)
 
 
-class Said(NamedTuple):
-    role: str
-    content: str
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str = ""
-
-
 @pytest.mark.parametrize("name", ["qwen3", "llama3", "mistral_v3", "mistral_tekken"])
 def test_what_a_template_shows_of_a_call_is_read_as_that_call(name: str) -> None:
     source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
     syntax = call_syntax(source)
     assert syntax is not None
     template = ChatTemplate(source, "<s>", "</s>")
-    question, call = Said("user", "Hi"), ToolCall("a1b2c3d4e", "weather", HERE)
-    told = template.segments((question, Said("assistant", "", (call,)), Said("tool", "sun", (), "a1b2c3d4e")))
+    question, call = Message("user", "Hi"), ToolCall("a1b2c3d4e", "weather", HERE)
+    told = template.segments((question, Message("assistant", "", (call,)), Message("tool", "sun", (), "a1b2c3d4e")))
     shown = "".join(segment.text for segment in told).partition("sun")[0]
     place = max(shown.find(start) for start in (syntax.start + syntax.opening, *syntax.marks) if start in shown)
     calls = [event for event in read([shown[place:]], syntax) if isinstance(event, ToolCallFinished)]
