@@ -38,7 +38,7 @@ from orchestrator.registry.propose import (
     suits,
     why_not_drafted,
 )
-from orchestrator.registry.strict_yaml import write_yaml
+from orchestrator.registry.strict_yaml import write_section
 
 FRONTDOOR: Final = "frontdoor"
 WORKER: Final = "worker"
@@ -436,18 +436,12 @@ def _text(
     notes: Iterable[str],
     budget: int,
 ) -> str:
-    lines = [
+    head = [
         "# The models of this installation, and the roles they play. File names are relative to this file.\n",
         f"# Made by `orchestrator init` for {size(budget)} of memory:\n",
         *(f"#   {note}\n" for note in notes),
-        "\nmodels:\n",
     ]
-    for name, entry in entries.items():
-        lines += [f"  {name}:\n", write_yaml(entry, 4)]
-    lines.append("\nroles:\n")
-    for name, entry in roles.items():
-        lines += [f"  {name}:\n", write_yaml(entry, 4)]
-    return "".join(lines)
+    return "\n".join(("".join(head), write_section("models", entries), write_section("roles", roles)))
 
 
 def unique(ids: Iterable[str], taken: Iterable[str] = ()) -> list[str]:

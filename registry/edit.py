@@ -9,7 +9,8 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +26,7 @@ from orchestrator.registry.load import registry_from
 from orchestrator.registry.lock import FolderLocked, lock_folder
 from orchestrator.registry.models import Registry
 from orchestrator.registry.prompts import prompt_set
-from orchestrator.registry.strict_yaml import KeyPath, needs_quotes, parse_text, write_yaml
+from orchestrator.registry.strict_yaml import KeyPath, needs_quotes, parse_text, read_file, write_section
 
 Data = dict[str, Any]
 Entry = Mapping[str, object]
@@ -146,10 +147,25 @@ def first_entries(raw: bytes, path: Path, models: Mapping[str, Entry], roles: Ma
     _data(raw, path)
     lines = raw.decode().removeprefix(_BYTE_ORDER_MARK).splitlines()
     text = "".join(f"{line}\n" for line in lines if not _EMPTY_SECTION.fullmatch(line))
-    for section, entries in (("models", models), ("roles", roles)):
-        text += f"{section}:\n"
-        text += "".join(f"  {name}:\n{write_yaml(entry, 4)}" for name, entry in entries.items())
-    return text.encode()
+    return (text + write_section("models", models) + write_section("roles", roles)).encode()
+
+
+def save_entries(registry: Registry, models: Mapping[str, Entry], roles: Mapping[str, Entry]) -> None:
+    """Write models, and the roles that they get, into the file of a registry, or create it. Raises RegistryError."""
+    path = registry.path
+    before = read_file(path) if path.exists() else b""
+    if not registry.models:
+        after = first_entries(before, path, models, roles)
+        if not path.exists():
+            create_registry(path, after)
+            return
+    else:
+        after = before
+        for name, entry in models.items():
+            after = add_model(after, path, name, entry)
+        for name, entry in roles.items():
+            after = give_role(after, path, name, str(entry["model"]), str(entry.get("tier")))
+    replace_registry(path, before, after)
 
 
 def replace_registry(path: Path, before: bytes, after: bytes) -> Registry:
@@ -159,20 +175,14 @@ def replace_registry(path: Path, before: bytes, after: bytes) -> Registry:
     """
     registry = registry_from(parse_text(after, path.absolute()))
     real = Path(os.path.realpath(path))
-    fresh = real.with_name(f".{real.name[:100]}.{secrets.token_hex(6)}")
     try:
         status = real.stat()
         if not (status.st_mode & 0o222 and os.access(real, os.W_OK)):
             raise _refused(path, "is read-only")
-        with lock_folder(real.parent):
-            try:
-                _write(fresh, after, status)
-                if real.read_bytes() != before:
-                    raise _refused(path, "was changed by someone else meanwhile", "another try")
-                os.replace(fresh, real)
-            finally:
-                fresh.unlink(missing_ok=True)
-        _sync(real.parent)
+        with lock_folder(real.parent), _new_file(real, after, status) as fresh:
+            if real.read_bytes() != before:
+                raise _refused(path, "was changed by someone else meanwhile", "another try")
+            os.replace(fresh, real)
     except FolderLocked as error:
         raise _refused(path, "is being changed by another process", "another try when it has ended") from error
     except OSError as error:
@@ -188,19 +198,11 @@ def create_registry(path: Path, content: bytes, *, replace: bool = False) -> Reg
     registry = registry_from(parse_text(content, path.absolute()))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}")
-        try:
-            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+        with _new_file(path, content) as fresh:
             if replace:
                 os.replace(fresh, os.path.realpath(path))
             else:
                 os.link(fresh, path)
-        finally:
-            fresh.unlink(missing_ok=True)
-        _sync(path.parent)
     except FileExistsError as error:
         raise _refused(path, "exists already", "another file") from error
     except OSError as error:
@@ -208,24 +210,29 @@ def create_registry(path: Path, content: bytes, *, replace: bool = False) -> Reg
     return registry
 
 
-def _write(fresh: Path, content: bytes, like: os.stat_result) -> None:
-    # Durably, with the owner and mode of the old file.
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()) and os.geteuid() == 0:
-            os.fchown(descriptor, like.st_uid, like.st_gid)
-        os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
-        os.fsync(descriptor)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+@contextmanager
+def _new_file(path: Path, content: bytes, like: os.stat_result | None = None) -> Iterator[Path]:
+    # Yields a file next to `path` whose content is on the disk, for the caller to put in place, and makes that durable.
+    # It has the owner and the mode of `like`.
+    fresh = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}")
     try:
-        os.fsync(descriptor)
+        mode = 0o644 if like is None else 0o600
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            if like is not None:
+                if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()) and os.geteuid() == 0:
+                    os.fchown(file.fileno(), like.st_uid, like.st_gid)
+                os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
+            os.fsync(file.fileno())
+        yield fresh
     finally:
-        os.close(descriptor)
+        fresh.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _with_entry(raw: bytes, path: Path, place: tuple[str, str], entry: Mapping[str, object]) -> bytes:

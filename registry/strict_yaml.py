@@ -89,6 +89,11 @@ def write_yaml(data: Mapping[str, object], indent: int = 2) -> str:
     return "".join(indent_lines(line, " " * indent) for line in lines)
 
 
+def write_section(name: str, entries: Mapping[str, Mapping[str, object]]) -> str:
+    """Write a section of a registry: named entries, such as its models."""
+    return f"{name}:\n" + "".join(f"  {key}:\n{write_yaml(entry, 4)}" for key, entry in entries.items())
+
+
 def needs_quotes(text: str) -> bool:
     """Return whether YAML would read `text` without quotes as something else, such as `on` as a truth value."""
     try:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, OTHER_TEMPLATE, is_base, why_no_draft, why_no_prompt
 from orchestrator.registry.compose import NothingAnswers, compose, unique
-from orchestrator.registry.edit import add_model, create_registry, first_entries, give_role, replace_registry
+from orchestrator.registry.edit import save_entries
 from orchestrator.registry.forms import EMBEDDER, usual_tier
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.llama_server import NotTaken, ServedModel, Servers
@@ -24,8 +24,8 @@ from orchestrator.registry.models import Registry
 from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
 from orchestrator.registry.propose import DRAFT, file_name, full_path, id_from, why_not_drafted
 from orchestrator.registry.server_files import header_of, read_servers, usable_aliases, usable_id
-from orchestrator.registry.sources.local import as_candidate, find_here, recognise
-from orchestrator.registry.strict_yaml import write_yaml
+from orchestrator.registry.sources.local import as_candidate, catalogue_entry, find_here
+from orchestrator.registry.strict_yaml import write_section
 
 Entry = Mapping[str, object]
 
@@ -64,7 +64,7 @@ def import_models(
     if not registry.models:
         _give_roles(imported, registry, memory_for_models(options, registry))
     if save:
-        _save(imported, registry)
+        save_entries(registry, imported.models, imported.roles)
     if as_json:
         print_json(_as_json(imported, registry, written=save))
         return
@@ -245,10 +245,9 @@ def _idle(models: list[ServedModel], imported: _Imported) -> None:
 
 
 def _give_roles(imported: _Imported, registry: Registry, budget: int) -> None:
-    candidates = []
-    for id, (file, header) in imported.headers.items():
-        recognised = recognise(file)
-        candidates.append(as_candidate(id, file, header, None if recognised is None else recognised[1]))
+    candidates = [
+        as_candidate(id, file, header, catalogue_entry(file)) for id, (file, header) in imported.headers.items()
+    ]
     try:
         # The roles that `orchestrator init` would give
         composed = compose(candidates, registry.path, budget)
@@ -262,34 +261,10 @@ def _give_roles(imported: _Imported, registry: Registry, budget: int) -> None:
             imported.roles[name] = dict(role)
 
 
-def _save(imported: _Imported, registry: Registry) -> None:
-    path = registry.path
-    before = path.read_bytes() if path.exists() else b""
-    if not registry.models:
-        after = first_entries(before, path, imported.models, imported.roles)
-        if not path.exists():
-            create_registry(path, after)
-            return
-    else:
-        after = before
-        for id, entry in imported.models.items():
-            after = add_model(after, path, id, entry)
-        for name, role in imported.roles.items():
-            after = give_role(after, path, name, str(role["model"]), str(role["tier"]))
-    replace_registry(path, before, after)
-
-
 def _as_yaml(imported: _Imported, registry: Registry, *, written: bool) -> str:
-    return "".join(_sections(imported)) + (f"# written to {registry.path}\n" if written else "")
-
-
-def _sections(imported: _Imported) -> Iterator[str]:
     sections: tuple[tuple[str, Mapping[str, Entry]], ...] = (("models", imported.models), ("roles", imported.roles))
-    for section, entries in sections:
-        if entries:
-            yield f"{section}:\n"
-        for name, entry in entries.items():
-            yield f"  {name}:\n{write_yaml(entry, 4)}"
+    text = "".join(write_section(name, entries) for name, entries in sections if entries)
+    return text + (f"# written to {registry.path}\n" if written else "")
 
 
 def _as_json(imported: _Imported, registry: Registry, *, written: bool) -> dict[str, Any]:

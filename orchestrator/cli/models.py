@@ -24,14 +24,7 @@ from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.checks import OTHER_TEMPLATE
 from orchestrator.registry.compose import NothingAnswers, compose
-from orchestrator.registry.edit import (
-    add_model,
-    create_registry,
-    first_entries,
-    give_role,
-    made_for_model,
-    replace_registry,
-)
+from orchestrator.registry.edit import made_for_model, save_entries
 from orchestrator.registry.errors import GgufError
 from orchestrator.registry.fit import Room
 from orchestrator.registry.forms import usual_tier
@@ -39,9 +32,9 @@ from orchestrator.registry.gguf import read_header
 from orchestrator.registry.load import PACKAGED, blank_registry, configured_registry, load_registry
 from orchestrator.registry.models import ModelEntry, Registry, RoleEntry
 from orchestrator.registry.names import NAME, NAME_RULE
-from orchestrator.registry.propose import Proposal, full_path, propose
-from orchestrator.registry.sources.local import as_candidate, recognise
-from orchestrator.registry.strict_yaml import write_yaml
+from orchestrator.registry.propose import Proposal, count, full_path, propose
+from orchestrator.registry.sources.local import as_candidate, catalogue_entry
+from orchestrator.registry.strict_yaml import write_section, write_yaml
 
 
 class _ModelCommands(GroupOnDemand):
@@ -109,7 +102,7 @@ def add(
     _check(proposal, registry, role_names)
     changes = _role_entries(proposal, registry, role_names, file)
     if save:
-        _save(proposal, registry, changes)
+        save_entries(registry, {proposal.id: proposal.entry}, {role: change.entry for role, change in changes.items()})
     warnings = [*proposal.warnings, *_lacking(registry, changes, file)]
     if as_json:
         print_json(_as_json(proposal, registry, changes, warnings, written=save))
@@ -180,8 +173,7 @@ def _role_entries(
 ) -> Mapping[str, _RoleChange]:
     # In a new registry, the model gets all roles if none is named.
     if not registry.models and not roles:
-        recognised = recognise(file)
-        candidate = as_candidate(proposal.id, file, read_header(file), None if recognised is None else recognised[1])
+        candidate = as_candidate(proposal.id, file, read_header(file), catalogue_entry(file))
         try:
             composed = compose([candidate], registry.path, proposal.room.budget)
         except NothingAnswers:
@@ -206,28 +198,9 @@ def _role_change(proposal: Proposal, registry: Registry, role: str) -> _RoleChan
     )
 
 
-def _save(proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleChange]) -> None:
-    path = registry.path
-    try:
-        before = path.read_bytes() if path.exists() else b""
-    except OSError as error:
-        raise InputError(Problem(str(path), f"cannot be read: {error.strerror}")) from error
-    if not registry.models:
-        roles = {role: change.entry for role, change in changes.items()}
-        after = first_entries(before, path, {proposal.id: proposal.entry}, roles)
-        if not path.exists():
-            create_registry(path, after)
-            return
-    else:
-        after = add_model(before, path, proposal.id, proposal.entry)
-        for role in changes:
-            after = give_role(after, path, role, proposal.id, usual_tier(role))
-    replace_registry(path, before, after)
-
-
 def _lacking(registry: Registry, changes: Mapping[str, _RoleChange], file: Path) -> Iterator[str]:
-    recognised = recognise(file)
-    for role, adapter in () if recognised is None else recognised[1].adapters.items():
+    listed = catalogue_entry(file)
+    for role, adapter in () if listed is None else listed.adapters.items():
         if role in changes and "lora" not in changes[role].entry:
             keys = f"`system: {adapter.system}` and `lora: [{{file: {adapter.path}}}]`"
             yield f"an adapter for this model as {role} ships, and the role does not use it: give the role {keys}"
@@ -238,7 +211,7 @@ def _lacking(registry: Registry, changes: Mapping[str, _RoleChange], file: Path)
 def _as_yaml(proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleChange], *, written: bool) -> str:
     suits = f"suits: {proposal.suits.role or 'no role'} ({proposal.suits.why})"
     lines = [f"# {one_line(note)}\n" for note in (*proposal.notes, suits)]
-    lines += ["models:\n", f"  {proposal.id}:\n", write_yaml(proposal.entry, 4)]
+    lines.append(write_section("models", {proposal.id: proposal.entry}))
     if changes:
         lines.append("roles:\n")
     for role, change in changes.items():
@@ -299,7 +272,7 @@ def _model_table(registry: Registry) -> Table:
         table.add_row(
             model.id,
             f"{header.architecture} {header.file_type}" if header else "server" if model.remote else "-",
-            _count(header.parameters) if header else "-",
+            count(header.parameters) if header else "-",
             size(header.file_bytes) if header else "-",
             size(model.memory.total) if model.memory else "-",
             f"{model.slots} x {model.context}",
@@ -332,14 +305,6 @@ def _table(*titles: str) -> Table:
         right = title in ("Weights", "File", "Loaded", "Context")
         table.add_column(title, justify="right" if right else "left", overflow="fold")
     return table
-
-
-def _count(number: int) -> str:
-    # 512 K, 2.3 M, 7.1 B
-    for unit, name in ((10**9, "B"), (10**6, "M")):
-        if number >= unit:
-            return f"{number / unit:.1f} {name}"
-    return f"{number / 1000:.0f} K"
 
 
 def _registry_json(registry: Registry) -> Mapping[str, Any]:

@@ -90,6 +90,12 @@ def recognise(file: Path) -> tuple[str, CatalogueEntry] | None:
     return next(copies, None)
 
 
+def catalogue_entry(file: Path) -> CatalogueEntry | None:
+    """Return the entry of the catalogue model that a file is a copy of, as `recognise` does."""
+    recognised = recognise(file)
+    return None if recognised is None else recognised[1]
+
+
 def _is_copy(file: Path, entry: CatalogueEntry) -> bool:
     exact = entry.gguf
     try:
