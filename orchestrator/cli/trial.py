@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -59,22 +59,15 @@ the children found that the number of herring boats fell by half between 1902 an
 to the harbour office, then to the university, and is now the subject of a book. The tower itself belongs to a trust,
 which lets two rooms to visitors in summer and keeps the notebooks, behind glass, in the room below the lamp."""
 QUESTION: Final = "In one sentence: who was Ada Morrow?"
-SCHEMA: Final[dict[str, object]] = {
-    "type": "object",
-    "properties": {"built": {"type": "integer"}, "last_keeper": {"type": "string", "maxLength": 60}},
-    "required": ["built", "last_keeper"],
-    "additionalProperties": False,
-}
-WEATHER: Final = ClientTool(
-    "get_weather",
-    "Returns the weather of a city as it is now.",
-    {
-        "type": "object",
-        "properties": {"city": {"type": "string", "maxLength": 60}},
-        "required": ["city"],
-        "additionalProperties": False,
-    },
-)
+NAME: Final = {"type": "string", "maxLength": 60}
+
+
+def _object(properties: dict[str, object]) -> dict[str, object]:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+SCHEMA: Final = _object({"built": {"type": "integer"}, "last_keeper": NAME})
+WEATHER: Final = ClientTool("get_weather", "Returns the weather of a city as it is now.", _object({"city": NAME}))
 AskModel = Callable[[Generation], Awaitable[Completion]]
 Works = Literal["yes", "no", "partly", "not asked"]
 _MARKS: Final = {"yes": "done", "no": "failed", "partly": "checking", "not asked": "waiting"}
@@ -91,11 +84,11 @@ class TrialCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """How fast the model was. Rates are tokens per second; None if nothing was measured."""
+    """How fast the model was. Rates are None if nothing was measured."""
 
     load_seconds: float | None
-    prefill: float | None
-    decode: float | None
+    prefill_tokens_per_second: float | None
+    decode_tokens_per_second: float | None
     prompt_tokens: int
     output_tokens: int
 
@@ -170,13 +163,9 @@ def _unregistered(file: Path, registry: Registry, options: Settings) -> Subject:
 
 
 def _check_text(name: str, header: GgufHeader | None, *, embeds: bool = False) -> None:
-    reason = (
-        "it is the model of the role embedder or reranker"
-        if embeds
-        else None
-        if header is None
-        else why_no_text(header)
-    )
+    reason = None if header is None else why_no_text(header)
+    if embeds:
+        reason = "it is the model of the role embedder or reranker"
     if reason is not None:
         raise InputError(Problem(name, f"cannot be asked: {reason}", "a model that generates text"))
 
@@ -204,20 +193,16 @@ async def _ask_all(subject: Subject, ask: AskModel, load_seconds: float | None) 
     if template.works == "no":
         skipped = "It was not asked, as the chat template does not work."
         return speed, [template, *(TrialCheck(name, "not asked", skipped) for name in ("thinking", "JSON", "tools"))]
-    return speed, [
-        template,
-        plain,
-        _thinking(plain, usage, deep=deep),
-        await _json(ask),
-        await _tools(subject, ask, limit),
-    ]
+    thinking = _thinking(plain, usage, deep=deep)
+    return speed, [template, plain, thinking, await _json(ask), await _tools(subject, ask, limit)]
+
+
+def _about_text(system: str, question: str) -> tuple[Message, Message]:
+    return Message("system", system), Message("user", f"{TEXT}\n\n{question}")
 
 
 async def _plain(ask: AskModel, limit: int) -> tuple[TrialCheck, Usage]:
-    messages = (
-        Message("system", "Answer the question about the text."),
-        Message("user", f"{TEXT}\n\n{QUESTION}"),
-    )
+    messages = _about_text("Answer the question about the text.", QUESTION)
     try:
         completion = await ask(Generation(messages=messages, max_tokens=limit, fit=1))
     except BadPrompt as error:
@@ -270,23 +255,19 @@ def _thinking(plain: TrialCheck, usage: Usage, *, deep: bool) -> TrialCheck:
 
 
 async def _json(ask: AskModel) -> TrialCheck:
-    messages = (
-        Message("system", "Answer with a JSON object."),
-        Message("user", f"{TEXT}\n\nWhen was the lighthouse built (built), and who was its last keeper (last_keeper)?"),
-    )
+    question = "When was the lighthouse built (built), and who was its last keeper (last_keeper)?"
+    messages = _about_text("Answer with a JSON object.", question)
     try:
-        completion = await ask(Generation(messages=messages, max_tokens=THINKING_TOKENS, schema=SCHEMA, fit=1))
-        value = OutputSchema(SCHEMA).read(completion.text)
+        text = (await ask(Generation(messages=messages, max_tokens=THINKING_TOKENS, schema=SCHEMA, fit=1))).text
+        value = OutputSchema(SCHEMA).read(text)
     except EngineError as error:
         return TrialCheck("JSON", "no", str(error))
     except (SchemaMismatch, BadSchema) as error:
-        return TrialCheck("JSON", "no", f"The object does not match its schema: {error}", completion.text.strip())
-    right = isinstance(value, dict) and str(value["built"]) == "1871" and "Morrow" in value["last_keeper"]
-    if right:
-        why = "The object matches its schema and says what the text says."
-        return TrialCheck("JSON", "yes", why, completion.text.strip())
+        return TrialCheck("JSON", "no", f"The object does not match its schema: {error}", text.strip())
+    if isinstance(value, dict) and str(value["built"]) == "1871" and "Morrow" in value["last_keeper"]:
+        return TrialCheck("JSON", "yes", "The object matches its schema and says what the text says.", text.strip())
     why = "The object matches its schema, but does not say what the text says."
-    return TrialCheck("JSON", "partly", why, completion.text.strip())
+    return TrialCheck("JSON", "partly", why, text.strip())
 
 
 async def _tools(subject: Subject, ask: AskModel, limit: int) -> TrialCheck:
@@ -331,8 +312,8 @@ def _speed(usage: Usage, load_seconds: float | None) -> Speed:
     computed = usage.prompt_tokens - usage.cached_tokens
     return Speed(
         load_seconds=load_seconds,
-        prefill=computed / usage.prefill_seconds if usage.prefill_seconds > 0 else None,
-        decode=usage.output_tokens / usage.decode_seconds if usage.decode_seconds > 0 else None,
+        prefill_tokens_per_second=computed / usage.prefill_seconds if usage.prefill_seconds > 0 else None,
+        decode_tokens_per_second=usage.output_tokens / usage.decode_seconds if usage.decode_seconds > 0 else None,
         prompt_tokens=computed,
         output_tokens=usage.output_tokens,
     )
@@ -342,16 +323,8 @@ def _as_json(subject: Subject, speed: Speed, checks: list[TrialCheck]) -> dict[s
     return {
         "model": subject.name,
         "file": None if subject.file is None else str(subject.file),
-        "speed": {
-            "load_seconds": speed.load_seconds,
-            "prefill_tokens_per_second": speed.prefill,
-            "decode_tokens_per_second": speed.decode,
-            "prompt_tokens": speed.prompt_tokens,
-            "output_tokens": speed.output_tokens,
-        },
-        "checks": [
-            {"name": check.name, "works": check.works, "why": check.why, "answer": check.answer} for check in checks
-        ],
+        "speed": asdict(speed),
+        "checks": [asdict(check) for check in checks],
     }
 
 
@@ -359,9 +332,8 @@ def _print(subject: Subject, speed: Speed, checks: list[TrialCheck]) -> None:
     console = make_console(sys.stdout)
     signs = glyphs(console)
     console.print(Text(f"{one_line(subject.name)}: {_facts(subject, speed)}", style="bold"))
-    console.print(
-        Text(f"prompt {_rate(speed.prefill, speed.prompt_tokens)}, answer {_rate(speed.decode, speed.output_tokens)}")
-    )
+    prompt = _rate(speed.prefill_tokens_per_second, speed.prompt_tokens)
+    console.print(Text(f"prompt {prompt}, answer {_rate(speed.decode_tokens_per_second, speed.output_tokens)}"))
     console.print(Text("It was asked about a text, for a JSON object, and for what only a tool can find out:"))
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
