@@ -4,6 +4,7 @@ Every check yields problems instead of raising the first one, so that a user see
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.registry import architectures
@@ -19,80 +20,6 @@ QUANTISED_BLOCK: Final = 32  # numbers in a block of a quantised KV cache
 OTHER_TEMPLATE: Final = "a model with a chat template that renders every message (gguf-new-metadata can replace it)"
 BASE_MODEL: Final = "it has no chat template, so it is a base model, which continues a text instead of answering"
 NO_BASE_MODEL: Final = "its instruct or chat version, or a copy with a chat template (gguf-new-metadata adds one)"
-
-
-def check_registry(
-    form: RegistryForm,
-    document: YamlDocument,
-    options: Mapping[str, LoadOptions],
-    headers: Mapping[str, GgufHeader | None],
-    personas: Collection[str],
-) -> Iterator[RegistryProblem]:
-    """Yield everything that is wrong. `options` are complete with defaults; `headers` has None for missing files."""
-    for name, model in form.models.items():
-        header, place = headers[name], ("models", name)
-        yield from check_backend(place, model, document)
-        if header is not None:
-            yield from _against_header(place, model, header, document)
-        if model.speculation is not None:
-            yield from _draft(place, model.speculation.draft, header, form, headers, document)
-        if model.backend == "llama.cpp":
-            for option, message, accepted in options[name].conflicts():
-                yield document.problem((*place, option), message, accepted)
-        if (clash := model.sampling.conflict()) is not None:
-            yield document.problem((*place, "sampling", clash.option), clash.what, clash.accepted)
-        if model.backend == "llama.cpp" and model.numa is not None and model.instances > 1:
-            message = f"binds the model to node {model.numa}, but {model.instances} instances have a node each"
-            yield document.problem((*place, "numa"), message, "numa, or instances")
-    for name, role in form.roles.items():
-        yield from _role(("roles", name), role, form, headers, personas, document)
-    yield from _aliases(form, personas, document)
-    yield from _embedder(form, document)
-    yield from _escalation_cycles(form.roles, document)
-
-
-def _against_header(
-    place: KeyPath, model: ModelForm, header: GgufHeader, document: YamlDocument
-) -> Iterator[RegistryProblem]:
-    if model.context is not None and model.context > header.context_length:
-        message = f"{model.context:,} tokens, but the model was made for {header.context_length:,}"
-        yield document.problem((*place, "context"), message, f"at most {header.context_length}")
-    if model.experts is not None and not 0 < model.experts <= header.experts:
-        has = f"{header.experts} experts" if header.experts else "no experts"
-        yield document.problem((*place, "experts"), f"is {model.experts}, but the model has {has}")
-    for option in DRAFTING:
-        reason = architectures.why_no_rollback(header.architecture)
-        if getattr(model, option) is not None and reason is not None:
-            yield document.problem((*place, option), f"is impossible: {reason}", "a transformer, or no such key")
-    for option, length in (("kv_type_k", header.key_length), ("kv_type_v", header.value_length)):
-        kind = getattr(model, option)
-        if kind.startswith("q") and length % QUANTISED_BLOCK:
-            message = f"{kind} needs heads of a multiple of {QUANTISED_BLOCK} numbers, and they have {length}"
-            yield document.problem((*place, option), message, "f16, bf16 or f32")
-
-
-def _draft(
-    place: KeyPath,
-    role: str,
-    header: GgufHeader | None,
-    form: RegistryForm,
-    headers: Mapping[str, GgufHeader | None],
-    document: YamlDocument,
-) -> Iterator[RegistryProblem]:
-    at = (*place, "speculation", "draft")
-    if role not in form.roles:
-        yield document.problem(at, f"there is no role {role!r}", nearest(role, form.roles))
-        return
-    model = form.roles[role].model
-    draft = headers.get(model)
-    if model in form.models and form.models[model].backend != "llama.cpp":
-        yield document.problem(at, f"{model} cannot draft: another server runs it", "a role with a smaller model here")
-    elif model == place[-1]:
-        yield document.problem(at, "a model cannot draft for itself", "a role with a smaller model")
-    elif draft is not None and header is not None:
-        reason = why_no_draft(header, draft)
-        if reason is not None:
-            yield document.problem(at, f"{model} cannot draft: {reason}", "a model with the same vocabulary")
 
 
 def why_no_draft(target: GgufHeader, draft: GgufHeader) -> str | None:
@@ -122,105 +49,154 @@ def why_no_prompt(header: GgufHeader) -> str | None:
     return judge_template(header.chat_template).lost
 
 
-def _role(
-    place: KeyPath,
-    role: RoleForm,
-    form: RegistryForm,
-    headers: Mapping[str, GgufHeader | None],
-    personas: Collection[str],
-    document: YamlDocument,
-) -> Iterator[RegistryProblem]:
-    if role.model not in form.models:
-        message = f"there is no model {role.model!r}"
-        yield document.problem((*place, "model"), message, nearest(role.model, form.models))
-    header = headers.get(role.model)
-    reason = why_no_text(header) if header is not None else None
-    if (role.tier or usual_tier(str(place[-1]))) != "D" and reason is not None:
-        yield document.problem((*place, "model"), f"{role.model} cannot do this: {reason}", "a model that writes text")
-    yield from _role_sampling(place, role, form, document)
-    if role.lora:
-        yield from _role_adapters(place, role, form, document)
-    if role.persona is not None and role.persona not in personas:
-        message = f"there is no persona {role.persona!r}"
-        yield document.problem((*place, "persona"), message, nearest(role.persona, personas))
-    if role.escalates_to is not None:
-        yield from _escalation((*place, "escalates_to"), role, role.escalates_to, form.roles, document)
+@dataclass(frozen=True, slots=True)
+class RegistryChecks:
+    """The checks of a registry. `options` are complete with defaults; `headers` has None for missing files."""
 
+    form: RegistryForm
+    document: YamlDocument
+    options: Mapping[str, LoadOptions]
+    headers: Mapping[str, GgufHeader | None]
+    personas: Collection[str]
 
-def _role_sampling(
-    place: KeyPath, role: RoleForm, form: RegistryForm, document: YamlDocument
-) -> Iterator[RegistryProblem]:
-    if role.sampling is not None and (clash := role.sampling.conflict()) is not None:
-        yield document.problem((*place, "sampling", clash.option), clash.what, clash.accepted)
-    sampling = role.sampling
-    if sampling is None and role.model in form.models:
-        sampling = form.models[role.model].sampling
-    if sampling is not None and sampling.mirostat and (role.top_p or form.defaults.top_p) < 1:
-        message = "is below 1, and Mirostat chooses by itself from how many tokens to sample"
-        yield document.problem((*place, "top_p"), message, "top_p: 1, or no mirostat in `sampling:`")
+    def problems(self) -> Iterator[RegistryProblem]:
+        """Yield everything that is wrong."""
+        for name, model in self.form.models.items():
+            yield from self._model(("models", name), model, self.headers[name], self.options[name])
+        for name, role in self.form.roles.items():
+            yield from self._role(("roles", name), role)
+        yield from self._aliases()
+        yield from self._embedders()
+        yield from self._escalation_cycles()
 
+    def _model(
+        self, place: KeyPath, model: ModelForm, header: GgufHeader | None, options: LoadOptions
+    ) -> Iterator[RegistryProblem]:
+        problem, is_local = self.document.problem, model.backend == "llama.cpp"
+        yield from check_backend(place, model, self.document)
+        if header is not None:
+            yield from self._against_header(place, model, header)
+        if model.speculation is not None:
+            yield from self._draft(place, model.speculation.draft, header)
+        for option, message, accepted in options.conflicts() if is_local else ():
+            yield problem((*place, option), message, accepted)
+        if (clash := model.sampling.conflict()) is not None:
+            yield problem((*place, "sampling", clash.option), clash.what, clash.accepted)
+        if is_local and model.numa is not None and model.instances > 1:
+            message = f"binds the model to node {model.numa}, but {model.instances} instances have a node each"
+            yield problem((*place, "numa"), message, "numa, or instances")
 
-def _aliases(form: RegistryForm, personas: Collection[str], document: YamlDocument) -> Iterator[RegistryProblem]:
-    # Requests name models, roles and personas in the same way, so an alias must not be taken.
-    kinds = (("role", form.roles), ("model", form.models), ("persona", personas))
-    taken = {name: f"a {kind}" for kind, names in reversed(kinds) for name in names}
-    for name, model in form.models.items():
-        for index, alias in enumerate(model.aliases):
-            if alias in taken:
-                place = ("models", name, "aliases", index)
-                yield document.problem(place, f"{alias!r} is the name of {taken[alias]} already", "a name of its own")
-            taken.setdefault(alias, f"model {name}")
+    def _against_header(self, place: KeyPath, model: ModelForm, header: GgufHeader) -> Iterator[RegistryProblem]:
+        problem = self.document.problem
+        if model.context is not None and model.context > header.context_length:
+            message = f"{model.context:,} tokens, but the model was made for {header.context_length:,}"
+            yield problem((*place, "context"), message, f"at most {header.context_length}")
+        if model.experts is not None and not 0 < model.experts <= header.experts:
+            has = f"{header.experts} experts" if header.experts else "no experts"
+            yield problem((*place, "experts"), f"is {model.experts}, but the model has {has}")
+        for option in DRAFTING:
+            reason = architectures.why_no_rollback(header.architecture)
+            if getattr(model, option) is not None and reason is not None:
+                yield problem((*place, option), f"is impossible: {reason}", "a transformer, or no such key")
+        for option, length in (("kv_type_k", header.key_length), ("kv_type_v", header.value_length)):
+            kind = getattr(model, option)
+            if kind.startswith("q") and length % QUANTISED_BLOCK:
+                message = f"{kind} needs heads of a multiple of {QUANTISED_BLOCK} numbers, and they have {length}"
+                yield problem((*place, option), message, "f16, bf16 or f32")
 
+    def _draft(self, place: KeyPath, role: str, header: GgufHeader | None) -> Iterator[RegistryProblem]:
+        at, problem = (*place, "speculation", "draft"), self.document.problem
+        if role not in self.form.roles:
+            yield problem(at, f"there is no role {role!r}", nearest(role, self.form.roles))
+            return
+        model = self.form.roles[role].model
+        draft = self.headers.get(model)
+        if self._is_remote(model):
+            yield problem(at, f"{model} cannot draft: another server runs it", "a role with a smaller model here")
+        elif model == place[-1]:
+            yield problem(at, "a model cannot draft for itself", "a role with a smaller model")
+        elif draft is not None and header is not None and (reason := why_no_draft(header, draft)) is not None:
+            yield problem(at, f"{model} cannot draft: {reason}", "a model with the same vocabulary")
 
-def _role_adapters(
-    place: KeyPath, role: RoleForm, form: RegistryForm, document: YamlDocument
-) -> Iterator[RegistryProblem]:
-    # Adapters that the role's model cannot use for this role alone.
-    at = (*place, "lora")
-    if role.model in form.models and form.models[role.model].backend != "llama.cpp":
-        yield document.problem(
-            at, f"{role.model} takes no adapters: another server runs it", "a model here, or no lora"
-        )
-    elif place[-1] in (EMBEDDER, RERANKER):
-        message = "is for roles that write text: an engine that embeds or ranks does nothing else"
-        yield document.problem(at, message, f"lora of the model {role.model}")
+    def _is_remote(self, model: str) -> bool:
+        return model in self.form.models and self.form.models[model].backend != "llama.cpp"
 
+    def _role(self, place: KeyPath, role: RoleForm) -> Iterator[RegistryProblem]:
+        problem, form = self.document.problem, self.form
+        if role.model not in form.models:
+            yield problem((*place, "model"), f"there is no model {role.model!r}", nearest(role.model, form.models))
+        header = self.headers.get(role.model)
+        reason = why_no_text(header) if header is not None else None
+        if (role.tier or usual_tier(str(place[-1]))) != "D" and reason is not None:
+            yield problem((*place, "model"), f"{role.model} cannot do this: {reason}", "a model that writes text")
+        yield from self._role_sampling(place, role)
+        if role.lora and self._is_remote(role.model):
+            message = f"{role.model} takes no adapters: another server runs it"
+            yield problem((*place, "lora"), message, "a model here, or no lora")
+        elif role.lora and place[-1] in (EMBEDDER, RERANKER):
+            message = "is for roles that write text: an engine that embeds or ranks does nothing else"
+            yield problem((*place, "lora"), message, f"lora of the model {role.model}")
+        if role.persona is not None and role.persona not in self.personas:
+            message = f"there is no persona {role.persona!r}"
+            yield problem((*place, "persona"), message, nearest(role.persona, self.personas))
+        if role.escalates_to is not None:
+            yield from self._escalation((*place, "escalates_to"), role, role.escalates_to)
 
-def _embedder(form: RegistryForm, document: YamlDocument) -> Iterator[RegistryProblem]:
-    # An engine that embeds or ranks does nothing else, so its model can have no other role.
-    for own, model, does in ((EMBEDDER, form.embedder, "embeds"), (RERANKER, form.reranker, "ranks texts")):
-        other_roles = [name for name, role in form.roles.items() if role.model == model and name != own]
-        if other_roles:
-            message = f"{model} {does}, so it generates no text and cannot be the model of {', '.join(other_roles)} too"
-            yield document.problem(
-                ("roles", own, "model"), message, "another model, or a second entry for the same file"
-            )
+    def _role_sampling(self, place: KeyPath, role: RoleForm) -> Iterator[RegistryProblem]:
+        if role.sampling is not None and (clash := role.sampling.conflict()) is not None:
+            yield self.document.problem((*place, "sampling", clash.option), clash.what, clash.accepted)
+        sampling = role.sampling
+        if sampling is None and role.model in self.form.models:
+            sampling = self.form.models[role.model].sampling
+        if sampling is not None and sampling.mirostat and (role.top_p or self.form.defaults.top_p) < 1:
+            message = "is below 1, and Mirostat chooses by itself from how many tokens to sample"
+            yield self.document.problem((*place, "top_p"), message, "top_p: 1, or no mirostat in `sampling:`")
 
+    def _escalation(self, place: KeyPath, role: RoleForm, target: str) -> Iterator[RegistryProblem]:
+        problem, roles = self.document.problem, self.form.roles
+        if target not in roles:
+            yield problem(place, f"there is no role {target!r}", nearest(target, roles))
+            return
+        level = roles[target].level
+        if level is None:
+            yield problem(place, f"role {target} has no level", "a role with a level of B1, B2 or B3")
+        elif role.level is not None and level <= role.level:
+            yield problem(place, f"goes from level {role.level} to {level}", "a role of a higher level")
 
-def _escalation(
-    place: KeyPath, role: RoleForm, target: str, roles: Mapping[str, RoleForm], document: YamlDocument
-) -> Iterator[RegistryProblem]:
-    if target not in roles:
-        yield document.problem(place, f"there is no role {target!r}", nearest(target, roles))
-        return
-    level = roles[target].level
-    if level is None:
-        yield document.problem(place, f"role {target} has no level", "a role with a level of B1, B2 or B3")
-    elif role.level is not None and level <= role.level:
-        yield document.problem(place, f"goes from level {role.level} to {level}", "a role of a higher level")
+    def _aliases(self) -> Iterator[RegistryProblem]:
+        # Requests name models, roles and personas in the same way, so an alias must not be taken.
+        kinds = (("role", self.form.roles), ("model", self.form.models), ("persona", self.personas))
+        taken = {name: f"a {kind}" for kind, names in reversed(kinds) for name in names}
+        for name, model in self.form.models.items():
+            for index, alias in enumerate(model.aliases):
+                if alias in taken:
+                    place, message = (
+                        ("models", name, "aliases", index),
+                        f"{alias!r} is the name of {taken[alias]} already",
+                    )
+                    yield self.document.problem(place, message, "a name of its own")
+                taken.setdefault(alias, f"model {name}")
 
+    def _embedders(self) -> Iterator[RegistryProblem]:
+        # An engine that embeds or ranks does nothing else, so its model can have no other role.
+        form, accepted = self.form, "another model, or a second entry for the same file"
+        for own, model, does in ((EMBEDDER, form.embedder, "embeds"), (RERANKER, form.reranker, "ranks texts")):
+            others = ", ".join(name for name, role in form.roles.items() if role.model == model and name != own)
+            if others:
+                message = f"{model} {does}, so it generates no text and cannot be the model of {others} too"
+                yield self.document.problem(("roles", own, "model"), message, accepted)
 
-def _escalation_cycles(roles: Mapping[str, RoleForm], document: YamlDocument) -> Iterator[RegistryProblem]:
-    # Each cycle once, at the first of its roles in the file.
-    visited: set[str] = set()
-    for start in roles:
-        path: list[str] = []
-        role: str | None = start
-        while role is not None and role in roles and role not in visited:
-            visited.add(role)
-            path.append(role)
-            role = roles[role].escalates_to
-        if role in path:
-            cycle = path[path.index(role) :]
-            shown = " → ".join((*cycle, cycle[0]))
-            yield document.problem(("roles", cycle[0], "escalates_to"), f"goes round in a circle: {shown}")
+    def _escalation_cycles(self) -> Iterator[RegistryProblem]:
+        # Each cycle once, at the first of its roles in the file.
+        roles, visited = self.form.roles, set[str]()
+        for start in roles:
+            path: list[str] = []
+            role: str | None = start
+            while role is not None and role in roles and role not in visited:
+                visited.add(role)
+                path.append(role)
+                role = roles[role].escalates_to
+            if role in path:
+                cycle = path[path.index(role) :]
+                message = f"goes round in a circle: {' → '.join((*cycle, cycle[0]))}"
+                yield self.document.problem(("roles", cycle[0], "escalates_to"), message)

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.registry import memory
 from orchestrator.registry.backends import why_no_key
-from orchestrator.registry.checks import OTHER_TEMPLATE, check_registry, why_no_prompt
+from orchestrator.registry.checks import OTHER_TEMPLATE, RegistryChecks, why_no_prompt
 from orchestrator.registry.errors import GgufError, RegistryError, RegistryProblem, file_error
 from orchestrator.registry.forms import (
     Defaults,
@@ -122,8 +122,8 @@ class UncheckedRegistry:
 
     def problems(self) -> tuple[RegistryProblem, ...]:
         """Return everything that keeps this from being a valid registry."""
-        checked = check_registry(self.form, self.document, self.options, self.headers, self.personas)
-        return self.personas_problems or tuple(checked)
+        checks = RegistryChecks(self.form, self.document, self.options, self.headers, self.personas)
+        return self.personas_problems or tuple(checks.problems())
 
     @property
     def files(self) -> frozenset[Path]:
