@@ -7,15 +7,18 @@ figures for the same file, and may be deleted.
 import json
 import os
 import tempfile
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Annotated, Final
+
+from annotated_types import Ge, Le
+from pydantic import TypeAdapter
 
 from orchestrator.registry.options import StepContext
 
 FILE: Final = "measured.json"
 
+Share = Annotated[float, Ge(0), Le(1)]
 ModelFile = tuple[str, int]  # path without links, and size in bytes
 
 
@@ -23,9 +26,9 @@ ModelFile = tuple[str, int]  # path without links, and size in bytes
 class MeasuredShares:
     """Shares of correct results, from 0 to 1."""
 
-    plans: float  # natural requests whose plan has a correct structure
-    answers: float  # small tasks in words
-    code: float | None = None  # functions that pass their tests; None if no code could be run
+    plans: Share  # natural requests whose plan has a correct structure
+    answers: Share  # small tasks in words
+    code: Share | None = None  # functions that pass their tests; None if no code could be run
     step_context: StepContext | None = None  # best for its steps; None if not measured
 
 
@@ -36,9 +39,10 @@ def model_file(file: Path, size: int) -> ModelFile:
 
 def read_measured(folder: Path) -> dict[ModelFile, MeasuredShares]:
     """Return the results in the folder's file. Damaged ones count as not measured."""
+    shares = TypeAdapter(MeasuredShares)
     try:
         rows = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return {(str(row["file"]), int(row["bytes"])): _measured(row) for row in rows}
+        return {(str(row["file"]), int(row["bytes"])): shares.validate_python(row) for row in rows}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
@@ -52,17 +56,3 @@ def write_measured(folder: Path, file: ModelFile, measured: MeasuredShares) -> N
         fresh = Path(beside) / FILE
         fresh.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
         os.replace(fresh, folder / FILE)
-
-
-def _measured(row: Mapping[str, Any]) -> MeasuredShares:
-    # Raises ValueError for what is no share.
-    code = row["code"]
-    shares = [float(row["plans"]), float(row["answers"]), *([] if code is None else [float(code)])]
-    if not all(0.0 <= share <= 1.0 for share in shares):
-        raise ValueError(f"the shares are {shares}; accepted: 0 to 1")
-    context = row.get("step_context")
-    if context is not None and context not in get_args(StepContext):
-        raise ValueError(f"step_context is {context!r}; accepted: {', '.join(get_args(StepContext))}")
-    return MeasuredShares(
-        plans=shares[0], answers=shares[1], code=None if code is None else shares[2], step_context=context
-    )
