@@ -17,7 +17,7 @@ from orchestrator.registry.gguf_reader import MAGIC, Array, RawHeader, Scalar, r
 MAX_LAYERS: Final = 4096
 MAX_SIZE: Final = 1 << 31
 NO_MODELS: Final = ("adapter", "imatrix", "mmproj")
-_PIECE: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+PIECE: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def read_adapter(path: Path, model: GgufHeader) -> int:
 
 def pieces(path: Path) -> tuple[Path, ...]:
     """Return all files of a model, given its first one: `path` alone, unless the model is split."""
-    match = _PIECE.fullmatch(path.name)
+    match = PIECE.fullmatch(path.name)
     if match is None or int(match["number"]) != 1:
         return (path,)
     count = max(1, int(match["count"]))
@@ -85,7 +85,7 @@ def _other_pieces(path: Path, first: RawHeader) -> list[Path]:
     count = first.entries.get("split.count", 1)
     if not isinstance(count, int) or count <= 1:
         return []
-    match = _PIECE.fullmatch(path.name)
+    match = PIECE.fullmatch(path.name)
     if match is None or int(match["count"]) != count:
         raise GgufError(path, f"is one of {count} pieces; accepted: a name that ends in -00001-of-{count:05d}.gguf")
     if int(match["number"]) != 1:

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from orchestrator.registry.errors import GgufError
 from orchestrator.registry.gguf import GgufHeader, begins_as_gguf, read_header
 from orchestrator.registry.sources.catalogue import CatalogueEntry, read_catalogue
-from orchestrator.registry.sources.contract import DownloadProgress, Obtained, RemoteFile, SourceError
+from orchestrator.registry.sources.contract import DownloadProgress, NoProgress, Obtained, RemoteFile, SourceError
 from orchestrator.registry.sources.download import download, how_checked, sha256_of
 from orchestrator.registry.sources.hub import FORM as HUB_FORM
 from orchestrator.registry.sources.hub import find_on_hub, place_on_hub
@@ -151,18 +151,15 @@ class _Counted:
     def __init__(self, progress: DownloadProgress | None) -> None:
         self.count = 0
         self.checked = ""
-        self._progress = progress
+        self._progress = progress or NoProgress()
 
     def begin(self, name: str, size: int | None, done: int) -> None:
-        if self._progress is not None:
-            self._progress.begin(name, size, done)
+        self._progress.begin(name, size, done)
 
     def advance(self, count: int) -> None:
         self.count += count
-        if self._progress is not None:
-            self._progress.advance(count)
+        self._progress.advance(count)
 
     def end(self, checked: str) -> None:
         self.checked = checked
-        if self._progress is not None:
-            self._progress.end(checked)
+        self._progress.end(checked)

@@ -25,6 +25,7 @@ try:
 except ModuleNotFoundError:
     hub = None  # type: ignore[assignment]  # the extra `hub` is not installed
 
+from orchestrator.registry.gguf import PIECE
 from orchestrator.registry.sources.contract import RemoteFile, SourceError
 
 # Default: about a quarter of the size of 16-bit weights, at nearly the same quality.
@@ -32,7 +33,6 @@ USUAL_QUANTISATION: Final = "Q4_K_M"
 FORM: Final = "hf:OWNER/REPO, hf:OWNER/REPO:QUANT or hf:OWNER/REPO/FILE.gguf"
 TIMEOUT_SECONDS: Final = 60.0
 _NAME: Final = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[^:]+\.gguf)|:(?P<quantisation>[\w.-]+))?")
-_PIECE: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _QUANTISATION: Final = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d\w*|T?Q\d_\w+|F16|BF16|F32|MXFP4\w*))(?=[-._]|$)", re.I)
 _NO_MODELS: Final = ("mmproj", "imatrix")  # in names of GGUF files that hold no language model
 
@@ -125,7 +125,7 @@ def _models(paths: Iterable[str]) -> dict[str, list[str]]:
     for path in sorted(paths):
         name = PurePosixPath(path).name
         if name.endswith(".gguf") and not any(kind in name.lower() for kind in _NO_MODELS):
-            piece = _PIECE.fullmatch(path)
+            piece = PIECE.fullmatch(path)
             models[path if piece is None else f"{piece['stem']}.gguf"].append(path)
     return models
 
@@ -156,7 +156,7 @@ def quantisation_of(path: str) -> str | None:
 
 
 def _complete(written: str, pieces: list[str]) -> list[str]:
-    match = _PIECE.fullmatch(pieces[0])
+    match = PIECE.fullmatch(pieces[0])
     if match is None:
         return pieces
     stem, count = match["stem"], match["count"]

@@ -5,10 +5,9 @@ import os
 import re
 from itertools import chain, count
 from pathlib import Path
-from typing import Final
 
 from orchestrator.registry.compose import Candidate, RoleAdapter
-from orchestrator.registry.gguf import GgufHeader
+from orchestrator.registry.gguf import PIECE, GgufHeader
 from orchestrator.registry.measured import MeasuredShares
 from orchestrator.registry.sources.catalogue import CatalogueEntry, read_catalogue
 from orchestrator.registry.sources.contract import SourceError
@@ -16,8 +15,6 @@ from orchestrator.registry.sources.download import sha256_of
 from orchestrator.registry.sources.hub import parse_name, quantisation_of
 from orchestrator.registry.sources.ollama import find_in_ollama
 from orchestrator.registry.sources.pypi import find_unpacked
-
-_PIECE: Final = re.compile(r"-(?P<number>\d{5})-of-\d{5}\.gguf\Z")
 
 
 def find_here(written: str, folder: Path) -> Path | None:
@@ -63,9 +60,8 @@ def link_model(file: Path, name: str, folder: Path) -> Path | None:
     if any(path.resolve() == file.resolve() for path in models_in(folder)):
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    if (piece := _PIECE.search(file.name)) is not None:
-        head, tail = file.name[: piece.start()], file.name[piece.start() + len("-00001") :]
-        for sibling in sorted(file.parent.glob(f"{glob.escape(head)}-?????{glob.escape(tail)}")):
+    if (piece := PIECE.fullmatch(file.name)) is not None:
+        for sibling in sorted(file.parent.glob(f"{glob.escape(piece['stem'])}-?????-of-{piece['count']}.gguf")):
             (folder / sibling.name).symlink_to(sibling.absolute())
         return folder / file.name
     stem = re.sub(r"[^\w.-]+", "-", name.removesuffix(".gguf"))
@@ -134,5 +130,5 @@ def _from_hub(source: str, folder: Path) -> Path | None:
 
 
 def _is_first(path: Path) -> bool:
-    piece = _PIECE.search(path.name)
+    piece = PIECE.fullmatch(path.name)
     return piece is None or int(piece["number"]) == 1
