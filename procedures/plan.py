@@ -321,7 +321,7 @@ def _arguments(form: type[Form], error: ValidationError) -> Iterator[str]:
 
 
 def _input_problem(procedure: Procedure, name: str, reason: str, accepted: str) -> RegistryProblem:
-    return RegistryProblem(procedure.path, None, f"inputs.{name}", reason, accepted, ("inputs", name))
+    return RegistryProblem(procedure.path, None, f"inputs.{name}", reason, accepted)
 
 
 def _plain(value: object) -> object:

@@ -21,16 +21,17 @@ from ruamel.yaml.error import CommentMark, YAMLError
 from ruamel.yaml.scalarstring import FoldedScalarString, LiteralScalarString, SingleQuotedScalarString
 from ruamel.yaml.tokens import CommentToken
 
-from orchestrator.registry.errors import RegistryError, RegistryProblem, nearest
+from orchestrator.registry.errors import file_error, nearest
 from orchestrator.registry.load import registry_from
 from orchestrator.registry.lock import FolderLocked, lock_folder
 from orchestrator.registry.models import Registry
 from orchestrator.registry.prompts import prompt_set
-from orchestrator.registry.strict_yaml import KeyPath, needs_quotes, parse_text, read_file, write_section
+from orchestrator.registry.strict_yaml import needs_quotes, parse_text, read_file, write_section
 
 Data = dict[str, Any]
 Entry = Mapping[str, object]
 _EMPTY_SECTION: Final = re.compile(r"(models|roles):\s*(\{\s*\}|null|~)?\s*(#.*)?")
+WRITABLE: Final = "a file that can be written to"
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _REMOVED: Final = object()  # stands for the value of a removed entry
 
@@ -114,7 +115,7 @@ def remove_model(raw: bytes, path: Path, name: str) -> bytes:
 def _model(raw: bytes, path: Path, name: str) -> Data:
     models = _data(raw, path).get("models") or {}
     if name not in models:
-        raise _refused(path, "there is no such model", nearest(name, models), ("models", name))
+        raise file_error(path, "there is no such model", nearest(name, models), ("models", name))
     entry = models[name]
     return entry if isinstance(entry, dict) else {}
 
@@ -178,15 +179,15 @@ def replace_registry(path: Path, before: bytes, after: bytes) -> Registry:
     try:
         status = real.stat()
         if not (status.st_mode & 0o222 and os.access(real, os.W_OK)):
-            raise _refused(path, "is read-only")
+            raise file_error(path, "is read-only", WRITABLE)
         with lock_folder(real.parent), _new_file(real, after, status) as fresh:
             if real.read_bytes() != before:
-                raise _refused(path, "was changed by someone else meanwhile", "another try")
+                raise file_error(path, "was changed by someone else meanwhile", "another try")
             os.replace(fresh, real)
     except FolderLocked as error:
-        raise _refused(path, "is being changed by another process", "another try when it has ended") from error
+        raise file_error(path, "is being changed by another process", "another try when it has ended") from error
     except OSError as error:
-        raise _refused(path, f"cannot be written to: {error.strerror}") from error
+        raise file_error(path, f"cannot be written to: {error.strerror}", WRITABLE) from error
     return registry
 
 
@@ -204,9 +205,9 @@ def create_registry(path: Path, content: bytes, *, replace: bool = False) -> Reg
             else:
                 os.link(fresh, path)
     except FileExistsError as error:
-        raise _refused(path, "exists already", "another file") from error
+        raise file_error(path, "exists already", "another file") from error
     except OSError as error:
-        raise _refused(path, f"cannot be written: {error.strerror}") from error
+        raise file_error(path, f"cannot be written: {error.strerror}", WRITABLE) from error
     return registry
 
 
@@ -238,11 +239,11 @@ def _new_file(path: Path, content: bytes, like: os.stat_result | None = None) ->
 def _with_entry(raw: bytes, path: Path, place: tuple[str, str], entry: Mapping[str, object]) -> bytes:
     section, name = place
     if name in _data(raw, path)[section]:
-        raise _refused(path, "is taken", "another name", place)
+        raise file_error(path, "is taken", "another name", place)
 
     def change(entries: Any) -> None:
         if entries.fa.flow_style():
-            raise _refused(path, "is written in braces", f"an indented list of {section}", (section,))
+            raise file_error(path, "is written in braces", f"an indented list of {section}", (section,))
         new = CommentedMap({key: _scalar(value) for key, value in entry.items()})
         rest = _cut_comment(entries, entries.lc.key(next(iter(entries)))[1])
         if rest:
@@ -270,7 +271,7 @@ def _changed(raw: bytes, path: Path, place: tuple[str, ...], change: Callable[[A
     try:
         data = round_trip.load(text)
     except YAMLError as error:  # YAML 1.2 refuses some of what YAML 1.1 accepts
-        raise _refused(path, f"cannot be edited: {error}", "the entry, put there by hand", place) from error
+        raise file_error(path, f"cannot be edited: {error}", "the entry, put there by hand", place) from error
     section = data[place[0]]
     round_trip.map_indent = section.lc.key(next(iter(section)))[1] or 2
     change(section)
@@ -282,7 +283,7 @@ def _changed(raw: bytes, path: Path, place: tuple[str, ...], change: Callable[[A
     if raw.decode().startswith(_BYTE_ORDER_MARK):
         output = _BYTE_ORDER_MARK + output
     if _data(output.encode(), path) != expected:
-        raise _refused(path, "cannot be changed without changing more", "the entry, put there by hand", place)
+        raise file_error(path, "cannot be changed without changing more", "the entry, put there by hand", place)
     return output.encode()
 
 
@@ -333,11 +334,5 @@ def _data(raw: bytes, path: Path) -> Data:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise _refused(path, "is no mapping", "models and roles")
+        raise file_error(path, "is no mapping", "models and roles")
     return data
-
-
-def _refused(
-    path: Path, message: str, accepted: str = "a file that can be written to", at: KeyPath = ()
-) -> RegistryError:
-    return RegistryError(RegistryProblem(path, None, ".".join(map(str, at)), message, accepted, at))

@@ -19,7 +19,6 @@ class RegistryProblem:
     key: str  # such as `models.big.context`; empty for the whole file
     what: str
     accepted: str = ""
-    place: tuple[str | int, ...] = ()  # the parts of `key`, whose names may contain dots
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line is not None else str(self.file)
@@ -36,9 +35,11 @@ class RegistryError(Exception):
         self.problems = problems
 
 
-def file_error(path: Path, what: str, accepted: str) -> RegistryError:
-    """Return the error for a file that is unusable as a whole."""
-    return RegistryError(RegistryProblem(path, None, "", what, accepted))
+def file_error(
+    path: Path, what: str, accepted: str = "", place: Iterable[str | int] = (), line: int | None = None
+) -> RegistryError:
+    """Return the error for a file with one problem, at the keys `place` or with the file as a whole."""
+    return RegistryError(RegistryProblem(path, line, ".".join(map(str, place)), what, accepted))
 
 
 class GgufError(Exception):

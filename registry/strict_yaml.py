@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from orchestrator.registry.errors import RegistryError, RegistryProblem
+from orchestrator.registry.errors import RegistryProblem, file_error
 
 MAX_BYTES = 1 << 20
 _PLAIN: Final[dict[str, Any]] = {"sort_keys": False, "allow_unicode": True, "width": math.inf}
@@ -37,7 +37,7 @@ class YamlDocument:
         existing = place
         while existing and existing not in self.lines:
             existing = existing[:-1]
-        return RegistryProblem(self.path, self.lines.get(existing), ".".join(map(str, place)), message, accepted, place)
+        return RegistryProblem(self.path, self.lines.get(existing), ".".join(map(str, place)), message, accepted)
 
 
 def parse_file(path: Path, accepted: str = "") -> YamlDocument:
@@ -54,9 +54,9 @@ def read_file(path: Path, accepted: str = "") -> bytes:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise _error(path, None, f"cannot be read: {error.strerror}", accepted) from error
+        raise file_error(path, f"cannot be read: {error.strerror}", accepted) from error
     if len(raw) > MAX_BYTES:
-        raise _error(path, None, "too large", f"at most {MAX_BYTES:,} bytes")
+        raise file_error(path, "too large", f"at most {MAX_BYTES:,} bytes")
     return raw
 
 
@@ -68,15 +68,15 @@ def parse_text(raw: bytes, path: Path) -> YamlDocument:
         node = loader.get_single_node()
         data = None if node is None else _value(loader, node, (), lines, path)
     except UnicodeDecodeError as error:
-        raise _error(path, None, f"byte {error.start:,} is not UTF-8", "UTF-8 text") from error
+        raise file_error(path, f"byte {error.start:,} is not UTF-8", "UTF-8 text") from error
     except RecursionError as error:
-        raise _error(path, None, "nested too deeply") from error
+        raise file_error(path, "nested too deeply") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         message = " ".join(part for part in (error.context, error.problem) if part)
-        raise _error(path, mark.line + 1 if mark else None, message) from error
+        raise file_error(path, message, line=mark.line + 1 if mark else None) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # the latter two: a date such as 2020-99-99
-        raise _error(path, None, str(error)) from error
+        raise file_error(path, str(error)) from error
     return YamlDocument(path, data, lines)
 
 
@@ -123,7 +123,7 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, place: KeyPath, lines: dict
     value = loader.construct_object(node)
     if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
         line = node.start_mark.line + 1
-        raise _error(path, line, "holds half of a surrogate pair, which is no character", "UTF-8 text", place)
+        raise file_error(path, "holds half of a surrogate pair, which is no character", "UTF-8 text", place, line)
     return value
 
 
@@ -134,15 +134,11 @@ def _mapping(
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            raise _error(path, line, "a key must be a name", at=place)
+            raise file_error(path, "a key must be a name", "", place, line)
         key = key_node.value
         if key in result:
             first = lines[(*place, key)]
-            raise _error(path, line, f"the key is given twice (first on line {first})", at=(*place, key))
+            raise file_error(path, f"the key is given twice (first on line {first})", "", (*place, key), line)
         lines[(*place, key)] = line
         result[key] = _value(loader, value_node, (*place, key), lines, path)
     return result
-
-
-def _error(path: Path, line: int | None, message: str, accepted: str = "", at: KeyPath = ()) -> RegistryError:
-    return RegistryError(RegistryProblem(path, line, ".".join(map(str, at)), message, accepted, at))
