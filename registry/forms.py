@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from orchestrator.registry.errors import RegistryError, RegistryProblem, nearest
 from orchestrator.registry.names import NAME, NAME_RULE
 from orchestrator.registry.options import (
+    DEFAULT_SAMPLING,
     MAX_CONTEXT,
     Adapters,
     ContextTokens,
@@ -96,8 +97,21 @@ class Form(BaseModel):
     model_config = ConfigDict(frozen=True, **_STRICT)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What a model's entry holds in the file and, unchanged, in a loaded registry; besides `LoadOptions`."""
+
+    description: Text = ""
+    # For clients of the API and for the hints of tasks; unique among models, roles and personas.
+    aliases: Annotated[tuple[Alias, ...], Field(max_length=100)] = ()
+    numa: Annotated[int, Field(ge=0, le=1023)] | None = None  # node that the model is bound to
+    instances: Annotated[int, Field(ge=1, le=64)] = 1  # engines of the model, each bound to its own NUMA node
+    sampling: SamplingOptions = DEFAULT_SAMPLING  # if neither role nor request says
+    step_context: StepContext = "own"
+
+
 @pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
-class ModelForm(LoadOptions):
+class ModelForm(LoadOptions, ModelOptions):
     """One model: a `file` that llama.cpp loads here, or with `backend: openai` one that another server runs."""
 
     # A dataclass, unlike the other forms, to inherit the load options. From `base_url` to `native_tools` the keys are
@@ -111,17 +125,10 @@ class ModelForm(LoadOptions):
     native_tools: bool = True
     """Whether the server gets a client's tools and returns the calls. One that refuses tools is noticed; set false for
     one that ignores them, so that the prompt describes the tools."""
-    description: Text = ""
-    # For clients of the API and for the hints of tasks.
-    aliases: Annotated[tuple[Alias, ...], Field(max_length=100)] = ()
     residency: ResidencyTier | None = None  # loaded at the start, on demand or never; None: as in `defaults`
-    numa: Annotated[int, Field(ge=0, le=1023)] | None = None  # node that the model is bound to
     prompts: Literal["general", "tiny"] | None = None  # shipped set; None: chosen by the file
     thinking: ThinkingSetting | None = None  # if neither role nor request says; None: "auto"
-    sampling: SamplingOptions = SamplingOptions()  # if the role says nothing
-    step_context: StepContext = "own"
     tuned: Text = ""  # a note by tuning, without effect
-    instances: Annotated[int, Field(ge=1, le=64)] = 1  # engines of the model, each bound to its own NUMA node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ from typing import Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from orchestrator.registry.call_syntax import REMOTE, CallSyntax, call_syntax
-from orchestrator.registry.forms import Defaults, Level, ResidencyTier, RoleOptions, Tier
+from orchestrator.registry.forms import Defaults, Level, ModelOptions, ResidencyTier, RoleOptions, Tier
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.memory import MemoryEstimate
-from orchestrator.registry.options import DEFAULT_SAMPLING, LoadOptions, SamplingOptions, StepContext
+from orchestrator.registry.options import LoadOptions
 from orchestrator.registry.persona import Persona
 from orchestrator.registry.prompts import PromptSet, prompt_set
 from orchestrator.registry.thinking import Thinking
@@ -57,7 +57,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelEntry:
+class ModelEntry(ModelOptions):
     """One model: either `file`, which is loaded here, or `remote`, which another server runs."""
 
     id: str
@@ -65,18 +65,12 @@ class ModelEntry:
     remote: Endpoint | None = None
     embeds: bool = False  # has the role `embedder` or `reranker`, and writes no text
     ranks: bool = False  # has the role `reranker`
-    aliases: tuple[str, ...] = ()  # unique among models, roles and personas
-    description: str
     residency: ResidencyTier | Literal["remote"]
     options: LoadOptions
     """Complete, with absolute file names; `threads` is a ceiling. For a remote model only `context` and `slots` (its
     concurrent requests) count."""
-    numa: int | None = None  # node that it is bound to
-    instances: int = 1  # engines on a machine with several NUMA nodes, each bound to its own node
     prompts: PromptSet = field(default_factory=lambda: prompt_set("general"))
     thinking: Thinking = "auto"  # unless role or request says otherwise
-    sampling: SamplingOptions = DEFAULT_SAMPLING  # unless role or request says otherwise
-    step_context: StepContext = "own"
     header: GgufHeader | None = None  # None for a remote model and for an unreadable file
     memory: MemoryEstimate | None = None  # with its draft model; None without a header
     unavailable: str | None = None  # because of its file, chat template or API key
