@@ -116,7 +116,8 @@ class _Fields:
             raise GgufError(self._path, "holds no tensors: it is a vocabulary or a list of settings, not a model")
         layers = self._size("block_count", most=MAX_LAYERS)
         embedding = self._size("embedding_length")
-        heads = self._per_layer("attention.head_count", layers, 0)
+        no_heads = (0,) * layers
+        heads = self._per_layer("attention.head_count", layers, no_heads)
         most_heads = max(heads, default=0)
         head = embedding // most_heads if most_heads else 0
         return GgufHeader(
@@ -130,10 +131,10 @@ class _Fields:
             layers=layers,
             embedding=embedding,
             heads=most_heads,
-            kv_heads=self._kv_heads(layers, heads),
+            kv_heads=self._per_layer("attention.head_count_kv", layers, heads),
             key_length=self._size("attention.key_length", head),
             value_length=self._size("attention.value_length", head),
-            feed_forward=max(self._per_layer("feed_forward_length", layers, 0), default=0),
+            feed_forward=max(self._per_layer("feed_forward_length", layers, no_heads), default=0),
             vocab_size=self._vocabulary().length,
             vocab_digest=self._vocab_digest(),
             experts=self._size("expert_count", 0),
@@ -142,11 +143,6 @@ class _Fields:
             pooling=self._named(f"{self._architecture}.pooling_type", POOLING),
             chat_template=self._text("tokenizer.chat_template", "") or None,
         )
-
-    def _kv_heads(self, layers: int, heads: tuple[int, ...]) -> tuple[int, ...]:
-        if f"{self._architecture}.attention.head_count_kv" in self._entries:
-            return self._per_layer("attention.head_count_kv", layers, 0)
-        return heads
 
     def _state_bytes(self, layers: int, embedding: int) -> int:
         # In F32, as if every layer had one: an upper bound.
@@ -186,9 +182,11 @@ class _Fields:
             raise GgufError(self._path, f"{full} is missing")
         return self._checked(full, value, most)
 
-    def _per_layer(self, key: str, layers: int, default: int) -> tuple[int, ...]:
+    def _per_layer(self, key: str, layers: int, default: tuple[int, ...]) -> tuple[int, ...]:
         full = f"{self._architecture}.{key}"
-        value = self._entries.get(full, default)
+        if full not in self._entries:
+            return default
+        value = self._entries[full]
         if not isinstance(value, Array):  # one number for all layers
             return (self._checked(full, value, MAX_SIZE),) * layers
         if len(value.numbers) != layers:

@@ -59,7 +59,6 @@ class Tensor:
 class RawHeader:
     """Everything in front of the data section of one file."""
 
-    version: int
     entries: Mapping[str, Scalar | Array]
     tensors: tuple[Tensor, ...]
     file_bytes: int
@@ -95,7 +94,7 @@ def _read(source: "_Bytes") -> RawHeader:
         entries[key] = _value(source, key)
     tensors = tuple(_tensor(source) for _ in range(n_tensors))
     _check_layout(source, entries.get("general.alignment", 32), tensors)
-    return RawHeader(version, entries, tensors, source.size)
+    return RawHeader(entries, tensors, source.size)
 
 
 def _value(source: "_Bytes", key: str) -> Scalar | Array:
