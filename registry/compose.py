@@ -188,9 +188,8 @@ def _cast(candidates: Sequence[Candidate], by_hand: Mapping[str, str]) -> _Casti
     small = [draft for draft in drafting.values() if draft.measured is not None and draft in able]
     casting.roles[FRONTDOOR] = _measured_planner(_quick(able)) or _planner(plain)
     casting.roles[WORKER] = _measured_worker([*plain, *small]) or _worker(plain)
-    casting.roles[CODER] = (
-        _measured_best(general, _code) or _best(general, CODER) or max(plain, key=_by_ability_if_quick)
-    )
+    coder = _measured_best(general, lambda measured: measured.code) or _best(general, CODER)
+    casting.roles[CODER] = coder or max(plain, key=_by_ability_if_quick)
     casting.roles[ARCHITECT] = _measured_best(general, _answers_and_code) or max(general, key=_by_ability)
     casting.roles[JUDGE] = _best([model for model in general if model.kind == JUDGE], JUDGE) or _judge(casting)
     casting.roles |= set_by_hand
@@ -260,10 +259,6 @@ def _quick(models: Sequence[Candidate]) -> Sequence[Candidate]:
     return [model for model in models if model.active <= QUICK] or models
 
 
-def _code(measured: MeasuredShares) -> float | None:
-    return measured.code
-
-
 def _answers_and_code(measured: MeasuredShares) -> float | None:
     return None if measured.code is None else measured.answers + measured.code
 
@@ -327,8 +322,7 @@ def _hot(casting: _Casting, budget: int) -> frozenset[str]:
 
 def _fitted(model: Candidate, casting: _Casting, room: Room) -> Fit:
     draft = casting.roles[casting.drafts[model.id]].header if model.id in casting.drafts else None
-    embeds = _embeds(model, casting)
-    return fit(model.header, room, draft, embeds=embeds)
+    return fit(model.header, room, draft, embeds=_embeds(model, casting))
 
 
 def _embeds(model: Candidate, casting: _Casting) -> bool:

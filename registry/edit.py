@@ -122,12 +122,11 @@ def _model(raw: bytes, path: Path, name: str) -> Data:
 
 def _append_comment(node: Any, text: str) -> None:
     # After the last value in the entry.
-    while isinstance(node, CommentedMap | CommentedSeq) and node:
-        last = next(reversed(node)) if isinstance(node, CommentedMap) else len(node) - 1
-        if isinstance(node[last], CommentedMap | CommentedSeq) and node[last] and not node[last].fa.flow_style():
-            node = node[last]
+    for parent, last in _last_places(node):
+        value = parent[last]
+        if isinstance(value, CommentedMap | CommentedSeq) and value and not value.fa.flow_style():
             continue
-        tokens = node.ca.items.setdefault(last, [None, None, None, None])
+        tokens = parent.ca.items.setdefault(last, [None, None, None, None])
         place = next((index for index, token in enumerate(tokens) if isinstance(token, CommentToken)), 2)
         if isinstance(tokens[place], CommentToken):
             tokens[place].value = tokens[place].value.rstrip("\n") + "\n" + text.removeprefix("\n")
@@ -305,13 +304,12 @@ def _scalar(value: object) -> object:
 def _cut_comment(node: Any, column: int) -> str:
     # ruamel.yaml attaches all comments up to the next key to the value before them. Those indented at least to `column`
     # stay, the others belong to the next section and are returned.
-    while isinstance(node, CommentedMap | CommentedSeq) and node:
-        last = next(reversed(node)) if isinstance(node, CommentedMap) else len(node) - 1
-        token = next(filter(None, node.ca.items.get(last, ())), None)
+    for parent, last in _last_places(node):
+        token = next(filter(None, parent.ca.items.get(last, ())), None)
         if isinstance(token, CommentToken):
             lines = token.value.splitlines(keepends=True)
             own = 1  # the rest of the value's line
-            if isinstance(node[last], LiteralScalarString | FoldedScalarString):  # they end with their line
+            if isinstance(parent[last], LiteralScalarString | FoldedScalarString):  # they end with their line
                 lines[0] = " " * token.start_mark.column + lines[0]
                 own = 0
             while own < len(lines) and _belongs(lines[own], column):
@@ -319,10 +317,17 @@ def _cut_comment(node: Any, column: int) -> str:
             if own:
                 token.value = "".join(lines[:own]).removeprefix(" " * token.start_mark.column)
             else:
-                del node.ca.items[last]
+                del parent.ca.items[last]
             return "\n" + "".join(lines[own:]) if lines[own:] else ""
-        node = node[last]
     return ""
+
+
+def _last_places(node: Any) -> Iterator[tuple[Any, Any]]:
+    # Of a collection, of the last value in it, and so on: the collection and its last key.
+    while isinstance(node, CommentedMap | CommentedSeq) and node:
+        last = next(reversed(node)) if isinstance(node, CommentedMap) else len(node) - 1
+        yield node, last
+        node = node[last]
 
 
 def _belongs(line: str, column: int) -> bool:
