@@ -163,7 +163,6 @@ def _free(name: str, registry: Registry) -> str:
 @dataclass(frozen=True, slots=True)
 class _RoleChange:
     entry: Mapping[str, object]  # the keys that are added or changed
-    is_new: bool
     left_out: tuple[str, ...] = ()  # keys that the role loses: they were made for its previous model
     kept: tuple[str, ...] = ()  # keys that stay, though perhaps chosen for the previous model
 
@@ -180,19 +179,18 @@ def _role_entries(
             accepted = "--role draft or --role embedder, or a model that answers for the first one"
             reason = f"would be the only model of a new registry, and {proposal.suits.why}"
             raise InputError(Problem(str(file), reason, accepted)) from None
-        return {role: _RoleChange(entry, is_new=True) for role, entry in composed.role_entries.items()}
+        return {role: _RoleChange(entry) for role, entry in composed.role_entries.items()}
     return {role: _role_change(proposal, registry, role) for role in roles}
 
 
 def _role_change(proposal: Proposal, registry: Registry, role: str) -> _RoleChange:
     if role not in registry.roles:
-        return _RoleChange({"model": proposal.id, "tier": usual_tier(role)}, is_new=True)
+        return _RoleChange({"model": proposal.id, "tier": usual_tier(role)})
     before = registry.roles[role]
     system = before.system if before.has_own_system else ""
     own = {"max_tokens": before.max_tokens != registry.defaults.max_tokens, "sampling": before.sampling is not None}
     return _RoleChange(
         {"model": proposal.id},
-        is_new=False,
         left_out=made_for_model(system, adapters=bool(before.lora)),
         kept=tuple(key for key, is_own in own.items() if is_own),
     )
@@ -237,11 +235,8 @@ def _as_json(
     return {
         "id": proposal.id,
         "entry": dict(proposal.entry),
-        "roles": [
-            {"name": role, "entry": dict(change.entry), "left_out": list(change.left_out), "kept": list(change.kept)}
-            for role, change in changes.items()
-        ],
-        "suits": {"role": proposal.suits.role, "why": proposal.suits.why},
+        "roles": [{"name": role, **asdict(change)} for role, change in changes.items()],
+        "suits": asdict(proposal.suits),
         "memory": {**asdict(memory), "total": memory.total, "budget": proposal.room.budget, "hot": proposal.room.hot},
         "fits": not fit.short,
         "notes": list(proposal.notes),
