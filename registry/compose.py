@@ -83,7 +83,6 @@ class Candidate:
     file: Path
     header: GgufHeader
     known_for: tuple[str, ...] = ()  # roles in the catalogue, the best first; empty if it is not in the catalogue
-    aliases: tuple[str, ...] = ()
     adapters: Mapping[str, RoleAdapter] = field(default_factory=dict)  # by role
     measured: MeasuredShares | None = None  # on this machine, or for the catalogue
 
@@ -118,7 +117,6 @@ class Composed:
 
     text: str  # YAML with comments
     roles: Mapping[str, str]  # model id by role
-    models: Mapping[str, Mapping[str, object]]  # entries by id
     role_entries: Mapping[str, Mapping[str, object]]  # by name
     notes: tuple[str, ...] = ()  # reasons
     warnings: tuple[str, ...] = ()  # about what will not work well
@@ -167,7 +165,6 @@ def compose(
     return Composed(
         text=_text(entries, roles, notes, budget),
         roles={role: model.id for role, model in casting.roles.items()},
-        models=entries,
         role_entries=roles,
         notes=tuple(notes),
         warnings=tuple(warnings),
@@ -332,8 +329,6 @@ def _embeds(model: Candidate, casting: _Casting) -> bool:
 def _entry(model: Candidate, casting: _Casting, fitted: Fit, registry: Path, *, hot: bool) -> dict[str, object]:
     options = asdict(fitted.options)
     entry: dict[str, object] = {"file": file_name(model.file, registry), "description": describe(model.header)}
-    if model.aliases:
-        entry["aliases"] = [*model.aliases]
     entry["residency"] = "hot" if hot else "warm"
     entry |= {name: options[name] for name in WRITTEN if options.get(name) is not None}
     if model.measured is not None and model.measured.step_context not in (None, "own"):

@@ -217,14 +217,10 @@ def test_what_is_composed_loads(tmp_path: Path, write_gguf: WriteGguf) -> None:
     small = write_gguf(tmp_path / "sub.gguf", embedding=32)
     vectors = write_gguf(tmp_path / "bge.gguf", pooling=1)
     path = tmp_path / "registry.yaml"
-    candidates = [
-        Candidate(id=file.stem, file=file, header=read_header(file), aliases=(f"gpt-{file.stem}",))
-        for file in (big, small, vectors)
-    ]
+    candidates = [Candidate(id=file.stem, file=file, header=read_header(file)) for file in (big, small, vectors)]
     path.write_text(compose(candidates, path, GIB).text)
     registry: Registry = load_registry(path)
     assert registry.usable_models == {"big", "sub", "bge"}
-    assert registry.model_named("gpt-big") == "big"
     assert registry.roles["draft"].model == "sub"
     assert registry.models["big"].file == big
     assert "file: big.gguf" in path.read_text()
