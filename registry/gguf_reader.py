@@ -5,14 +5,15 @@ time. Of arrays only the length, the first numbers and a digest are read.
 """
 
 import hashlib
+import math
 import os
 import stat
 import struct
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final
 
 from orchestrator.registry.errors import GgufError
 from orchestrator.registry.gguf_layout import ARRAY, SCALARS, STRING, TENSOR_TYPES
@@ -52,7 +53,7 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        return _product(self.shape)
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class RawHeader:
 def read_raw(path: Path) -> RawHeader:
     """Read the header of one file, and check that its tensors fill the rest of it. Raises GgufError."""
     try:
-        with _Bytes(path) as source:
+        with closing(_Bytes(path)) as source:
             return _read(source)
     except OSError as error:
         raise GgufError(path, f"cannot be read: {error.strerror}") from error
@@ -134,7 +135,7 @@ def _tensor(source: "_Bytes") -> Tensor:
     type_name, block, block_bytes = TENSOR_TYPES[kind]
     if 0 in shape or shape[0] % block:
         raise source.error(f"tensor {name} of shape {list(shape)} does not fit type {type_name} (blocks of {block})")
-    return Tensor(name, shape, type_name, offset, _product(shape) // block * block_bytes)
+    return Tensor(name, shape, type_name, offset, math.prod(shape) // block * block_bytes)
 
 
 def _check_layout(source: "_Bytes", alignment: Scalar | Array, tensors: tuple[Tensor, ...]) -> None:
@@ -170,12 +171,7 @@ class _Bytes:
         self._at = 0
         self._before = 0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._file.close()
 
     @property
@@ -274,10 +270,3 @@ class _Bytes:
 
 def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    result = 1
-    for extent in shape:
-        result *= extent
-    return result
