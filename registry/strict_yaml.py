@@ -62,11 +62,10 @@ def read_file(path: Path, accepted: str = "") -> bytes:
 
 def parse_text(raw: bytes, path: Path) -> YamlDocument:
     """Parse the bytes of `path` (used in errors only). Raises RegistryError."""
-    lines: dict[KeyPath, int] = {}
     try:
-        loader = _StrictLoader(raw.decode("utf-8"))
+        loader = _StrictLoader(raw.decode("utf-8"), path)
         node = loader.get_single_node()
-        data = None if node is None else _value(loader, node, (), lines, path)
+        data = None if node is None else loader.value(node)
     except UnicodeDecodeError as error:
         raise file_error(path, f"byte {error.start:,} is not UTF-8", "UTF-8 text") from error
     except RecursionError as error:
@@ -77,7 +76,7 @@ def parse_text(raw: bytes, path: Path) -> YamlDocument:
         raise file_error(path, message, line=mark.line + 1 if mark else None) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # the latter two: a date such as 2020-99-99
         raise file_error(path, str(error)) from error
-    return YamlDocument(path, data, lines)
+    return YamlDocument(path, data, loader.lines)
 
 
 def write_yaml(data: Mapping[str, object], indent: int = 2) -> str:
@@ -103,6 +102,11 @@ def needs_quotes(text: str) -> bool:
 
 
 class _StrictLoader(yaml.SafeLoader):
+    def __init__(self, text: str, path: Path) -> None:
+        super().__init__(text)
+        self.lines: dict[KeyPath, int] = {}
+        self._path = path
+
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             mark = self.get_mark()
@@ -113,32 +117,30 @@ class _StrictLoader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem=message, problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
-
-def _value(loader: yaml.SafeLoader, node: yaml.Node, place: KeyPath, lines: dict[KeyPath, int], path: Path) -> object:
-    lines.setdefault(place, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode):
-        return _mapping(loader, node, place, lines, path)
-    if isinstance(node, yaml.SequenceNode):
-        return [_value(loader, item, (*place, index), lines, path) for index, item in enumerate(node.value)]
-    value = loader.construct_object(node)
-    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+    def value(self, node: yaml.Node, place: KeyPath = ()) -> object:
         line = node.start_mark.line + 1
-        raise file_error(path, "holds half of a surrogate pair, which is no character", "UTF-8 text", place, line)
-    return value
+        self.lines.setdefault(place, line)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, place)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*place, index)) for index, item in enumerate(node.value)]
+        value = self.construct_object(node)
+        if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+            message = "holds half of a surrogate pair, which is no character"
+            raise file_error(self._path, message, "UTF-8 text", place, line)
+        return value
 
-
-def _mapping(
-    loader: yaml.SafeLoader, node: yaml.MappingNode, place: KeyPath, lines: dict[KeyPath, int], path: Path
-) -> dict[str, object]:
-    result: dict[str, object] = {}
-    for key_node, value_node in node.value:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise file_error(path, "a key must be a name", "", place, line)
-        key = key_node.value
-        if key in result:
-            first = lines[(*place, key)]
-            raise file_error(path, f"the key is given twice (first on line {first})", "", (*place, key), line)
-        lines[(*place, key)] = line
-        result[key] = _value(loader, value_node, (*place, key), lines, path)
-    return result
+    def _mapping(self, node: yaml.MappingNode, place: KeyPath) -> dict[str, object]:
+        result: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise file_error(self._path, "a key must be a name", "", place, line)
+            key = key_node.value
+            inner = (*place, key)
+            if key in result:
+                message = f"the key is given twice (first on line {self.lines[inner]})"
+                raise file_error(self._path, message, "", inner, line)
+            self.lines[inner] = line
+            result[key] = self.value(value_node, inner)
+        return result
