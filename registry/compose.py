@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from orchestrator.registry.checks import BASE_MODEL, is_base, why_no_draft, why_no_text
+from orchestrator.registry.checks import BASE_MODEL, is_base, why_no_text
 from orchestrator.registry.fit import Fit, Room, fit
 from orchestrator.registry.forms import EMBEDDER, RERANKER, Level, usual_tier
 from orchestrator.registry.gguf import GgufHeader
@@ -30,8 +30,8 @@ from orchestrator.registry.options import PromptLookupOptions, SpeculationOption
 from orchestrator.registry.propose import (
     DRAFT,
     LARGEST_DRAFT,
-    SMALLER,
     WRITTEN,
+    can_draft,
     count,
     describe,
     file_name,
@@ -229,8 +229,7 @@ def _drafting(able: Sequence[Candidate], writers: Sequence[Candidate]) -> dict[s
             for writer in writers
             if writer.id not in drafts
             and writer.header.parameters <= LARGEST_DRAFT
-            and writer.header.parameters * SMALLER <= target.header.parameters
-            and why_no_draft(target.header, writer.header) is None
+            and can_draft(target.header, writer.header)
         ]
         if small:
             drafts[target.id] = min(small, key=lambda writer: (not writer.is_for(DRAFT), writer.header.parameters))

@@ -164,8 +164,7 @@ def find_draft(header: GgufHeader, registry: Registry, own: Sequence[str] = ()) 
         for role in registry.roles.values()
         if role.name not in own
         and (small := registry.models[role.model].header) is not None
-        and small.parameters * SMALLER <= header.parameters
-        and why_no_draft(header, small) is None
+        and can_draft(header, small)
     ]
     return min(able)[2] if able else None
 
@@ -175,6 +174,11 @@ def why_not_drafted(header: GgufHeader) -> str | None:
     return why_no_text(header) or architectures.why_no_rollback(header.architecture)
 
 
+def can_draft(target: GgufHeader, draft: GgufHeader) -> bool:
+    """Return whether a model has the vocabulary of a target and is much smaller."""
+    return draft.parameters * SMALLER <= target.parameters and why_no_draft(target, draft) is None
+
+
 def _drafts_for(header: GgufHeader, registry: Registry) -> str | None:
     # The largest model that this one could draft for.
     if header.parameters > LARGEST_DRAFT:
@@ -182,9 +186,7 @@ def _drafts_for(header: GgufHeader, registry: Registry) -> str | None:
     able = [
         (model.header.parameters, model.id)
         for model in registry.models.values()
-        if model.header is not None
-        and header.parameters * SMALLER <= model.header.parameters
-        and why_no_draft(model.header, header) is None
+        if model.header is not None and can_draft(model.header, header)
     ]
     return max(able)[1] if able else None
 
