@@ -1,4 +1,4 @@
-"""Read llama-swap's `config.yaml`, whose entries are command lines of llama-server. Pure."""
+"""Read llama-swap's `config.yaml`, whose entries are command lines of llama-server."""
 
 import shlex
 from collections.abc import Mapping

@@ -257,14 +257,11 @@ def _role_adapters(
     sizes: dict[str, dict[str, int]] = {name: {} for name in form.models}
     reasons: dict[str, str] = {}
     for name, role in form.roles.items():
-        header = headers.get(role.model)
-        if header is None:
+        if (header := headers.get(role.model)) is None:
             continue
+        files = [adapter.file for adapter in _absolute(registry, role.lora)]
         try:
-            adapter_sizes = {
-                adapter.file: read_adapter(Path(adapter.file), header) for adapter in _absolute(registry, role.lora)
-            }
-            sizes[role.model] |= adapter_sizes
+            sizes[role.model] |= {file: read_adapter(Path(file), header) for file in files}
         except GgufError as error:
             reasons[name] = str(error)
     for name, header in headers.items():
