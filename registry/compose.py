@@ -38,6 +38,7 @@ from orchestrator.registry.propose import (
     suits,
     why_not_drafted,
 )
+from orchestrator.registry.sources.catalogue import AdapterEntry
 from orchestrator.registry.strict_yaml import write_section
 
 FRONTDOOR: Final = "frontdoor"
@@ -68,13 +69,6 @@ AS_GOOD: Final = 0.9  # A worker with this share of the best result is as good: 
 ESCALATION: Final = (WORKER, CODER, ARCHITECT)  # from weaker to stronger
 
 
-@dataclass(frozen=True, slots=True)
-class RoleAdapter:
-    file: Path
-    system: str  # the prompt of its training
-    plan_quality: float | None = None  # share of correct plans, if measured
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A model for the registry."""
@@ -83,7 +77,7 @@ class Candidate:
     file: Path
     header: GgufHeader
     known_for: tuple[str, ...] = ()  # roles in the catalogue, the best first; empty if it is not in the catalogue
-    adapters: Mapping[str, RoleAdapter] = field(default_factory=dict)  # by role
+    adapters: Mapping[str, AdapterEntry] = field(default_factory=dict)  # by role
     measured: MeasuredShares | None = None  # on this machine, or for the catalogue
 
     @property
@@ -355,7 +349,7 @@ def _roles(
             if small:
                 entry["sampling"] = {"dry_multiplier": DRY}
         if (adapter := model.adapters.get(role)) is not None:
-            entry |= {"system": adapter.system, "lora": [{"file": file_name(adapter.file, registry)}]}
+            entry |= {"system": adapter.system, "lora": [{"file": file_name(adapter.path, registry)}]}
         if role == FRONTDOOR and (quality := _plan_quality(model)) is not None:
             entry["plan_quality"] = quality
         if above := _above(role, casting):
@@ -399,7 +393,7 @@ def _measured_note(model: Candidate) -> str:
 def _adapter_notes(model: Candidate, casting: _Casting) -> Iterator[str]:
     for role, adapter in model.adapters.items():
         if casting.roles.get(role) is model:
-            yield f"{model.id} has the adapter {adapter.file.name} as {role}, which is trained for that"
+            yield f"{model.id} has the adapter {adapter.path.name} as {role}, which is trained for that"
 
 
 def _why_silent(model: Candidate) -> str:

@@ -6,7 +6,7 @@ import re
 from itertools import chain, count
 from pathlib import Path
 
-from orchestrator.registry.compose import Candidate, RoleAdapter
+from orchestrator.registry.compose import Candidate
 from orchestrator.registry.gguf import PIECE, GgufHeader
 from orchestrator.registry.measured import MeasuredShares
 from orchestrator.registry.sources.catalogue import CatalogueEntry, read_catalogue
@@ -109,12 +109,8 @@ def as_candidate(
     """
     if listed is None:
         return Candidate(id=id, file=file, header=header, measured=measured)
-    trained = {
-        role: RoleAdapter(adapter.path, adapter.system, adapter.plan_quality)
-        for role, adapter in listed.adapters.items()
-    }
     shares = measured or listed.measured
-    return Candidate(id=id, file=file, header=header, known_for=listed.roles, adapters=trained, measured=shares)
+    return Candidate(id=id, file=file, header=header, known_for=listed.roles, adapters=listed.adapters, measured=shares)
 
 
 def _from_hub(source: str, folder: Path) -> Path | None:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.registry.compose import Candidate, Composed, NothingAnswers, RoleAdapter, compose
+from orchestrator.registry.compose import Candidate, Composed, NothingAnswers, compose
 from orchestrator.registry.gguf import GgufHeader, read_header
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.measured import MeasuredShares
 from orchestrator.registry.models import Registry
+from orchestrator.registry.sources.catalogue import AdapterEntry
 from tests.registry.conftest import WriteGguf
 
 B = 10**9
@@ -30,6 +31,10 @@ def model(header: GgufHeader, name: str, billions: float, *, family: str = "one"
     parameters = int(billions * B)
     made = replace(header, name=name, parameters=parameters, weight_bytes=parameters // 2, vocab_digest=family)
     return Candidate(id=name, file=Path(f"/models/{name}.gguf"), header=replace(made, **other))
+
+
+def adapter(file: str, system: str, plan_quality: float | None = None) -> AdapterEntry:
+    return AdapterEntry(file=file, sha256="0" * 64, system=system, plan_quality=plan_quality)
 
 
 def composed(*models: Candidate, gib: float = 256) -> Composed:
@@ -104,7 +109,7 @@ def test_a_small_model_that_plans_best_plans_and_does_not_judge(header: GgufHead
 def test_a_small_model_with_an_adapter_that_plans_well_plans(
     header: GgufHeader, quality: float | None, frontdoor: str
 ) -> None:
-    adapters = {"frontdoor": RoleAdapter(Path("/adapters/plan.gguf"), "Plan.", quality)}
+    adapters = {"frontdoor": adapter("/adapters/plan.gguf", "Plan.", quality)}
     small = replace(model(header, "draft", 0.1), adapters=adapters)
     made = composed(small, model(header, "some-coder", 1.5))
     assert made.roles["frontdoor"] == frontdoor
@@ -227,7 +232,7 @@ def test_what_is_composed_loads(tmp_path: Path, write_gguf: WriteGguf) -> None:
 
 
 def test_an_adapter_goes_to_its_role_with_the_prompt_that_it_is_trained_with(header: GgufHeader) -> None:
-    adapters = {"frontdoor": RoleAdapter(Path("/package/plan.gguf"), "Plan it.")}
+    adapters = {"frontdoor": adapter("/package/plan.gguf", "Plan it.")}
     small = replace(model(header, "small", 0.1, family="a"), adapters=adapters)
     made = composed(small)
     roles = yaml.safe_load(made.text)["roles"]
@@ -247,5 +252,5 @@ def test_the_frontdoor_s_entry_says_which_share_of_its_plans_is_right(header: Gg
     assert quality(plain) is None, "it was not measured"
     measured = replace(plain, measured=MeasuredShares(plans=0.2, answers=0.5))
     assert quality(measured) == 0.2
-    trained = RoleAdapter(Path("/package/plan.gguf"), "Plan it.", 0.7)
+    trained = adapter("/package/plan.gguf", "Plan it.", 0.7)
     assert quality(replace(measured, adapters={"frontdoor": trained})) == 0.7, "with the adapter it plans better"
