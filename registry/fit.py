@@ -5,6 +5,7 @@ The context is the model's training context if a few sequences of that length fi
 """
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -112,11 +113,5 @@ def _kv_types(header: GgufHeader) -> Iterator[KvType]:
 
 def _longest(fits: Callable[[int], bool], most: int) -> int:
     # A multiple of STEP if below `most`; 0 if nothing fits.
-    longest, too_long = 0, most + 1
-    while too_long - longest > 1:
-        middle = (longest + too_long) // 2
-        if fits(middle):
-            longest = middle
-        else:
-            too_long = middle
+    longest = bisect_left(range(1, most + 1), True, key=lambda tokens: not fits(tokens))
     return longest if longest in (0, most) or longest < STEP else longest // STEP * STEP
