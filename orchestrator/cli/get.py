@@ -16,8 +16,9 @@ from orchestrator.cli.settings import JsonFlag
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, OTHER_TEMPLATE, is_base, why_no_prompt, why_no_text
+from orchestrator.registry.errors import GgufError
 from orchestrator.registry.forms import EMBEDDER, RERANKER
-from orchestrator.registry.gguf import GgufHeader
+from orchestrator.registry.gguf import GgufHeader, read_header
 from orchestrator.registry.propose import DRAFT
 from orchestrator.registry.sources.catalogue import CatalogueEntry, read_catalogue
 from orchestrator.registry.sources.contract import Obtained, SourceError
@@ -89,6 +90,14 @@ def fetch(source: str, folder: Path, sha256: str | None = None) -> tuple[Obtaine
             return get_model(source, folder.expanduser().absolute(), reporter, sha256)
     except SourceError as error:
         raise InputError(Problem(error.where, error.what, error.accepted)) from error
+
+
+def read_model(file: Path) -> GgufHeader:
+    """Return the header of a model's file. Raises InputError."""
+    try:
+        return read_header(file)
+    except GgufError as error:
+        raise InputError(Problem(str(error.path), error.reason, "a GGUF model")) from error
 
 
 def _linked(source: str, obtained: Obtained, header: GgufHeader, folder: Path, warnings: list[str]) -> Path | None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.complete import complete_source
-from orchestrator.cli.get import downloads, fetch
+from orchestrator.cli.get import downloads, fetch, read_model
 from orchestrator.cli.models import memory_for_models
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, size, write
@@ -174,10 +174,7 @@ def _candidates(files: dict[Path, tuple[str, CatalogueEntry | None]], folder: Pa
     ids, measured = unique(name for name, _ in files.values()), read_measured(folder)
     candidates = []
     for id, (file, (_, entry)) in zip(ids, files.items(), strict=True):
-        try:
-            header = read_header(file)
-        except GgufError as error:
-            raise InputError(Problem(str(error.path), error.reason, "a GGUF model")) from error
+        header = read_model(file)
         if (why := why_no_prompt(header)) is not None:
             raise InputError(Problem(str(file), why, OTHER_TEMPLATE))
         candidates.append(as_candidate(id, file, header, entry, measured.get(model_file(file, header.file_bytes))))

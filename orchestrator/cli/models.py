@@ -1,6 +1,5 @@
 """The commands about models: list, add and get them, and have the daemon load, unload or pin them."""
 
-import itertools
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,16 +15,15 @@ from rich.text import Text
 from orchestrator.cli import pool
 from orchestrator.cli.backend import ask_backend
 from orchestrator.cli.complete import complete_role
-from orchestrator.cli.get import get
+from orchestrator.cli.get import get, read_model
 from orchestrator.cli.on_demand import CommandPlace, GroupOnDemand
 from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.checks import OTHER_TEMPLATE
-from orchestrator.registry.compose import NothingAnswers, compose
+from orchestrator.registry.compose import NothingAnswers, compose, unique
 from orchestrator.registry.edit import made_for_model, save_entries
-from orchestrator.registry.errors import GgufError
 from orchestrator.registry.fit import Room
 from orchestrator.registry.forms import usual_tier
 from orchestrator.registry.gguf import read_header
@@ -128,11 +126,9 @@ def memory_for_models(options: Settings, registry: Registry | None) -> int:
 
 
 def _proposed(file: Path, registry: Registry, budget: int, name: str | None, roles: Sequence[str]) -> Proposal:
+    header = read_model(file)
     try:
-        header = read_header(file)
         full_path(file).as_posix().encode()
-    except GgufError as error:
-        raise InputError(Problem(str(error.path), error.reason, "a GGUF model")) from error
     except UnicodeEncodeError as error:
         raise InputError(Problem(str(file), "its name is not UTF-8, as the registry is", "another name")) from error
     hot = sum(model.memory.total for model in registry.models.values() if model.residency == "hot" and model.memory)
@@ -144,8 +140,9 @@ def _check(proposal: Proposal, registry: Registry, roles: Sequence[str]) -> None
         if not re.fullmatch(NAME, name):
             raise InputError(Problem(f"{option} {name}", "is no name", NAME_RULE))
     if proposal.id in registry.models:
+        (free,) = unique([proposal.id], registry.models)
         conflict = f"is taken by {registry.models[proposal.id].file or 'a model that another server runs'}"
-        raise InputError(Problem(f"--id {proposal.id}", conflict, f"a new one, such as {_free(proposal.id, registry)}"))
+        raise InputError(Problem(f"--id {proposal.id}", conflict, f"a new one, such as {free}"))
     tiers = {role: registry.roles[role].tier if role in registry.roles else usual_tier(role) for role in roles}
     if proposal.why_no_prompt is not None and set(tiers.values()) != {"D"}:
         raise InputError(Problem(str(proposal.entry["file"]), proposal.why_no_prompt, OTHER_TEMPLATE))
@@ -154,10 +151,6 @@ def _check(proposal: Proposal, registry: Registry, roles: Sequence[str]) -> None
             raise InputError(
                 Problem(f"--role {role}", f"the model cannot have it: {proposal.why_no_text}", "a role of tier D")
             )
-
-
-def _free(name: str, registry: Registry) -> str:
-    return next(free for n in itertools.count(2) if (free := f"{name[:60]}-{n}") not in registry.models)
 
 
 @dataclass(frozen=True, slots=True)

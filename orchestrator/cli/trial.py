@@ -20,7 +20,7 @@ from rich.text import Text
 from orchestrator.api.openai.tools import CallTask, ClientTool, ClientTools, with_tools
 from orchestrator.cli.complete import complete_model_or_file
 from orchestrator.cli.errors import ExitCode
-from orchestrator.cli.get import downloads
+from orchestrator.cli.get import downloads, read_model
 from orchestrator.cli.models import memory_for_models
 from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, Settings, settings
@@ -33,9 +33,8 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.pool.remote import RemoteModel
 from orchestrator.registry.call_syntax import CallSyntax, call_syntax
 from orchestrator.registry.checks import OTHER_TEMPLATE, why_no_prompt, why_no_text
-from orchestrator.registry.errors import GgufError
 from orchestrator.registry.fit import Room, fit
-from orchestrator.registry.gguf import GgufHeader, read_header
+from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.options import LoadOptions
 from orchestrator.registry.sources.local import find_here
@@ -152,10 +151,7 @@ def _registered(entry: ModelEntry) -> Subject:
 
 
 def _unregistered(file: Path, registry: Registry, options: Settings) -> Subject:
-    try:
-        header = read_header(file)
-    except GgufError as error:
-        raise InputError(Problem(str(file), error.reason, "a GGUF model")) from error
+    header = read_model(file)
     _check_text(str(file), header)
     fitted = fit(header, Room(budget=memory_for_models(options, registry)))
     load_options = replace(fitted.options, context=min(fitted.context, MOST_CONTEXT), slots=1)
