@@ -30,13 +30,13 @@ from orchestrator.registry.strict_yaml import needs_quotes, parse_text, read_fil
 
 Data = dict[str, Any]
 Entry = Mapping[str, object]
+Place = tuple[str, str]  # a section and the name of an entry
 _EMPTY_SECTION: Final = re.compile(r"(models|roles):\s*(\{\s*\}|null|~)?\s*(#.*)?")
 WRITABLE: Final = "a file that can be written to"
 _BYTE_ORDER_MARK: Final = "\ufeff"
-_REMOVED: Final = object()  # stands for the value of a removed entry
 
 
-def add_model(raw: bytes, path: Path, name: str, entry: Mapping[str, object]) -> bytes:
+def add_model(raw: bytes, path: Path, name: str, entry: Entry) -> bytes:
     """Return the registry `raw` of the file `path` with another model. Raises RegistryError."""
     return _with_entry(raw, path, ("models", name), entry)
 
@@ -52,14 +52,7 @@ def give_role(raw: bytes, path: Path, role: str, model: str, tier: str) -> bytes
         return _with_entry(raw, path, ("roles", role), {"model": model, "tier": tier})
     replaced = present.get("model") != model
     lost = made_for_model(str(present.get("system") or ""), adapters="lora" in present) if replaced else ()
-
-    def change(roles: Any) -> None:
-        roles[role]["model"] = _scalar(model)
-        for key in lost:
-            _pop(roles[role], key)
-
-    after = {key: value for key, value in present.items() if key not in lost} | {"model": model}
-    return _changed(raw, path, ("roles", role), change, after)
+    return _with_values(raw, path, ("roles", role), {"model": model, **dict.fromkeys(lost)})
 
 
 def made_for_model(system: str, *, adapters: bool) -> tuple[str, ...]:
@@ -77,21 +70,8 @@ def change_model(raw: bytes, path: Path, name: str, values: Mapping[str, object]
 
     Raises RegistryError, also if there is no such model.
     """
-    present = _model(raw, path, name)
-
-    def change(models: Any) -> None:
-        is_longer = any(value is not None and key not in present for key, value in values.items())
-        rest = _cut_comment(models[name], models.lc.key(name)[1] + 1) if is_longer else ""
-        for key, value in values.items():
-            if value is None:
-                _pop(models[name], key)
-            else:
-                models[name][key] = _scalar(value)
-        if rest:
-            _append_comment(models[name], rest)
-
-    after = {key: value for key, value in {**present, **values}.items() if value is not None}
-    return _changed(raw, path, ("models", name), change, after)
+    _check_model(raw, path, name)
+    return _with_values(raw, path, ("models", name), values)
 
 
 def remove_model(raw: bytes, path: Path, name: str) -> bytes:
@@ -99,7 +79,7 @@ def remove_model(raw: bytes, path: Path, name: str) -> bytes:
 
     Raises RegistryError, also if there is no such model. Roles with the model are not checked.
     """
-    _model(raw, path, name)
+    _check_model(raw, path, name)
 
     def change(models: Any) -> None:
         names = list(models)
@@ -109,15 +89,33 @@ def remove_model(raw: bytes, path: Path, name: str) -> bytes:
         if rest and before:
             _append_comment(models[before[-1]], rest)
 
-    return _changed(raw, path, ("models", name), change, _REMOVED)
+    return _changed(raw, path, ("models", name), change, None)
 
 
-def _model(raw: bytes, path: Path, name: str) -> Data:
+def _check_model(raw: bytes, path: Path, name: str) -> None:
     models = _data(raw, path).get("models") or {}
     if name not in models:
         raise file_error(path, "there is no such model", nearest(name, models), ("models", name))
-    entry = models[name]
-    return entry if isinstance(entry, dict) else {}
+
+
+def _with_values(raw: bytes, path: Path, place: Place, values: Mapping[str, object]) -> bytes:
+    # With new values for keys of an entry; None removes a key.
+    section, name = place
+    present = _data(raw, path)[section][name] or {}
+
+    def change(entries: Any) -> None:
+        is_longer = any(value is not None and key not in present for key, value in values.items())
+        rest = _cut_comment(entries[name], entries.lc.key(name)[1] + 1) if is_longer else ""
+        for key, value in values.items():
+            if value is None:
+                _pop(entries[name], key)
+            else:
+                entries[name][key] = _scalar(value)
+        if rest:
+            _append_comment(entries[name], rest)
+
+    after = {key: value for key, value in {**present, **values}.items() if value is not None}
+    return _changed(raw, path, place, change, after)
 
 
 def _append_comment(node: Any, text: str) -> None:
@@ -235,7 +233,7 @@ def _new_file(path: Path, content: bytes, like: os.stat_result | None = None) ->
         os.close(folder)
 
 
-def _with_entry(raw: bytes, path: Path, place: tuple[str, str], entry: Mapping[str, object]) -> bytes:
+def _with_entry(raw: bytes, path: Path, place: Place, entry: Entry) -> bytes:
     section, name = place
     if name in _data(raw, path)[section]:
         raise file_error(path, "is taken", "another name", place)
@@ -253,16 +251,13 @@ def _with_entry(raw: bytes, path: Path, place: tuple[str, str], entry: Mapping[s
     return _changed(raw, path, place, change, dict(entry))
 
 
-def _changed(raw: bytes, path: Path, place: tuple[str, ...], change: Callable[[Any], None], value: object) -> bytes:
-    # Raises RegistryError unless the result differs only at `place`, where it has `value`.
-    expected = _data(raw, path)
-    parent = expected
-    for key in place[:-1]:
-        parent = parent[key]
-    if value is _REMOVED:
-        del parent[place[-1]]
+def _changed(raw: bytes, path: Path, place: Place, change: Callable[[Any], None], entry: Data | None) -> bytes:
+    # Raises RegistryError unless the result differs only at `place`, where it has `entry`; None for nothing.
+    expected, (section, name) = _data(raw, path), place
+    if entry is None:
+        del expected[section][name]
     else:
-        parent[place[-1]] = value
+        expected[section][name] = entry
     text = raw.decode().removeprefix(_BYTE_ORDER_MARK)
     round_trip = YAML()
     round_trip.preserve_quotes = True
@@ -271,9 +266,9 @@ def _changed(raw: bytes, path: Path, place: tuple[str, ...], change: Callable[[A
         data = round_trip.load(text)
     except YAMLError as error:  # YAML 1.2 refuses some of what YAML 1.1 accepts
         raise file_error(path, f"cannot be edited: {error}", "the entry, put there by hand", place) from error
-    section = data[place[0]]
-    round_trip.map_indent = section.lc.key(next(iter(section)))[1] or 2
-    change(section)
+    entries = data[section]
+    round_trip.map_indent = entries.lc.key(next(iter(entries)))[1] or 2
+    change(entries)
     written = io.StringIO()
     round_trip.dump(data, written)
     output = written.getvalue()
