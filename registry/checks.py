@@ -12,11 +12,10 @@ from orchestrator.registry.backends import check_backend
 from orchestrator.registry.errors import RegistryProblem, nearest
 from orchestrator.registry.forms import EMBEDDER, RERANKER, ModelForm, RegistryForm, RoleForm, usual_tier
 from orchestrator.registry.gguf import GgufHeader
-from orchestrator.registry.options import DRAFTING, LoadOptions
+from orchestrator.registry.options import DRAFTING, QUANTISED_BLOCK, LoadOptions
 from orchestrator.registry.strict_yaml import KeyPath, YamlDocument
 from orchestrator.registry.template_check import judge_template
 
-QUANTISED_BLOCK: Final = 32  # numbers in a block of a quantised KV cache
 OTHER_TEMPLATE: Final = "a model with a chat template that renders every message (gguf-new-metadata can replace it)"
 BASE_MODEL: Final = "it has no chat template, so it is a base model, which continues a text instead of answering"
 NO_BASE_MODEL: Final = "its instruct or chat version, or a copy with a chat template (gguf-new-metadata adds one)"

@@ -12,14 +12,13 @@ from typing import Final
 
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.memory import MemoryEstimate, estimate, estimate_draft, size
-from orchestrator.registry.options import MAX_CELLS, MAX_CONTEXT, KvType, LoadOptions
+from orchestrator.registry.options import MAX_CELLS, MAX_CONTEXT, QUANTISED_BLOCK, KvType, LoadOptions
 
 WORTH_HAVING: Final = 4096  # below this context, prefer fewer slots, and then a quantised cache
 FEW_SLOTS: Final = (4, 2, 1)  # tried in this order before the context is made shorter
 MOST_SLOTS: Final = 16
 STEP: Final = 256  # a shortened context is a multiple of this
 SMALLEST: Final = 64  # the shortest context, in tokens
-QUANTISED_BLOCK: Final = 32
 Need = Callable[[LoadOptions], MemoryEstimate]  # the memory of a model loaded with these options
 
 

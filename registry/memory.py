@@ -6,9 +6,10 @@ the real KV cache smaller.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, get_args
 
 from orchestrator.registry.gguf import GgufHeader
+from orchestrator.registry.gguf_layout import TENSOR_TYPES
 from orchestrator.registry.options import (
     INVARIANT_MICRO_BATCH,
     INVARIANT_ROWS,
@@ -18,16 +19,12 @@ from orchestrator.registry.options import (
     invariant_streams,
 )
 
-# bytes of one element in the KV cache
+# Bytes of one element in the KV cache.
 CACHE_TYPES: Final[dict[KvType, Fraction]] = {
-    "f32": Fraction(4),
-    "f16": Fraction(2),
-    "bf16": Fraction(2),
-    "q8_0": Fraction(34, 32),
-    "q5_1": Fraction(24, 32),
-    "q5_0": Fraction(22, 32),
-    "q4_1": Fraction(20, 32),
-    "q4_0": Fraction(18, 32),
+    kind: Fraction(size, block)
+    for kind in get_args(KvType)
+    for name, block, size in TENSOR_TYPES.values()
+    if name == kind.upper()
 }
 BATCH: Final = 512  # tokens computed together
 SCORED: Final = 128  # tokens computed together by an engine that keeps attention scores

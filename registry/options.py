@@ -16,6 +16,7 @@ MAX_CONTEXT: Final = 1 << 20
 MAX_SLOTS: Final = 128
 MAX_CELLS: Final = 1 << 22  # of a KV cache; a cell holds one token
 MAX_THREADS: Final = 1024
+QUANTISED_BLOCK: Final = 32  # numbers in a block of a quantised KV cache
 MAX_BREAKER: Final = 40  # characters of a text that ends a repetition
 # Attention scores per token, over heads and cells, that an engine with `flash_attention` "auto" keeps at most: 512 MiB
 # for a micro-batch of 128 tokens.
@@ -37,6 +38,7 @@ ContextTokens = Annotated[int, Ge(64), Le(MAX_CONTEXT)]
 SlotCount = Annotated[int, Ge(1), Le(MAX_SLOTS)]
 DraftTokens = Annotated[int, Ge(1), Le(64)]
 FileName = Annotated[str, Len(1, 4096)]
+Breakers = Annotated[tuple[Annotated[str, Len(1, MAX_BREAKER)], ...], Len(0, 16)]
 
 
 def shared_fields(kind: type, source: Any) -> dict[str, Any]:
@@ -126,12 +128,7 @@ class SamplingOptions:
     dry_allowed_length: Annotated[int, Ge(1), Le(1000)] = 2  # shorter repetitions are free
     dry_penalty_last_n: Annotated[int, Ge(1), Le(MAX_CONTEXT)] | None = None  # None for the whole answer
     # Tokens with one of these end a repetition, and are never penalised by DRY.
-    dry_sequence_breakers: Annotated[tuple[Annotated[str, Len(1, MAX_BREAKER)], ...], Len(0, 16)] = (
-        "\n",
-        ":",
-        '"',
-        "*",
-    )
+    dry_sequence_breakers: Breakers = ("\n", ":", '"', "*")
 
     def without_penalties(self) -> "SamplingOptions":
         names = (option.name for option in fields(self) if option.name.startswith(_PENALTIES))

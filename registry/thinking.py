@@ -3,18 +3,19 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from annotated_types import Ge, Le
 
 from orchestrator.registry.options import MAX_CONTEXT
 
 Effort: TypeAlias = Literal["low", "medium", "high"]
-Thinking: TypeAlias = Literal["auto", "on", "off", "low", "medium", "high"] | Annotated[int, Ge(0), Le(MAX_CONTEXT)]
+ThinkingWord: TypeAlias = Literal["auto", "on", "off", "low", "medium", "high"]
+Thinking: TypeAlias = ThinkingWord | Annotated[int, Ge(0), Le(MAX_CONTEXT)]
 """How much a model shall think: "auto" leaves it to the chat template, "on" and "off" switch it, an effort is for
 templates with `reasoning_effort`, and a number is the most tokens of thoughts (0 is "off")."""
 
-THINKING_WORDS: Final = ("auto", "on", "off", "low", "medium", "high")
+THINKING_WORDS: Final = get_args(ThinkingWord)
 # Tokens of thoughts, if the chat template knows no efforts; no limit for "high".
 EFFORT_BUDGETS: Final[dict[str, int]] = {"low": 1024, "medium": 4096}
 _SWITCHES: Final = ("enable_thinking", "thinking")  # variables of chat templates
