@@ -25,9 +25,7 @@ _WAIT_SECONDS: Final = 300.0  # wall time, since others may use the cores
 _KEPT: Final = 256
 # SHA-256 of the embedded models' template, which needs no process.
 EMBEDDED: Final = "778101da483624f5243decf7c2f9868cbfde8d163afadebf886a246f84364119"
-_CHILD: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from registry.template_check import main; main()"
-)
+_CHILD: Final = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {__name__} import main; main()"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A template that takes more memory or time than it may does so in a process of its own, and is refused."""
 
 import hashlib
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,15 @@ def test_a_verdict_is_found_once_and_kept(kept: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(template_check, "_CHILD", "raise SystemExit(1)")
     judge_template.cache_clear()
     assert judge_template(LISTED) == found
+
+
+def test_the_process_needs_no_package_but_the_installed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = tmp_path / "installed" / "orchestrator"
+    installed.mkdir(parents=True)
+    (installed / "registry").symlink_to(TINY.parent)
+    elsewhere = [folder for folder in sys.path if not (Path(folder) / "registry").is_dir()]
+    monkeypatch.setattr("sys.path", [str(installed.parent), *elsewhere])
+    assert judge_template(PLAIN).lost is None
 
 
 def test_a_process_that_comes_to_no_verdict_is_a_reason_to_refuse(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
