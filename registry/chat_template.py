@@ -279,11 +279,12 @@ class _Hidden:
 
     def _fields(self, arguments: str) -> dict[str, Any] | None:
         parsed = _parsed(arguments)
+        if not isinstance(parsed, dict):
+            return None
         try:
-            fields = self._each(parsed, self._hide)
+            return {self._key(name): self._each(value, self._hide) for name, value in parsed.items()}
         except RecursionError:  # nested too deeply
             return None
-        return fields if isinstance(fields, dict) else None
 
     def _key(self, name: str) -> str:
         # Plain names stay visible, since a template may sort or search by them.
