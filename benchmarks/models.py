@@ -156,8 +156,6 @@ def write_mamba(path: Path, shape: ModelShape, seed: int = 0, *, state: int = 8,
     It ignores the heads and the feed-forward part of `shape`. Each channel keeps a state of `state` numbers, and its
     convolution covers `kernel` tokens.
     """
-    inner, rank = 2 * shape.width, max(1, shape.width // 16)
-    weights = _random(seed, shape.scale)
     writer = gguf.GGUFWriter(path, "mamba")
     writer.add_name(path.stem)
     writer.add_context_length(shape.context)
@@ -165,37 +163,95 @@ def write_mamba(path: Path, shape: ModelShape, seed: int = 0, *, state: int = 8,
     writer.add_block_count(shape.layers)
     writer.add_feed_forward_length(0)
     writer.add_head_count(0)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_ssm_conv_kernel(kernel)
-    writer.add_ssm_inner_size(inner)
-    writer.add_ssm_state_size(state)
-    writer.add_ssm_time_step_rank(rank)
-    writer.add_vocab_size(shape.vocabulary)
-    _add_vocabulary(writer, shape, _letters(shape))
-
-    def matrix(name: str, rows: int, columns: int, kind: str = shape.weights) -> None:
-        values = gguf.quants.quantize(weights(name, rows, columns), _TYPES[kind])
-        writer.add_tensor(name, values, raw_dtype=_TYPES[kind])
-
-    def constant(name: str, *values: float, count: int) -> None:
-        writer.add_tensor(name, np.tile(np.array(values, dtype=np.float32), (count, 1) if len(values) > 1 else count))
-
-    matrix("token_embd.weight", shape.vocabulary, shape.width)
+    tensors = _RecurrentTensors(writer, shape, seed, state, kernel)
+    tensors.matrix("token_embd.weight", shape.vocabulary, shape.width)
     for layer in range(shape.layers):
-        block = f"blk.{layer}"
-        constant(f"{block}.attn_norm.weight", 1.0, count=shape.width)
-        matrix(f"{block}.ssm_in.weight", 2 * inner, shape.width)
-        matrix(f"{block}.ssm_conv1d.weight", inner, kernel, "f32")
-        constant(f"{block}.ssm_conv1d.bias", 0.0, count=inner)
-        matrix(f"{block}.ssm_x.weight", rank + 2 * state, inner)
-        matrix(f"{block}.ssm_dt.weight", inner, rank, "f32")
-        constant(f"{block}.ssm_dt.bias", -2.0, count=inner)
-        constant(f"{block}.ssm_a", *(-float(n) for n in range(1, state + 1)), count=inner)
-        constant(f"{block}.ssm_d", 1.0, count=inner)
-        matrix(f"{block}.ssm_out.weight", shape.width, inner)
-    constant("output_norm.weight", 1.0, count=shape.width)
-    matrix("output.weight", shape.vocabulary, shape.width)
+        tensors.add_recurrent_layer(f"blk.{layer}")
+    tensors.constant("output_norm.weight", 1.0, count=shape.width)
+    tensors.matrix("output.weight", shape.vocabulary, shape.width)
     return _written(writer, path)
+
+
+def write_jamba(
+    path: Path, shape: ModelShape, seed: int = 0, *, state: int = 8, kernel: int = 4, experts: int = 0
+) -> Path:
+    """Write a hybrid of architecture `jamba` (Lieber et al. 2024), random from `seed`, and return its path.
+
+    Its layers are recurrent, as those of `write_mamba`, and attend in turns. With `experts`, two of them are used per
+    token.
+    """
+    kv_heads = [shape.kv_heads * (layer % 2) for layer in range(shape.layers)]
+    writer = _begun(path, "jamba", shape)
+    writer.add_head_count_kv(kv_heads)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(2)
+    tensors = _RecurrentTensors(writer, shape, seed, state, kernel)
+    tensors.matrix("token_embd.weight", shape.vocabulary, shape.width)
+    for layer, heads in enumerate(kv_heads):
+        block = f"blk.{layer}"
+        if heads:
+            kv_width = shape.width // shape.heads * heads
+            tensors.constant(f"{block}.attn_norm.weight", 1.0, count=shape.width)
+            for name, rows in (("q", shape.width), ("k", kv_width), ("v", kv_width), ("output", shape.width)):
+                tensors.matrix(f"{block}.attn_{name}.weight", rows, shape.width)
+        else:
+            tensors.add_recurrent_layer(block, normed=True)
+        tensors.constant(f"{block}.ffn_norm.weight", 1.0, count=shape.width)
+        suffix = "_exps" if experts else ""
+        if experts:
+            tensors.matrix(f"{block}.ffn_gate_inp.weight", experts, shape.width, "f32")
+        tensors.matrix(f"{block}.ffn_gate{suffix}.weight", shape.feed_forward, shape.width, stacked=experts)
+        tensors.matrix(f"{block}.ffn_up{suffix}.weight", shape.feed_forward, shape.width, stacked=experts)
+        tensors.matrix(f"{block}.ffn_down{suffix}.weight", shape.width, shape.feed_forward, stacked=experts)
+    tensors.constant("output_norm.weight", 1.0, count=shape.width)
+    tensors.matrix("output.weight", shape.vocabulary, shape.width)
+    return _written(writer, path)
+
+
+class _RecurrentTensors:
+    """Adds the metadata, vocabulary and tensors of a model with recurrent layers to its writer."""
+
+    def __init__(self, writer: gguf.GGUFWriter, shape: ModelShape, seed: int, state: int, kernel: int) -> None:
+        self._writer = writer
+        self._shape = shape
+        self._weights = _random(seed, shape.scale)
+        self._state = state
+        self._kernel = kernel
+        self._inner, self._rank = 2 * shape.width, max(1, shape.width // 16)
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_ssm_conv_kernel(kernel)
+        writer.add_ssm_inner_size(self._inner)
+        writer.add_ssm_state_size(state)
+        writer.add_ssm_time_step_rank(self._rank)
+        writer.add_vocab_size(shape.vocabulary)
+        _add_vocabulary(writer, shape, _letters(shape))
+
+    def matrix(self, name: str, rows: int, columns: int, kind: str = "", *, stacked: int = 0) -> None:
+        values = self._weights(name, rows * max(1, stacked), columns)
+        weights = values.reshape(stacked, rows, columns) if stacked else values
+        raw_type = _TYPES[kind or self._shape.weights]
+        self._writer.add_tensor(name, gguf.quants.quantize(weights, raw_type), raw_dtype=raw_type)
+
+    def constant(self, name: str, *values: float, count: int) -> None:
+        repeated = np.tile(np.array(values, dtype=np.float32), (count, 1) if len(values) > 1 else count)
+        self._writer.add_tensor(name, repeated)
+
+    def add_recurrent_layer(self, block: str, *, normed: bool = False) -> None:
+        width, inner, rank, state = self._shape.width, self._inner, self._rank, self._state
+        self.constant(f"{block}.attn_norm.weight", 1.0, count=width)
+        self.matrix(f"{block}.ssm_in.weight", 2 * inner, width)
+        self.matrix(f"{block}.ssm_conv1d.weight", inner, self._kernel, "f32")
+        self.constant(f"{block}.ssm_conv1d.bias", 0.0, count=inner)
+        self.matrix(f"{block}.ssm_x.weight", rank + 2 * state, inner)
+        self.matrix(f"{block}.ssm_dt.weight", inner, rank, "f32")
+        self.constant(f"{block}.ssm_dt.bias", -2.0, count=inner)
+        if normed:
+            for name, count in (("dt", rank), ("b", state), ("c", state)):
+                self.constant(f"{block}.ssm_{name}_norm.weight", 1.0, count=count)
+        self.constant(f"{block}.ssm_a", *(-float(n) for n in range(1, state + 1)), count=inner)
+        self.constant(f"{block}.ssm_d", 1.0, count=inner)
+        self.matrix(f"{block}.ssm_out.weight", width, inner)
 
 
 def write_bert(path: Path, shape: ModelShape, seed: int = 0) -> Path:
