@@ -120,6 +120,7 @@ class _Fields:
         heads = self._per_layer("attention.head_count", layers, no_heads)
         most_heads = max(heads, default=0)
         head = embedding // most_heads if most_heads else 0
+        kv_heads = self._per_layer("attention.head_count_kv", layers, heads)
         return GgufHeader(
             architecture=self._architecture,
             name=self._text("general.name", self._path.stem),
@@ -131,7 +132,7 @@ class _Fields:
             layers=layers,
             embedding=embedding,
             heads=most_heads,
-            kv_heads=self._per_layer("attention.head_count_kv", layers, heads),
+            kv_heads=kv_heads,
             key_length=self._size("attention.key_length", head),
             value_length=self._size("attention.value_length", head),
             feed_forward=max(self._per_layer("feed_forward_length", layers, no_heads), default=0),
@@ -139,21 +140,25 @@ class _Fields:
             vocab_digest=self._vocab_digest(),
             experts=self._size("expert_count", 0),
             experts_used=self._size("expert_used_count", 0),
-            state_bytes=self._state_bytes(layers, embedding),
+            state_bytes=self._state_bytes(kv_heads, embedding, most_heads),
             pooling=self._named(f"{self._architecture}.pooling_type", POOLING),
             chat_template=self._text("tokenizer.chat_template", "") or None,
         )
 
-    def _state_bytes(self, layers: int, embedding: int) -> int:
-        # In F32, as if every layer had one: an upper bound.
+    def _state_bytes(self, kv_heads: tuple[int, ...], embedding: int, heads: int) -> int:
+        # In F32, as llama.cpp has it, and an upper bound: as if every layer without attention had one, or every layer.
         inner = self._size("ssm.inner_size", 0)
         state = self._size("ssm.state_size", 0)
         groups = self._size("ssm.group_count", 0)
         kernel = self._size("ssm.conv_kernel", 0)
         wkv_head = self._size("wkv.head_size", 0)
+        short_kernel = self._size("shortconv.l_cache", 0)  # as in LFM2
+        delta_head = self._size("kda.head_dim", 0)  # as in Kimi Linear
         convolution = max(kernel - 1, 0) * (inner + 2 * groups * state)
         per_layer = convolution + inner * state + (embedding * (2 + wkv_head) if wkv_head else 0)
-        return layers * per_layer * 4
+        per_layer += embedding * max(short_kernel - 1, 0)
+        per_layer += heads * delta_head * (3 * max(kernel - 1, 3) + delta_head)
+        return (kv_heads.count(0) or len(kv_heads)) * per_layer * 4
 
     def _vocabulary(self) -> Array:
         tokens = self._entries.get("tokenizer.ggml.tokens")

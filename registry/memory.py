@@ -17,6 +17,7 @@ from orchestrator.registry.options import (
     KvType,
     LoadOptions,
     invariant_streams,
+    state_sequences,
 )
 
 # Bytes of one element in the KV cache.
@@ -75,7 +76,8 @@ def estimate(header: GgufHeader, options: LoadOptions, *, embeds: bool = False) 
     else:
         cells = _rounded(context) * slots
     per_head = header.key_length * CACHE_TYPES[key_type] + header.value_length * CACHE_TYPES[value_type]
-    kv_cache = int(sum(header.kv_heads) * per_head * cells) + header.state_bytes * slots
+    states = slots if options.batch_invariant or embeds else state_sequences(slots)
+    kv_cache = int(sum(header.kv_heads) * per_head * cells) + header.state_bytes * states
     micro_batch = context if embeds else INVARIANT_MICRO_BATCH if options.batch_invariant else BATCH
     logits = 2 * context if embeds else BATCH
     activations = 4 * header.embedding + 3 * header.feed_forward

@@ -22,6 +22,10 @@ MAX_BREAKER: Final = 40  # characters of a text that ends a repetition
 # for a micro-batch of 128 tokens.
 MAX_SCORES: Final = 1 << 20
 
+# llama.cpp's limit for a context, without the sequence that a batch-invariant pool pads.
+MAX_SEQUENCES: Final = 255
+SPARE_STATES: Final = 8  # recurrent states that an engine keeps for later requests, at least
+
 # A batch-invariant engine pads micro-batches to a multiple of one of these. Which one depends on processor and weights:
 # kernels for repacked weights compute four rows at a time, and the rest by other sums.
 INVARIANT_ROWS: Final = (1, 4)
@@ -55,6 +59,14 @@ def invariant_streams(slots: int) -> int:
     while slots * (largest // multiple) > INVARIANT_MICRO_BATCH and multiple < largest:
         multiple *= 2
     return -(-slots // multiple) * multiple
+
+
+def state_sequences(slots: int) -> int:
+    """Return how many sequences, each with a state, an engine with `slots` slots has for a model with recurrent layers.
+
+    Those beyond its slots keep states of finished prompts and of the starts of prompts.
+    """
+    return min(slots + max(slots, SPARE_STATES), MAX_SEQUENCES)
 
 
 @dataclass(frozen=True, slots=True)

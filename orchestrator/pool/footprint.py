@@ -20,6 +20,7 @@ import structlog
 
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import ModelEntry
+from orchestrator.registry.options import state_sequences
 
 log = structlog.get_logger(__name__)
 
@@ -121,7 +122,9 @@ class Footprints:
         cached = self._settings.get(entry.id)
         if cached is None or cached[0] is not entry:
             cached = self._settings[entry.id] = entry, _digest_of_settings(entry)
-        return f"{entry.file} {version} {cached[1]}"
+        # Engines of older versions had fewer states.
+        states = f" {state_sequences(entry.slots)} states" if entry.header and entry.header.state_bytes else ""
+        return f"{entry.file} {version} {cached[1]}{states}"
 
 
 def _plausible(measurement: Measurement, estimate: int) -> bool:

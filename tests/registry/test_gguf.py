@@ -1,5 +1,6 @@
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.models import ModelShape, write_jamba, write_mamba
 from orchestrator.registry.errors import GgufError
 from orchestrator.registry.gguf import pieces, read_adapter, read_header
 from orchestrator.registry.gguf_layout import FILE_TYPES, TENSOR_TYPES
@@ -41,6 +43,13 @@ def test_weights_are_counted_as_they_are_stored(tmp_path: Path, write_gguf: Writ
 def test_a_layer_may_have_its_own_number_of_heads(tmp_path: Path, write_gguf: WriteGguf) -> None:
     header = read_header(write_gguf(tmp_path / "model.gguf", architecture="jamba", layers=4, kv_heads=[0, 2, 0, 2]))
     assert header.kv_heads == (0, 2, 0, 2)
+
+
+@pytest.mark.parametrize(("write", "layers"), [(write_mamba, 4), (write_jamba, 2)])
+def test_layers_without_attention_have_states(tmp_path: Path, write: Callable[..., Path], layers: int) -> None:
+    header = read_header(write(tmp_path / "model.gguf", ModelShape(layers=4)))
+    # In F32 a convolution over four tokens, and eight numbers a channel.
+    assert header.state_bytes == layers * 4 * (3 * 128 + 8 * 128)
 
 
 def test_heads_for_another_number_of_layers_are_refused(tmp_path: Path, write_gguf: WriteGguf) -> None:

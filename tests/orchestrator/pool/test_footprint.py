@@ -154,6 +154,15 @@ def test_a_damaged_file_is_as_good_as_none(entry: ModelEntry, tmp_path: Path, te
     assert Footprints(file).needed(entry) == TAKEN + ESTIMATE.compute
 
 
+def test_a_measurement_with_fewer_states_does_not_count(entry: ModelEntry, tmp_path: Path) -> None:
+    assert entry.header is not None
+    recurrent = replace(entry, header=replace(entry.header, state_bytes=MIB))
+    Footprints(tmp_path / "footprints.json").note(entry, TAKEN)  # as before the engine kept any
+    assert Footprints(tmp_path / "footprints.json").needed(recurrent) == ESTIMATE.total
+    Footprints(tmp_path / "footprints.json").note(recurrent, TAKEN)
+    assert Footprints(tmp_path / "footprints.json").needed(recurrent) < ESTIMATE.total
+
+
 def test_a_process_needs_its_own_memory_and_what_it_maps_up_to_the_estimate() -> None:
     everything = measure(os.getpid(), 1 << 50)
     own = measure(os.getpid(), 0)
