@@ -267,7 +267,7 @@ class _Cells:
     def __init__(self, spec: EngineSpec, info: ModelInfo, *, split: bool) -> None:
         self.info = info
         self.split = split
-        self.can_fork = True
+        self.can_fork, self.keeps_states = True, False
         self.context_limit = info.context
         self.sequences = info.slots if split else 2 * info.slots
         self.cells = self.context_limit * self.sequences if split else spec.cells or self.context_limit * info.slots

@@ -3,6 +3,7 @@
 prefix_tree   which sequence holds which tokens, as a radix tree
 prefix_store  KV cells of prefixes on disk
 slots         admission to a pool of cells that all share
+states        the same for models with recurrent layers, whose sequences are forked at their ends only
 streams       the same with a stream of cells for each sequence
 layout        choice between pool and streams
 """

@@ -3,7 +3,7 @@
 Cells depend on the adapters they were computed with, so sequences with different adapters share nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,6 +54,28 @@ class PrefixTree:
         """
         root = self._roots.get(lora)
         return (-1, 0) if root is None else self._longest(root, tokens)
+
+    def match_end(self, tokens: Tokens, is_usable: Callable[[int], bool], lora: Adapters = ()) -> tuple[int, int]:
+        """Return like `match` a usable sequence, of those of which all tokens are a prefix of `tokens`."""
+        root = self._roots.get(lora)
+        return (-1, 0) if root is None else self._longest_end(root, tokens, is_usable)
+
+    def is_repeated(self, seq: int, more: Tokens, is_usable: Callable[[int], bool]) -> bool:
+        """Return whether another, usable sequence holds what this one would hold with `more` tokens."""
+        path = self._path(seq)
+        tokens = np.concatenate([*(node.tokens for node in path), more])
+        root = path[0].parent if path else self._at[seq]
+        assert root is not None, "a path starts below a root"
+        end = self._longest_end(root, tokens, lambda other: other != seq and is_usable(other))
+        return end[1] == len(tokens)
+
+    def distance(self, seq: int, others: Container[int]) -> int:
+        """Return how many tokens of a sequence follow those that one of `others` ends with."""
+        node, count = self._at[seq], 0
+        while node.parent is not None and not any(other != seq and other in others for other in node.ends):
+            count += len(node.tokens)
+            node = node.parent
+        return count
 
     def held_of(self, tokens: Tokens, seq: int, lora: Adapters = ()) -> int:
         """Return how many of the first `tokens` this sequence holds, computed with these adapters."""
@@ -126,6 +148,19 @@ class PrefixTree:
                 seq, length = (deeper if more else seq), length + more
             if length > best[1]:
                 best = (seq, length)
+        return best
+
+    def _longest_end(self, node: _Node, tokens: Tokens, is_usable: Callable[[int], bool]) -> tuple[int, int]:
+        best = (-1, 0)
+        for child in node.children:
+            length = len(child.tokens)
+            if common_prefix(child.tokens, tokens) < length:
+                continue
+            seq, more = self._longest_end(child, tokens[length:], is_usable)
+            if not more:
+                seq = next(filter(is_usable, child.ends), -1)
+            if seq >= 0 and length + more > best[1]:
+                best = (seq, length + more)
         return best
 
     def _place(self, seq: int, node: _Node) -> None:

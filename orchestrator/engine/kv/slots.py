@@ -6,10 +6,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from orchestrator.engine.kv.prefix_tree import PrefixTree
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.registry.options import Adapters
 
+NO_TOKENS: Tokens = np.empty(0, np.int32)
 # A sequence is admitted if the pool has cells for this many further answer tokens, of it and of each admitted one. So
 # this many tokens are made between two preemptions.
 ANSWER_RESERVE = 64
@@ -77,6 +80,10 @@ class Slots(ABC):
         If not, the caller has to preempt a sequence.
         """
 
+    def match(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
+        """Return the sequence that can be forked after the longest prefix of `tokens`, and its length; or (-1, 0)."""
+        return self.tree.match(tokens, lora)
+
     @abstractmethod
     def longest_shared_prefix(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
         """Return the sequence that shares the longest prefix of `tokens`, and the prefix's length; or (-1, 0)."""
@@ -92,9 +99,15 @@ class Slots(ABC):
         """Let `admit` try again, because another sequence is the first to be admitted now."""
         self._admission_blocked = False
 
+    def checkpoint(self, seq: int) -> None:  # noqa: B027 (any prefix of a sequence can be forked as long as it is held)
+        """Retain what a live sequence holds now, where it can be forked only at its end."""
+
     @abstractmethod
-    def release(self, seq: int, computed: int) -> None:
-        """Free the slot of a sequence. Its `computed` prompt tokens are retained if there is room and no other copy."""
+    def release(self, seq: int, computed: int, answer: Tokens = NO_TOKENS) -> None:
+        """Free the slot of a sequence. Its `computed` prompt tokens are retained if there is room and no other copy.
+
+        `answer` are the tokens after these in the cache. They are retained, too, if they cannot be removed.
+        """
 
     @abstractmethod
     def can_insert_prefix(self, length: int) -> bool:
@@ -108,7 +121,7 @@ class Slots(ABC):
         seq = self._free.pop()
         self.tree.start(seq, lora)
         self.tree.extend(seq, tokens)
-        self._retained[seq] = len(tokens)
+        self._keep(seq, len(tokens))
         return True
 
     def preempt(self, seq: int) -> None:
@@ -133,7 +146,16 @@ class Slots(ABC):
         self.tree.fork(source, seq, reused)
         self._llama.fork(source, seq, reused)
         if source in self._retained:
-            self._retained.move_to_end(source)
+            self._keep(source, self._retained[source])
+
+    def _keep(self, seq: int, length: int) -> None:
+        # Retains a sequence, as the one that was used last.
+        self._retained[seq] = length
+        self._retained.move_to_end(seq)
+
+    def _victim(self, spared: int = -1, *, frees_cells: bool = False) -> int | None:
+        # The retained sequence, other than `spared`, that is evicted first.
+        return next((seq for seq in self._retained if seq != spared), None)
 
     def _is_held_by_another(self, seq: int) -> bool:
         # 1: a sequence computes the last token of its prompt itself, so that cell is never shared
@@ -167,8 +189,12 @@ class PooledSlots(Slots):
         if cells > self._spare:
             self._spare = self._llama.cells - self._occupied_cells
         if cells > self._spare:
-            return min(cells, self._spare + sum(map(self.tree.exclusive, self._retained)))
+            return min(cells, self._spare + self._retained_cells)
         return cells
+
+    @property
+    def _retained_cells(self) -> int:
+        return sum(map(self.tree.exclusive, self._retained))
 
     @property
     def _occupied_cells(self) -> int:
@@ -179,9 +205,9 @@ class PooledSlots(Slots):
     def reserve_cells(self, cells: int) -> bool:
         if cells > self._spare:
             self._spare = self._llama.cells - self._occupied_cells
-        while cells > self._spare and self._retained:
+        while cells > self._spare and (victim := self._victim(frees_cells=True)) is not None:
             before = self.tree.cells
-            self._evict(next(iter(self._retained)))
+            self._evict(victim)
             self._spare += before - self.tree.cells
         if cells > self._spare:
             return False
@@ -190,17 +216,17 @@ class PooledSlots(Slots):
 
     def longest_shared_prefix(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
         # Not the last token, whose logits are needed.
-        return self.tree.match(tokens[:-1], lora) if self._llama.can_fork else (-1, 0)
+        return self.match(tokens[:-1], lora) if self._llama.can_fork else (-1, 0)
 
     def admit(self, tokens: Tokens, answer: int, lora: Adapters = (), *, shares: bool = True) -> tuple[int, int] | None:
         if self.full or self._admission_blocked:
             return None
         source, reused = self.longest_shared_prefix(tokens, lora) if shares else (-1, 0)
         if not self._free:
-            oldest = next((seq for seq in self._retained if seq != source), None)
-            if oldest is None:
+            victim = self._victim(source)
+            if victim is None:
                 return None
-            self._evict(oldest)
+            self._evict(victim)
         seq = self._free.pop(0)
         self._begin(seq, source, reused, lora)
         need = len(tokens) - reused + min(ANSWER_RESERVE, answer) + self.used_cells - self._occupied_cells
@@ -219,23 +245,27 @@ class PooledSlots(Slots):
     def _evict_surplus(self) -> None:
         # There will be no cells for these prompts when the live sequences finish, and until then every step would
         # read them.
-        while self._retained and self.tree.cells + sum(need.to_compute for need in self._live.values()) > self._retain:
-            self._evict(next(iter(self._retained)))
+        most = self._retain - sum(need.to_compute for need in self._live.values())
+        while self.tree.cells > most and (victim := self._victim(frees_cells=True)) is not None:
+            self._evict(victim)
 
     def can_insert_prefix(self, length: int) -> bool:
-        return sum(map(self.tree.exclusive, self._retained)) + length <= self._retain
+        return self._retained_cells + length <= self._retain
 
     def preempt(self, seq: int) -> None:
         super().preempt(seq)
         self._admission_blocked = False
 
-    def release(self, seq: int, computed: int) -> None:
+    def release(self, seq: int, computed: int, answer: Tokens = NO_TOKENS) -> None:
         del self._live[seq]
         self._admission_blocked = False
         if not self._retain or self._is_held_by_another(seq):
             self._remove(seq)
             return
         self._llama.truncate(seq, computed)
-        self._retained[seq] = computed
-        while sum(map(self.tree.exclusive, self._retained)) > self._retain:
-            self._evict(next(iter(self._retained)))
+        self._keep(seq, computed)
+        self._evict_until_within_limit()
+
+    def _evict_until_within_limit(self) -> None:
+        while self._retained_cells > self._retain and (victim := self._victim(frees_cells=True)) is not None:
+            self._evict(victim)

@@ -1,6 +1,6 @@
 """Admit sequences to a split KV cache, and choose which finished prompts stay in the unused streams."""
 
-from orchestrator.engine.kv.slots import CellReservation, Slots
+from orchestrator.engine.kv.slots import NO_TOKENS, CellReservation, Slots
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.registry.options import Adapters
 
@@ -54,13 +54,13 @@ class StreamSlots(Slots):
         self._live[seq] = CellReservation(len(tokens), answer, reused)
         return seq, reused
 
-    def release(self, seq: int, computed: int) -> None:
+    def release(self, seq: int, computed: int, answer: Tokens = NO_TOKENS) -> None:
         del self._live[seq]
         if self._is_held_by_another(seq):
             self._remove(seq)
         else:
             self._llama.truncate(seq, computed)
-            self._retained[seq] = computed
+            self._keep(seq, computed)
 
     def can_insert_prefix(self, length: int) -> bool:
         return length <= self._llama.context_limit

@@ -32,13 +32,14 @@ from orchestrator.registry.options import (
     INVARIANT_MICRO_BATCH,
     INVARIANT_ROWS,
     MAX_CELLS,
+    MAX_SEQUENCES,
     Adapters,
     FlashAttention,
     invariant_streams,
+    state_sequences,
 )
 
 BATCH = 512  # tokens of a step
-MAX_SEQUENCES = 256  # llama.cpp's limit for a context
 VERIFIED = 64  # tokens of a step that may have logits, at least, to verify draft tokens
 DEFAULT_CONTEXT = 8192  # tokens of a sequence, if the spec does not say
 _KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
@@ -59,6 +60,9 @@ class Llama:
     Sequences have numbers below `sequences`. In a `split` cache each has its own stream of cells: a fork copies the
     stream, and attention reads only the sequence's cells, in the order of its tokens. Otherwise all share a pool of
     cells, and a fork shares those of its source.
+
+    A recurrent layer has one state for all tokens of a sequence. A model with such layers cannot remove tokens from the
+    end of a sequence (`can_cut_back` is false), and a fork gets all tokens of its source.
     """
 
     def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
@@ -67,9 +71,8 @@ class Llama:
         if spec.batch_invariant:
             os.environ["GGML_CPU_TILED_MM"] = "0"  # those kernels take over from eight tokens on, by other sums
         self._model: Any = load_model(spec, self.log, progress)
-        # Whether tokens can be removed from the end of a sequence, unlike in a state-space model.
-        self.can_share = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
-        if spec.batch_invariant and not self.can_share:  # tokens of a sequence cannot make its rows whole, see ADR 5
+        self.can_cut_back = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
+        if spec.batch_invariant and not self.can_cut_back:  # tokens of a sequence cannot make its rows whole, see ADR 5
             lib.llama_model_free(self._model)
             self._model = load_model(spec, self.log, progress, repack=False)
         self._adapters = load_adapters(self._model, spec, self.log)
@@ -77,12 +80,15 @@ class Llama:
         self.vocab = Vocabulary(self._model)
         self.grammars = Grammars(self.vocab, self.log.errors)
         # Whether the cells of a prefix can be stored and restored. Of a sliding window only the present content would
-        # be stored, and a shorter prefix needs what was before it.
-        self.can_keep = self.can_share and lib.llama_model_n_swa(self._model) == 0
-        self.split = spec.splits_cache and self.can_share
+        # be stored, and a shorter prefix needs what was before it. Where a state is kept depends on other requests, so
+        # batch invariance rules it out.
+        self.can_keep = lib.llama_model_n_swa(self._model) == 0 and (self.can_cut_back or not spec.batch_invariant)
+        self.split = spec.splits_cache and self.can_cut_back
         # Whether a sequence can start with a part of another. In a common pool, cells that have left a model's sliding
         # window are given to other sequences.
         self.can_fork = self.can_keep or self.split
+        # Whether it can do so only at the end of the other, where the state of that stands.
+        self.keeps_states = self.can_fork and not self.can_cut_back
         self.context_limit = self._choose_context(spec)
         self._context: Any = None
         # A batch-invariant engine pads each micro-batch to a multiple of this, at least two, and computes logits of
@@ -139,6 +145,8 @@ class Llama:
         self._logits_at = 0
         self.cells: int = lib.llama_n_ctx(self._context) - self._spare
         self._warm_up()
+        if not (self.can_cut_back or self.cell_bytes):
+            self.cells = self.context_limit * self.sequences  # a state has room for any number of tokens
 
     def _make_context(self, spec: EngineSpec) -> Any:
         params = lib.llama_context_default_params()
@@ -153,7 +161,7 @@ class Llama:
             padded = self.context_limit + (max(INVARIANT_ROWS) if spec.batch_invariant else 0)
             params.n_ctx = padded * self.sequences
         else:
-            self.sequences = min(2 * spec.slots, MAX_SEQUENCES - 1) if self.can_share else spec.slots
+            self.sequences = self._pooled_sequences(spec.slots)
             params.n_ctx = (spec.cells or self.context_limit * spec.slots) + self._spare
         params.n_batch = min(BATCH, params.n_ctx)
         together = MICRO_BATCH_WITH_SCORES if self.flash_attention == "off" else BATCH
@@ -181,6 +189,11 @@ class Llama:
         self.batch = Batch(params.n_batch - self._spare, padding=(params.n_seq_max + 1) * max(1, extra))
         self.threads = threads
         return context
+
+    def _pooled_sequences(self, slots: int) -> int:
+        if self.keeps_states:
+            return state_sequences(slots)
+        return min(2 * slots, MAX_SEQUENCES) if self.can_cut_back else slots
 
     def _keeps_batch_invariance(self) -> bool:
         problem = ""
@@ -221,6 +234,13 @@ class Llama:
         # This reads every weight.
         row = self.decode()[0]
         self.warm_seconds = time.monotonic() - started
+        # Of a recurrent state, and of a cell of the attention layers; measured only for models with recurrent layers.
+        self.state_bytes = self.cell_bytes = 0
+        if not self.can_cut_back:
+            size = lib.llama_state_seq_get_size(self._context, 0)
+            only_states = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+            self.state_bytes = lib.llama_state_seq_get_size_ext(self._context, 0, only_states)
+            self.cell_bytes = (size - self.state_bytes) // self._held[0]
         self.clear()
         if not np.isfinite(row).all():
             raise CannotLoad("corrupt", "the model's first logits are not finite: its weights are damaged")
@@ -350,8 +370,15 @@ class Llama:
         return True
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """Let the empty sequence `target` start with the first `length` tokens of `source`, without computing them."""
-        if self.split:
+        """Let the empty sequence `target` start with the first `length` tokens of `source`, without computing them.
+
+        If the model cannot cut back, `length` must be all tokens that `source` holds.
+        """
+        if not self.can_cut_back:
+            assert length == self._held[source], "a state cannot be forked before its end"
+            lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+            self._held[target] = length
+        elif self.split:
             lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)  # only whole streams can be copied
             self.truncate(target, length)
         else:
@@ -359,8 +386,9 @@ class Llama:
             self._held[target] = length
 
     def truncate(self, seq: int, length: int) -> None:
-        """Remove all but the first `length` tokens of a sequence from the cache."""
-        lib.llama_memory_seq_rm(self._memory, seq, length if length else -1, -1)
+        """Remove all but the first `length` tokens of a sequence from the cache: none or all if it cannot cut back."""
+        removed = lib.llama_memory_seq_rm(self._memory, seq, length if length else -1, -1)
+        assert removed, f"sequence {seq} cannot be cut back to {length} tokens"
         self._held[seq] = length
 
     def state(self, seq: int) -> bytes:

@@ -59,7 +59,9 @@ class Vocabulary:
         self._buffer = ctypes.create_string_buffer(64)
         # All are made now, in a few dozen milliseconds: asking llama.cpp for one takes as long as the rest of a step.
         self._pieces = [self._spell(token, special=False) for token in range(self.size)]
-        self.control = frozenset(self.text(t) for t in range(self.size) if self._is_control(t)) - {""}
+        # Which tokens are control tokens, of shape (size,), and their spellings.
+        self.is_control = np.array([self._is_control(t) for t in range(self.size)], np.bool_)
+        self.control = frozenset(map(self.text, np.flatnonzero(self.is_control).tolist())) - {""}
         self.longest = max(map(len, self._pieces), default=0) or 1  # bytes
         self._cached = lru_cache(_CACHED)(self._frozen)
         self._holding = lru_cache(_CACHED_TEXTS)(self._find_holding)

@@ -249,7 +249,7 @@ def make_speculator(llama: Llama, spec: EngineSpec, beat: Beat) -> Speculator | 
     rows = {name: row for name, row in DRAFTERS.items() if getattr(spec, row.option) is not None}
     if not rows:
         return None
-    if not llama.can_share:
+    if not llama.can_cut_back:
         raise CannotLoad("settings", f"{llama.info.architecture} models cannot take back tokens, so nothing is drafted")
     drafters: dict[str, Drafter] = {}
     missing = []

@@ -73,16 +73,24 @@ class Calibration:
     """Measures the step costs of one model with its current threads, one step at a time.
 
     Each step removes its tokens again. The complete cost model is stored, then passed to `on_measured` with the
-    threads. If `patient`, disturbed steps are repeated.
+    threads. If `patient`, disturbed steps are repeated. `free_cells` counts the free cells of a pool.
     """
 
     def __init__(
-        self, llama: Llama, spec: EngineSpec, on_measured: Callable[[int, StepCostModel], None], *, patient: bool = True
+        self,
+        llama: Llama,
+        spec: EngineSpec,
+        on_measured: Callable[[int, StepCostModel], None],
+        free_cells: Callable[[], int] | None = None,
+        *,
+        patient: bool = True,
     ) -> None:
         self.costs: StepCostModel | None = None
         self._llama = llama
         self._spec = spec
         self._on_measured = on_measured
+        # By default as if sequences shared no cells.
+        self._free_cells = free_cells or (lambda: llama.cells - sum(map(llama.held, range(llama.sequences))))
         self._patient = patient
         self._threads, self._split = llama.threads, llama.split
         self._times: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
@@ -119,17 +127,17 @@ class Calibration:
         # Noise comes in bursts, so all sizes are measured in several rounds. Small sizes come first: if time runs out,
         # only the slowest are missing.
         widths, lengths = _grid(_widest(self._llama)), _grid(_longest(self._llama))
-        yield from self._timed("first", 1, [(0, 1)], rounds=1)  # the first step of a kind allocates memory
+        yield from self._timed("first", 1, self._decoding(1), rounds=1)  # the first step of a kind allocates memory
         for rounds in range(1, ROUNDS + 1):
             for size in sorted({*widths, *lengths}):
                 if size in widths:
-                    yield from self._timed("decode", size, [(seq, 1) for seq in range(size)], rounds)
+                    yield from self._timed("decode", size, self._decoding(size), rounds)
                 if size in lengths[1:]:
                     yield from self._timed("verify", size, [(self._emptiest(), size)], rounds)
         # Widths that would leave sequences out get twice as many rounds.
         for rounds in range(ROUNDS + 1, 2 * ROUNDS + 1):
             for size in wasteful_widths({size: self._times["decode", size] for size in widths}):
-                yield from self._timed("decode", size, [(seq, 1) for seq in range(size)], rounds)
+                yield from self._timed("decode", size, self._decoding(size), rounds)
         first = median(self._times["decode", 1])
         decode = _points("decode", widths, first, self._times)
         verify = _points("verify", lengths, first, self._times)
@@ -185,6 +193,12 @@ class Calibration:
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         return pause
 
+    def _decoding(self, size: int) -> list[tuple[int, int]]:
+        seqs = list(range(self._llama.sequences))
+        if not self._llama.can_cut_back:
+            seqs.sort(key=lambda seq: self._llama.held(seq) > 0)
+        return [(seq, 1) for seq in seqs[:size]]
+
     def _emptiest(self) -> int:
         return min(range(self._llama.sequences), key=self._llama.held)
 
@@ -192,10 +206,11 @@ class Calibration:
         llama = self._llama
         if any(llama.held(seq) + count > llama.context_limit for seq, count in shares):
             return False
+        if not llama.can_cut_back and any(llama.held(seq) for seq, _ in shares):
+            return False  # the tokens could not be removed again
         if llama.split:
             return True
-        held = sum(map(llama.held, range(llama.sequences)))  # as if no cells were shared
-        return held + sum(count for _, count in shares) <= llama.cells
+        return sum(count for _, count in shares) <= self._free_cells()
 
 
 def _step_cost_key(llama: Llama, spec: EngineSpec, threads: int) -> cost_cache.CacheKey | None:

@@ -23,11 +23,18 @@ _LONGEST_REST: Final = 3600.0
 class RepeatedCalibration:
     """Calibrates one model whenever it has no measured step costs."""
 
-    def __init__(self, llama: Llama, spec: EngineSpec, step_costs: Callable[[], LearnedStepCosts]) -> None:
+    def __init__(
+        self,
+        llama: Llama,
+        spec: EngineSpec,
+        step_costs: Callable[[], LearnedStepCosts],
+        free_cells: Callable[[], int] | None = None,
+    ) -> None:
         """`step_costs` returns the object that adopts the costs; it may change over time."""
         self._llama = llama
         self._spec = spec
         self._step_costs = step_costs
+        self._free_cells = free_cells
         self._running: Calibration | None = None
         self._rest = 0.0
         self._due = 0.0
@@ -37,7 +44,7 @@ class RepeatedCalibration:
         if self._step_costs().measured:
             return None
         if self._running is None or self._running.wait(now) is None:
-            self._running = Calibration(self._llama, self._spec, self._on_measured)
+            self._running = Calibration(self._llama, self._spec, self._on_measured, self._free_cells)
         waits = self._running.wait(now)
         return None if waits is None else max(waits, self._due - now)
 

@@ -97,7 +97,7 @@ class Loop:
         self._batch_turns = BatchTurns()
         self._adapter_costs = AdapterCosts()
         self._begin_learning()
-        calibrations = [RepeatedCalibration(llama, spec, lambda: self._step_costs)]
+        calibrations = [RepeatedCalibration(llama, spec, lambda: self._step_costs, lambda: self._free_cells)]
         for drafter in speculator.drafters.values() if speculator is not None else ():
             calibrations.extend(drafter.calibrations())
         self._idle = IdleMeasurements(AttentionTrial(llama, spec), calibrations)
@@ -114,8 +114,8 @@ class Loop:
         self._single_bytes = SingleBytes(llama.vocab)
         self._ends = as_tokens(sorted(llama.vocab.end))
         self._counts: Counter[str] = Counter()
-        self._sequences = Sequences(llama, self._counts, self._forget_drafts)
         self._stored_prefixes = StoredPrefixes(llama, spec, self._prompts.template)
+        self._sequences = self._without_sequences()
         self._stored_prefixes.restore(self._sequences.slots)
         self._llama_seconds = self._own_seconds = 0.0
 
@@ -141,6 +141,13 @@ class Loop:
                 self._step()
             self._outbox.flush()
             self._own_seconds += time.monotonic() - started - (self._llama_seconds - llama_seconds)
+
+    @property
+    def _free_cells(self) -> int:
+        return self._llama.cells - self._sequences.slots.tree.cells
+
+    def _without_sequences(self) -> Sequences:
+        return Sequences(self._llama, self._counts, self._forget_drafts, self._stored_prefixes.prefixes)
 
     def _step(self) -> None:
         if entered := self._sequences.admit():
@@ -179,7 +186,7 @@ class Loop:
             known=lambda threads: stored_step_costs(llama, spec, threads),
         )
         self._layouts = {llama.split: self._step_costs}
-        changeable = llama.can_keep and layout_may_change(spec, llama.flash_attention)
+        changeable = llama.can_keep and not llama.keeps_states and layout_may_change(spec, llama.flash_attention)
         self._layout = CacheLayout(split=llama.split) if changeable else None
 
     # Take commands
@@ -199,7 +206,7 @@ class Loop:
         trial = self._idle.trial
         if trial.wait(time.monotonic()) is not None and not trial.begun:
             # The trial of attention kinds needs an empty cache; other measurements do not.
-            self._sequences = Sequences(self._llama, self._counts, self._forget_drafts)
+            self._sequences = self._without_sequences()
         self._idle.step()
         if trial.begun and trial.ended:
             self._end_trial()
@@ -208,7 +215,7 @@ class Loop:
         self._idle.trial.interrupt()
         if self._llama.flash_attention != self._learned_attention:
             self._begin_learning()
-        self._sequences = Sequences(self._llama, self._counts, self._forget_drafts)
+        self._sequences = self._without_sequences()
         self._stored_prefixes.restore(self._sequences.slots)
 
     def _stop_measuring(self) -> None:
@@ -664,7 +671,7 @@ class Loop:
             llama.split, self._step_costs.for_new_layout(llama.threads, pads=llama.split)
         )
         self._step_costs.use_threads(llama.threads)
-        self._sequences = Sequences(llama, self._counts, self._forget_drafts)
+        self._sequences = self._without_sequences()
         self._stored_prefixes.restore(self._sequences.slots)
 
     def _set_threads(self, threads: int) -> None:

@@ -5,38 +5,53 @@ A sequence is queued, then prefilled, then it decodes. A preempted one goes back
 
 import bisect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import numpy.typing as npt
 
 from orchestrator.engine.kv.prefix_tree import common_prefix
-from orchestrator.engine.kv.slots import PooledSlots, Slots
+from orchestrator.engine.kv.slots import NO_TOKENS, PooledSlots, Slots
+from orchestrator.engine.kv.states import StateSlots
 from orchestrator.engine.kv.streams import StreamSlots
-from orchestrator.engine.llama import Llama, Tokens
+from orchestrator.engine.llama import Llama, Tokens, as_tokens
 from orchestrator.engine.worker.priority import CacheHolder, select_preemption_victim
 from orchestrator.engine.worker.sequence import Sequence
+from orchestrator.registry.options import Adapters
 
 _SCAN = 64  # at most this many queued sequences are considered in a step
 # A sequence waits for a prefix that another one is computing if that saves at least this many tokens.
 _WORTH_WAITING = 16
+# The state of a model with recurrent layers is kept where a message ends, or the prompt, if that saves at least this
+# many tokens. It costs a step.
+_WORTH_A_STATE = 64
 
 
 class Sequences:
     """All sequences of one context, by number and in their groups.
 
     `counts` gets the counts of EngineStats that change here. `on_cells_lost` gets a sequence before it loses its cells.
+    `prefixes` are those with which many prompts start, with their adapters.
     """
 
-    def __init__(self, llama: Llama, counts: Counter[str], on_cells_lost: Callable[[Sequence], None]) -> None:
-        self.slots: Slots = (
-            StreamSlots(llama, llama.info.slots)
-            if llama.split
-            else PooledSlots(llama, llama.info.slots, retain=llama.context_limit)
-        )
+    def __init__(
+        self,
+        llama: Llama,
+        counts: Counter[str],
+        on_cells_lost: Callable[[Sequence], None],
+        prefixes: Iterable[tuple[Adapters, Tokens]] = (),
+    ) -> None:
+        self.slots = _make_slots(llama)
         self.all: dict[int, Sequence] = {}
         self.queue: list[Sequence] = []
         self.prefilling: list[Sequence] = []
         self.decoding: list[Sequence] = []
+        # By number of a sequence, how many tokens of its prefill are computed when it pauses: for another sequence that
+        # will fork there, and to keep its states there.
         self._forks: dict[int, int] = {}
-        self._can_share = llama.can_fork
+        self._checkpoints: dict[int, list[int]] = {}
+        self._llama = llama
+        self._prefixes = tuple(prefixes)
         self._counts = counts
         self._on_cells_lost = on_cells_lost
 
@@ -52,7 +67,7 @@ class Sequences:
         self._take_out(sequence)
         self._on_cells_lost(sequence)
         if sequence.seq >= 0:
-            self.slots.release(sequence.seq, sequence.computed)
+            self.slots.release(sequence.seq, sequence.computed, self._answer_in_cache(sequence))
         else:
             self.slots.retry_admission()
 
@@ -65,6 +80,7 @@ class Sequences:
     def admit(self) -> list[Sequence]:
         """Admit queued sequences to the cache, in order of priority, and return them."""
         entered: list[Sequence] = []
+        self._keep_states()
         self._forks.clear()
         for sequence in self.queue[:_SCAN]:
             if self.slots.full and not sequence.interactive:
@@ -73,11 +89,13 @@ class Sequences:
                 continue
             if self.slots.full and not self._preempt_for_slot(sequence):
                 break
+            parting = self._parting(sequence)
             place = self.slots.admit(sequence.prefill_tokens, sequence.remaining, sequence.lora, shares=sequence.shares)
             # Others do not overtake it, so that short prompts do not starve a long one.
             if place is None:
                 break
             sequence.enter(*place)
+            self._checkpoints[sequence.number] = self._choose_checkpoints(sequence, parting)
             if not sequence.preempted:
                 self._counts["reused_tokens"] += sequence.cached
             bisect.insort(self.prefilling, sequence, key=_priority)
@@ -87,8 +105,9 @@ class Sequences:
         return entered
 
     def next_chunk_limit(self, sequence: Sequence) -> int:
-        """Return how many prefill tokens may be computed next: up to where another sequence will fork, or all."""
-        return self._forks.get(sequence.number, len(sequence.prefill_tokens)) - sequence.computed
+        """Return how many prefill tokens may be computed next: up to where another one forks or a state is kept."""
+        ends = (len(sequence.prefill_tokens), self._forks.get(sequence.number), self._next_checkpoint(sequence))
+        return min(end for end in ends if end is not None) - sequence.computed
 
     def computed(self, sequence: Sequence, chunk: Tokens) -> None:
         """Record that the next chunk of a sequence's prefill is computed in this step."""
@@ -140,19 +159,59 @@ class Sequences:
         self._counts["preempted"] += 1
 
     def _take_out(self, sequence: Sequence) -> None:
+        self._checkpoints.pop(sequence.number, None)
         for group in (self.queue, self.prefilling, self.decoding):
             if sequence in group:
                 group.remove(sequence)
 
+    def _answer_in_cache(self, sequence: Sequence) -> Tokens:
+        if not self._llama.keeps_states:
+            return NO_TOKENS  # it will be removed
+        tokens = np.concatenate((sequence.prompt, as_tokens(sequence.output)))
+        return tokens[sequence.computed : self._llama.held(sequence.seq)]
+
+    def _next_checkpoint(self, sequence: Sequence) -> int | None:
+        positions = self._checkpoints.get(sequence.number, ())
+        return next((position for position in positions if position > sequence.computed), None)
+
+    def _parting(self, sequence: Sequence) -> int:
+        # How many tokens it has in common with another sequence, wherever the state of that stands.
+        return self.slots.tree.match(sequence.prefill_tokens[:-1], sequence.lora)[1] if self._llama.keeps_states else 0
+
+    def _choose_checkpoints(self, sequence: Sequence, parting: int) -> list[int]:
+        if not self._llama.keeps_states:
+            return []
+        tokens = sequence.prefill_tokens[:-1]
+        least = sequence.computed + _WORTH_WAITING
+        # Where an earlier prompt parts from this one, later ones may, too.
+        starts = [len(prefix) for lora, prefix in self._prefixes if lora == sequence.lora and _starts(tokens, prefix)]
+        positions = {position for position in (parting, *starts) if position >= least}
+        # The next turn of a conversation goes on from the last end of a message. The first one is that of the system
+        # prompt.
+        ends = _message_ends(tokens, self._llama.vocab.is_control)
+        for position in (*ends[-1:], *ends[:1], len(tokens)):
+            if all(abs(position - other) >= _WORTH_A_STATE for other in (sequence.computed, *positions)):
+                positions.add(position)
+        return sorted(positions)
+
+    def _keep_states(self) -> None:
+        for sequence in (*self.prefilling, *self.decoding):
+            pauses = (self._forks.get(sequence.number), *self._checkpoints.get(sequence.number, ()))
+            if sequence.computed in pauses:
+                self.slots.checkpoint(sequence.seq)
+
     def _waits(self, sequence: Sequence) -> bool:
         alike = [candidate for candidate in self.prefilling if candidate.lora == sequence.lora]
-        if not self._can_share or not alike or not sequence.shares:
+        if not self._llama.can_fork or not alike or not sequence.shares:
             return False
         shareable = sequence.prefill_tokens[:-1]
-        common, computed, at = max(
+        commons = [
             (common_prefix(shareable, candidate.prefill_tokens), candidate.computed, at)
             for at, candidate in enumerate(alike)
-        )
+        ]
+        if self._llama.keeps_states:
+            commons = [common for common in commons if common[1] <= common[0]]  # the others are beyond it
+        common, computed, at = max(commons, default=(0, 0, 0))
         available = max(computed, self.slots.longest_shared_prefix(sequence.prefill_tokens, sequence.lora)[1])
         if common < max(self.slots.min_shared_tokens, available + _WORTH_WAITING):
             return False
@@ -165,6 +224,25 @@ class Sequences:
             first.priority = sequence.priority
             self.prefilling.sort(key=_priority)
         return True
+
+
+def _make_slots(llama: Llama) -> Slots:
+    slots = llama.info.slots
+    if llama.split:
+        return StreamSlots(llama, slots)
+    if llama.keeps_states:
+        return StateSlots(llama, slots)
+    return PooledSlots(llama, slots, retain=llama.context_limit)
+
+
+def _starts(tokens: Tokens, prefix: Tokens) -> bool:
+    return common_prefix(tokens, prefix) == len(prefix)
+
+
+def _message_ends(tokens: Tokens, is_control: npt.NDArray[np.bool_]) -> list[int]:
+    # Before the control tokens that follow text.
+    control = is_control[tokens]
+    return (np.flatnonzero(control[1:] & ~control[:-1]) + 1).tolist()
 
 
 def _priority(sequence: Sequence) -> float:

@@ -35,22 +35,22 @@ class StoredPrefixes:
         self._keys: dict[Adapters, str] = {}
         self._most_bytes = spec.prefix_bytes
         self._folder = Path(spec.prefixes) if spec.prefixes is not None and llama.can_keep else None
-        self._prefixes: tuple[_Prefix, ...] = ()
+        self.prefixes: tuple[_Prefix, ...] = ()
         if self._folder is not None:
-            self._prefixes = _prefixes(llama, template, spec.system_prompts)
+            self.prefixes = _prefixes(llama, template, spec.system_prompts)
 
     def restore(self, slots: Slots) -> None:
         """Put the prefixes that were stored for this cache layout into free sequences."""
         try:
-            self._keys = {lora: _key(self._llama, self._spec, lora) for lora, _ in self._prefixes}
+            self._keys = {lora: _key(self._llama, self._spec, lora) for lora, _ in self.prefixes}
         except OSError as error:  # a file that has gone since it was loaded
             _log(f"no prefixes are kept: {error}")
-            self._prefixes = ()
-        if self._folder is not None and self._prefixes:
+            self.prefixes = ()
+        if self._folder is not None and self.prefixes:
             keep_within(self._folder, self._most_bytes)  # an engine that was killed may have left too much
-        # The longest come first, and shorter ones share their cells.
-        for lora, tokens in self._prefixes:
-            missing = len(tokens) - slots.tree.match(tokens, lora)[1]
+        # The longest come first, and shorter ones share their cells, unless they need a state.
+        for lora, tokens in self.prefixes:
+            missing = len(tokens) - slots.match(tokens, lora)[1]
             if missing >= MIN_STORED_TOKENS and slots.insert_prefix(tokens, lora, partial(self._fill, lora, tokens)):
                 self.restored += 1
                 self.restored_tokens += len(tokens)
@@ -58,9 +58,11 @@ class StoredPrefixes:
     def save(self, slots: Slots) -> None:
         """Store the prefixes that sequences hold. These are truncated for it: nothing may be computed afterwards."""
         saved: list[_Prefix] = []
-        for lora, tokens in self._prefixes:
-            source, length = slots.tree.match(tokens, lora)
-            alike = max((common_prefix(tokens, longer) for its, longer in saved if its == lora), default=0)
+        for lora, tokens in self.prefixes:
+            source, length = slots.match(tokens, lora)
+            # Of a longer prefix, the first cells can be used alone, unless it has a state.
+            longer = [its for adapters, its in saved if adapters == lora and not self._llama.keeps_states]
+            alike = max((common_prefix(tokens, its) for its in longer), default=0)
             if length == len(tokens) and length - alike >= MIN_STORED_TOKENS:
                 self._llama.truncate(source, length)
                 saved.append((lora, tokens))

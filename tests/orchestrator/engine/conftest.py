@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.models import ModelShape, write_llama
+from benchmarks.models import ModelShape, write_jamba, write_llama, write_mamba
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +17,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_llama(folder / "quantised.gguf", ModelShape(weights="q8_0"))
     write_llama(folder / "float.gguf", ModelShape(weights="f32"))
     write_llama(folder / "plain.gguf", ModelShape(chat_template=None))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recurrent_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `mamba.gguf`, and with `jamba.gguf` and `moe.gguf`, which are hybrids; all of F32 weights."""
+    folder, shape = tmp_path_factory.mktemp("recurrent"), ModelShape(weights="f32", layers=4, context=1024)
+    write_mamba(folder / "mamba.gguf", shape)
+    write_jamba(folder / "jamba.gguf", shape)
+    write_jamba(folder / "moe.gguf", shape, experts=4)
     return folder
 
 

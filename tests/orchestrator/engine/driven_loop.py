@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.llama import Llama, Logits
 from orchestrator.engine.protocol import (
+    Cancel,
     EngineCommand,
     Finished,
     Frames,
@@ -41,6 +42,10 @@ class Parent:
             self._number += 1
             self._send(Submit(self._number, request, False))
             return self._number
+
+    def cancel(self, number: int) -> None:
+        with self._sending:
+            self._send(Cancel(number))
 
     def close(self) -> None:
         """End the loop. It may take some more steps: what it submits before them is dropped."""

@@ -58,11 +58,14 @@ action = st.tuples(
 )
 
 
-@given(st.lists(action, max_size=40))
-def test_against_cells_that_are_listed_one_by_one(actions: list[tuple[str, int, int, list[int], int]]) -> None:
-    """The model: each sequence is a list of (cell, token); a fork copies the head of the list."""
+Cells = list[tuple[int, int]]
+Actions = list[tuple[str, int, int, list[int], int]]
+
+
+def play(actions: Actions) -> tuple[PrefixTree, dict[int, Cells]]:
+    """Return a tree, and its model: each sequence is a list of (cell, token); a fork copies the head of the list."""
     tree, cells = PrefixTree(), iter(range(10**6))
-    model: dict[int, list[tuple[int, int]]] = {}
+    model: dict[int, Cells] = {}
     for kind, seq, other, values, length in actions:
         if kind == "start" and seq not in model:
             tree.start(seq)
@@ -77,18 +80,48 @@ def test_against_cells_that_are_listed_one_by_one(actions: list[tuple[str, int, 
             tree.drop(seq)
             del model[seq]
         assert tree.cells == len({cell for held in model.values() for cell, _ in held})
+    return tree, model
+
+
+def spelled(held: Cells) -> list[int]:
+    return [token for _, token in held]
+
+
+@given(st.lists(action, max_size=40))
+def test_against_cells_that_are_listed_one_by_one(actions: Actions) -> None:
+    tree, model = play(actions)
     for seq, held in model.items():
         others = {cell for o, h in model.items() if o != seq for cell, _ in h}
         assert tree.exclusive(seq) == len([c for c, _ in held if c not in others])
         some = [seq, *(other for other in model if other < seq)]
         assert tree.cells_of(some) == len({cell for one in some for cell, _ in model[one]})
-        mine = tokens(*[token for _, token in held])
+        mine = tokens(*spelled(held))
         for wanted in ([0, 1, 2], [1, 1, 1, 1], [2], [*mine, 0]):
             assert tree.held_of(tokens(*wanted), seq) == common_prefix(mine, tokens(*wanted))
     for wanted in ([0, 1, 2], [1, 1, 1, 1], [2]):
-        best = max(
-            (common_prefix(tokens(*[t for _, t in held]), tokens(*wanted)) for held in model.values()), default=0
-        )
+        best = max((common_prefix(tokens(*spelled(held)), tokens(*wanted)) for held in model.values()), default=0)
         found, shared = tree.match(tokens(*wanted))
         assert shared == best
-        assert shared == 0 or [t for _, t in model[found]][:shared] == wanted[:shared]
+        assert shared == 0 or spelled(model[found])[:shared] == wanted[:shared]
+
+
+@given(st.lists(action, max_size=40), st.sets(st.integers(0, 5)))
+def test_ends_against_cells_that_are_listed_one_by_one(actions: Actions, usable: set[int]) -> None:
+    tree, model = play(actions)
+    for seq, held in model.items():
+        others = {other: model[other] for other in usable & {*model} - {seq}}
+        for more in ([1], [1, 2], []):
+            wanted = [*spelled(held), *more]
+            repeated = wanted in [spelled(cells) for cells in others.values()]
+            assert not wanted or tree.is_repeated(seq, tokens(*more), usable.__contains__) == repeated
+        before = [len(cells) for cells in others.values() if held[: len(cells)] == cells]
+        assert tree.distance(seq, usable) == len(held) - max(before, default=0)
+    for wanted in ([0, 1, 2], [1, 1, 1, 1], [2], [0, 0, 0, 0, 0, 0]):
+        ends = {
+            seq: len(held)
+            for seq, held in model.items()
+            if seq in usable and held and spelled(held) == wanted[: len(held)]
+        }
+        end, length = tree.match_end(tokens(*wanted), usable.__contains__)
+        assert length == max(ends.values(), default=0)
+        assert length == 0 or ends[end] == length

@@ -1,4 +1,4 @@
-"""A state-space model: no token can be removed from it, so it shares no prefixes and verifies no drafts."""
+"""Models with recurrent layers: no token can be removed from a sequence, so they verify no drafts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from benchmarks.models import ModelShape, write_llama, write_mamba
+from benchmarks.models import ModelShape, write_jamba, write_llama, write_mamba
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed
@@ -31,24 +31,28 @@ def ask(text: str, **options: Any) -> Generation:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("mamba")
     write_mamba(made / "mamba.gguf", ModelShape(weights="f32", context=1024))
+    write_jamba(made / "jamba.gguf", ModelShape(weights="f32", context=1024))
+    write_jamba(made / "moe.gguf", ModelShape(weights="f32", context=1024), experts=4)
     write_mamba(made / "quantised.gguf", ModelShape(weights="q4_0", context=1024))
     write_llama(made / "llama.gguf", ModelShape(weights="f32", context=1024))
     return made
 
 
 def spec_of(folder: Path, **options: Any) -> EngineSpec:
+    exactly = {"kv_type_k": "f32", "kv_type_v": "f32", "flash_attention": "off"}
     settings = {"context": 512, "slots": 4, "threads": 1, "hung_seconds": 60, "step_costs": str(folder / "curves")}
-    return EngineSpec(**{"file": str(folder / "mamba.gguf"), **settings, **options})
+    return EngineSpec(**{"file": str(folder / "mamba.gguf"), **exactly, **settings, **options})
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(folder: Path) -> AsyncIterator[Engine]:
-    async with await Engine.start(spec_of(folder)) as started:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["mamba", "jamba", "moe"])
+async def engine(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
+    async with await Engine.start(spec_of(folder, file=str(folder / f"{request.param}.gguf"))) as started:
         yield started
 
 
 async def test_it_says_what_it_is(engine: Engine) -> None:
-    assert (engine.info.architecture, engine.info.shares_prefixes, engine.info.split_cache) == ("mamba", False, False)
+    assert engine.info.architecture in ("mamba", "jamba")
+    assert (engine.info.shares_prefixes, engine.info.split_cache) == (True, False)
 
 
 async def test_the_batch_changes_no_text(engine: Engine) -> None:
@@ -93,13 +97,27 @@ async def test_sequences_in_one_step_keep_their_own_states(folder: Path, batch_i
         assert np.abs(together - alone[seqs]).max() <= (0.0 if batch_invariant else 1e-4)
 
 
-async def test_equal_beginnings_are_computed_for_each(engine: Engine) -> None:
+async def test_equal_prompts_are_computed_once(engine: Engine) -> None:
     before = await engine.stats()
-    done = await asyncio.gather(*(engine.generate(ask(LOREM * 5)) for _ in range(3)))
+    done = await asyncio.gather(*(engine.generate(ask("equal " + LOREM * 5)) for _ in range(10)))
     after = await engine.stats()
     assert len({one.text for one in done}) == 1
-    assert after.reused_tokens == after.retained == 0
-    assert after.prefill_tokens - before.prefill_tokens == sum(one.usage.prompt_tokens for one in done)
+    # Each computes at least the last token, whose logits it needs, and none waits for less than 16 tokens.
+    assert after.prefill_tokens - before.prefill_tokens <= done[0].usage.prompt_tokens + 9 * 16
+
+
+@pytest.mark.parametrize("model", ["mamba", "jamba"])
+async def test_without_sharing_for_batch_invariance_equal_beginnings_are_computed_for_each(
+    folder: Path, model: str
+) -> None:
+    spec = spec_of(folder, file=str(folder / f"{model}.gguf"), flash_attention="auto", batch_invariant=True)
+    async with await Engine.start(spec) as engine:
+        assert not engine.info.shares_prefixes
+        done = await asyncio.gather(*(engine.generate(ask(LOREM * 5)) for _ in range(3)))
+        stats = await engine.stats()
+    assert len({one.text for one in done}) == 1
+    assert stats.reused_tokens == stats.retained == 0
+    assert stats.prefill_tokens == sum(one.usage.prompt_tokens for one in done)
 
 
 async def test_a_long_prompt_comes_in_chunks_beside_others(engine: Engine) -> None:

@@ -1,0 +1,91 @@
+"""Admit sequences of a model with recurrent layers, and choose which of their states stay for later requests.
+
+Such a sequence can be forked where its state stands, which is at its end, and nowhere before. So states are kept of
+finished sequences and of the starts of prompts: see `docs/adr/0036-states-are-kept-where-prompts-part.md`.
+"""
+
+from orchestrator.engine.kv.slots import ANSWER_RESERVE, NO_TOKENS, PooledSlots
+from orchestrator.engine.llama import Llama, Tokens
+from orchestrator.registry.options import Adapters
+
+
+class StateSlots(PooledSlots):
+    """The sequences of one pool, whose layers with attention have cells and whose recurrent layers have states.
+
+    Each retained sequence has a state. There are at most as many as sequences beyond the slots.
+    """
+
+    def __init__(self, llama: Llama, slots: int) -> None:
+        # Few layers read the retained cells, so there may be as many as the pool has.
+        super().__init__(llama, slots, retain=llama.cells - ANSWER_RESERVE)
+        self._most_retained = llama.sequences - slots
+        # GreedyDual (Cao and Irani 1997): a state is worth its value plus the worth of the last one that was evicted
+        # when it was last used. So what is used again stays, and what is not goes after a while, however valuable.
+        self._inflation = 0.0
+        self._inflation_at_use: dict[int, float] = {}
+
+    def match(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
+        return self.tree.match_end(tokens, self._stands, lora)
+
+    def checkpoint(self, seq: int) -> None:
+        if not self._stands(seq) or self.tree.is_repeated(seq, NO_TOKENS, self._retained.__contains__):
+            return
+        if len(self._retained) == self._most_retained:
+            victim, worth = self._victim(), self._inflation + self._value(seq)
+            if victim is None or self._worth(victim) > worth:
+                self._inflation = worth  # as if it had been kept and evicted
+                return
+            self._evict(victim)
+        length, target = self._live[seq].computed, self._free.pop()
+        self.tree.fork(seq, target, length)
+        self._llama.fork(seq, target, length)
+        self._keep(target, length)
+
+    def can_insert_prefix(self, length: int) -> bool:
+        return len(self._retained) < self._most_retained and super().can_insert_prefix(length)
+
+    def release(self, seq: int, computed: int, answer: Tokens = NO_TOKENS) -> None:
+        del self._live[seq]
+        self._admission_blocked = False
+        length = computed + len(answer)
+        is_usable = self._llama.held(seq) == length > 0
+        if not is_usable or self.tree.is_repeated(seq, answer, self._retained.__contains__):
+            self._remove(seq)
+            return
+        if len(answer):
+            self.tree.extend(seq, answer)
+        self._keep(seq, length)
+        if len(self._retained) > self._most_retained and (victim := self._victim()) is not None:
+            self._evict(victim)
+        self._evict_until_within_limit()
+
+    @property
+    def _retained_cells(self) -> int:
+        # Retained sequences are often prefixes of each other.
+        return self.tree.cells - self.tree.cells_of(self._live)
+
+    def _stands(self, seq: int) -> bool:
+        # Whether its state is that after the tokens which the tree has of it.
+        return seq in self._retained or 0 < self._live[seq].computed == self._llama.held(seq)
+
+    def _keep(self, seq: int, length: int) -> None:
+        super()._keep(seq, length)
+        self._inflation_at_use[seq] = self._inflation
+
+    def _evict(self, seq: int) -> None:
+        self._inflation = max(self._inflation, self._worth(seq))
+        del self._inflation_at_use[seq]
+        super()._evict(seq)
+
+    def _victim(self, spared: int = -1, *, frees_cells: bool = False) -> int | None:
+        # Of equals, the one that was used least recently.
+        candidates = (seq for seq in self._retained if seq != spared and (not frees_cells or self.tree.exclusive(seq)))
+        return min(candidates, key=self._worth, default=None)
+
+    def _worth(self, seq: int) -> float:
+        return self._inflation_at_use[seq] + self._value(seq)
+
+    def _value(self, seq: int) -> float:
+        # The tokens that would have to be computed again, per byte.
+        size = self._llama.state_bytes + self._llama.cell_bytes * self.tree.exclusive(seq)
+        return self.tree.distance(seq, self._retained) / size
