@@ -34,7 +34,7 @@ def family(architecture: str) -> Family:
 def why_no_rollback(architecture: str) -> str | None:
     """Return why the last tokens of a sequence cannot be removed from the model's state, or None if they can."""
     # Speculation removes refused draft tokens, which needs a state per position, but a recurrent layer has one state
-    # for the whole sequence. Prefixes are shared all the same: see ADR 36.
+    # for the whole sequence. Prefixes are shared all the same: see ADR 37.
     kind = family(architecture)
     if kind == "state-space":
         return f"{architecture} is a state-space model: it keeps one running state and cannot roll it back"

@@ -147,6 +147,9 @@ def _model(model: ModelEntry, registry: Registry) -> Check:
         return Check(name, "broken" if roles else "note", needed, "fewer slots, a smaller context, or a smaller file")
     summary = f"{size(model.memory.total)} when loaded; {roles or 'no role uses it'}"
     assert model.header is not None, "a usable model has a header"
+    if model.header.state_bytes:
+        how = "shares no prefixes" if model.options.batch_invariant else "shares prefixes where a state is kept"
+        summary += f"; recurrent: {how}, {size(model.header.state_bytes)} a state"
     if is_base(model.header) and any(role.tier != "D" for role in has):
         return Check(name, "note", f"{summary}; {BASE_MODEL}", f"use {NO_BASE_MODEL}")
     return Check(name, "ok", summary)

@@ -1,7 +1,7 @@
 """Admit sequences of a model with recurrent layers, and choose which of their states stay for later requests.
 
 Such a sequence can be forked where its state stands, which is at its end, and nowhere before. So states are kept of
-finished sequences and of the starts of prompts: see `docs/adr/0036-states-are-kept-where-prompts-part.md`.
+finished sequences and of the starts of prompts: see `docs/adr/0037-states-are-kept-where-prompts-part.md`.
 """
 
 from orchestrator.engine.kv.slots import ANSWER_RESERVE, NO_TOKENS, PooledSlots

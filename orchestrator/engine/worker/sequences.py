@@ -195,6 +195,8 @@ class Sequences:
         return sorted(positions)
 
     def _keep_states(self) -> None:
+        if not self._llama.keeps_states:
+            return
         for sequence in (*self.prefilling, *self.decoding):
             pauses = (self._forks.get(sequence.number), *self._checkpoints.get(sequence.number, ()))
             if sequence.computed in pauses:

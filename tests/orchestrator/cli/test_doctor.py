@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.models import ModelShape, write_llama
+from benchmarks.models import ModelShape, write_jamba, write_llama
 from orchestrator.service.doctor import examine
 from tests.orchestrator.cli.cli_command import Cli, Result
 
@@ -65,3 +65,19 @@ def test_a_chat_template_that_loses_words_is_reported_before_the_first_request(c
     assert "the model's chat template loses words of the user" in check["found"]
     assert refused.code == 2
     assert "the model's chat template loses words of the user" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("options", "how"), [("", "where a state is kept"), (", batch_invariant: true", "no prefixes")]
+)
+def test_a_model_with_recurrent_layers_is_said_to_share_prefixes_by_states(
+    command: Cli, tmp_path: Path, options: str, how: str
+) -> None:
+    write_jamba(tmp_path / "m.gguf", ModelShape(context=512))
+    registry = tmp_path / "registry.yaml"
+    registry.write_text(f"models: {{m: {{file: m.gguf{options}}}}}\nroles: {{worker: {{model: m, tier: C}}}}\n")
+    checks = json.loads(command("--registry", registry, "doctor", "--json").out)["checks"]
+    (check,) = (check for check in checks if check["name"] == "model m")
+    assert check["state"] == "ok"
+    assert how in check["found"]
+    assert "5.5 KiB a state" in check["found"]
