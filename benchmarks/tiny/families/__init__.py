@@ -10,6 +10,9 @@ from benchmarks.tiny.families.tools import Tools
 from orchestrator.bench.families import STEP_FAMILIES
 from orchestrator.bench.families.example import Family
 
-FAMILIES: dict[str, Family] = STEP_FAMILIES | {
-    family.name: family for family in (PlanFamily(), Judge(), Tools(), Repl(), PruneFamily(), Condense(), RetryFamily())
-}
+_PLAN = PlanFamily()
+FAMILIES: dict[str, Family] = (
+    {_PLAN.name: _PLAN}
+    | STEP_FAMILIES
+    | {family.name: family for family in (Judge(), Tools(), Repl(), PruneFamily(), Condense(), RetryFamily())}
+)
