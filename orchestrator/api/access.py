@@ -54,7 +54,7 @@ async def owner_of_run(service: Service, access: Access, run: str) -> str:
     """Return the owner of a run. Raises UnknownRun if there is none, or the caller may not see it."""
     owner = (await service.row(run)).owner
     if not access.sees(owner):
-        raise UnknownRun(service.orchestrator.journal.home.database, run)
+        raise UnknownRun(service.folder.journal.home.database, run)
     return owner
 
 
@@ -63,7 +63,7 @@ async def _run_owner(request: Request, access: Access, run: str) -> str:
 
 
 async def _chat_owner(request: Request, access: Access, chat: str) -> str:
-    journal = cast(Service, request.app.state.service).orchestrator.journal
+    journal = cast(Service, request.app.state.service).folder.journal
     owner = (await journal.find_chat(chat)).routed.owner
     if not access.sees(owner):
         raise UnknownChat(journal.home.database, chat)

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, get_args
 
 import structlog
@@ -35,16 +34,15 @@ from orchestrator.run.job import (
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
-from orchestrator.run.personas import PersonaBook, PersonaProposal
 from orchestrator.run.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.run.prompts import keep_prompts
-from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.view import accepted_in
 from orchestrator.run.reload import follow
 from orchestrator.run.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.run.sandboxes import Interpreters, SandboxOnDemand, why_no_sandbox
 from orchestrator.run.scheduler import Command, fresh_state
 from orchestrator.run.services import RunProposes, Services, no_procedures_of_runs
+from orchestrator.run.state_folder import StateFolder
 from orchestrator.run.steps.prompt import system_messages
 from orchestrator.run.steps.tools.servers import Configured, ToolServers, no_servers
 from orchestrator.run.updates import Broadcast, EventUpdate, Update
@@ -64,8 +62,6 @@ from orchestrator.task.events import (
     RunBegun,
     StepsPlanned,
 )
-from orchestrator.task.made_personas import MadePersona
-from orchestrator.task.personas import Placed
 from orchestrator.task.prediction import pace_of, plan_key, predict_run, predict_seconds, predict_step
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step, TaskIR
@@ -111,7 +107,7 @@ class Ports:
 PORTS: Final = Ports()
 
 
-class Orchestrator:
+class Orchestrator(StateFolder):
     """Runs jobs. An async context manager: inside it, this process owns the state folder and engines run.
 
     Runs that have not ended when it closes are interrupted, and `resume` continues them. Valid changes of the
@@ -119,14 +115,11 @@ class Orchestrator:
     """
 
     def __init__(self, home: Path, registry: Registry, ports: Ports) -> None:
-        self._home = home
-        self._files_registry = registry.with_personas(())
-        self._registry = registry
+        super().__init__(home, registry, ports.clock, ports.journal)
         self._ports = ports
         self._router = CheckedRouter(ports.router)
         self._reloader = Reloader(self._files_registry)
         self._registry_status = self._reloader.status
-        self._stack = AsyncExitStack()
         self._loops: dict[str, RunLoop] = {}
         self._broadcasts: dict[str, Broadcast] = {}
         self._waiting: dict[str, asyncio.Lock] = {}  # held while a waiting run is started or cancelled
@@ -137,61 +130,50 @@ class Orchestrator:
         """Return an orchestrator to enter. Entering raises JournalError, for example for a locked folder."""
         return cls(home, registry, ports)
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            journal = stack.enter_context(await asyncio.to_thread(self._ports.journal, self._home))
-            home, self._clock = journal.home, self._ports.clock(journal.last_time())
-            self._views = ViewCache(journal)
-            self._personas = await PersonaBook.open(journal, self._adopt_personas)
-            self._registry = self._files_registry.with_personas(self._personas.in_use)
-            await keep_prompts(journal, self._registry)
-            self._rates = KnownRates(journal)
-            await self._role_rates()  # so that the first job need not wait for the whole history
-            self._waiting.update((row.run, asyncio.Lock()) for row in journal.unfinished())
-            self._pool = pool = await stack.enter_async_context(
-                Pool(
-                    self._registry,
-                    home.logs,
-                    footprints=home.footprints,
-                    step_costs=home.step_costs,
-                    prefixes=home.prefixes,
-                    system_prompts=lambda model: system_messages(self._registry, model),
-                    start_engine=self._ports.start_engine,
-                    topology=self._ports.topology,
-                )
+    async def _enter(self, stack: AsyncExitStack) -> None:
+        await super()._enter(stack)
+        journal, home = self._journal, self._journal.home
+        await keep_prompts(journal, self._registry)
+        self._rates = KnownRates(journal)
+        await self._role_rates()  # so that the first job need not wait for the whole history
+        self._waiting.update((row.run, asyncio.Lock()) for row in journal.unfinished())
+        self._pool = pool = await stack.enter_async_context(
+            Pool(
+                self._registry,
+                home.logs,
+                footprints=home.footprints,
+                step_costs=home.step_costs,
+                prefixes=home.prefixes,
+                system_prompts=lambda model: system_messages(self._registry, model),
+                start_engine=self._ports.start_engine,
+                topology=self._ports.topology,
             )
-            self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            self._driving: set[asyncio.Task[None]] = set()
-            stack.callback(self._interrupt)
-            self._sandbox = SandboxOnDemand()
-            cores, shares = pool.decoding.cores, JobShares(pool.decoding)
-            gates, tools = (JobRunner(self._sandbox, cores, shares) for _ in range(2))
-            self._services = Services(
-                self._registry.with_personas(self._personas.kept),
-                pool,
-                journal,
-                self._clock,
-                batch=pool.generate_batch,
-                sessions=Interpreters(self._sandbox).open,
-                servers=ToolServers(self._ports.servers, self._sandbox),
-                router=self._router,
-                planner=self._ports.planner,
-                resident=lambda: pool.resident,
-                define_personas=self._define_personas,
-                gate_jobs=gates.with_slack,
-                tool_jobs=tools.with_slack,
-                why_no_sandbox=partial(why_no_sandbox, self._sandbox),
-                propose=self._ports.propose,
-            )
-            if self._ports.follows_registry:
-                self._drive_on(follow(self._reloader, self._take_up))
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+        )
+        self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        self._driving: set[asyncio.Task[None]] = set()
+        stack.callback(self._interrupt)
+        self._sandbox = SandboxOnDemand()
+        cores, shares = pool.decoding.cores, JobShares(pool.decoding)
+        gates, tools = (JobRunner(self._sandbox, cores, shares) for _ in range(2))
+        self._services = Services(
+            self._registry.with_personas(self._personas.kept),
+            pool,
+            journal,
+            self._clock,
+            batch=pool.generate_batch,
+            sessions=Interpreters(self._sandbox).open,
+            servers=ToolServers(self._ports.servers, self._sandbox),
+            router=self._router,
+            planner=self._ports.planner,
+            resident=lambda: pool.resident,
+            define_personas=self._define_personas,
+            gate_jobs=gates.with_slack,
+            tool_jobs=tools.with_slack,
+            why_no_sandbox=partial(why_no_sandbox, self._sandbox),
+            propose=self._ports.propose,
+        )
+        if self._ports.follows_registry:
+            self._drive_on(follow(self._reloader, self._take_up))
 
     @property
     def sandbox(self) -> SandboxOnDemand:
@@ -203,57 +185,12 @@ class Orchestrator:
         """Which parts of the registry's files are not in force, and why."""
         return self._registry_status
 
-    @property
-    def registry(self) -> Registry:
-        """The registry in force, with the personas that were made at run time and are in use."""
-        return self._registry
-
-    @property
-    def personas(self) -> tuple[MadePersona, ...]:
-        """The personas that were made at run time, the retired ones included."""
-        return self._personas.made
-
-    async def add_persona(self, proposal: PersonaProposal) -> Placed:
-        """Add a persona, unless there is one that says nearly the same, and return which one to use.
-
-        It is durable and in force when this returns. Raises InputError, JournalError.
-        """
-        return await self._personas.add(proposal, self._registry, self._clock.now())
-
-    async def retire_persona(self, name: str) -> MadePersona:
-        """Retire a persona. Runs that name it continue to use it. Raises InputError, JournalError."""
-        return await self._personas.retire(name, self._registry, self._clock.now())
-
-    async def reload_personas(self) -> None:
-        """Reload the personas after another process has changed the journal. Raises JournalError."""
-        await self._personas.reload()
-
-    async def retire_useless_personas(self, shares: Callable[[str], float]) -> list[str]:
-        """Retire useless personas of plans and the memory; return their names. Raises JournalError.
-
-        `shares` returns the share of attempts that succeed, by role.
-        """
-        return await self._personas.retire_useless(shares, self._clock.now())
-
     def _define_personas(self, run: str, personas: Sequence[PlanPersona]) -> None:
         if changed := self._personas.define(run, personas, self._clock.now()):
             self._drive_on(self._personas.keep(changed))
 
     def _adopt_personas(self) -> None:
         self._adopt(self._files_registry, ())
-
-    @property
-    def journal(self) -> Journal:
-        return self._services.journal
-
-    @property
-    def views(self) -> ViewCache:
-        """An LRU cache of views and reports of runs."""
-        return self._views
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
 
     @property
     def pool(self) -> Pool:
@@ -299,7 +236,7 @@ class Orchestrator:
             return await asyncio.to_thread(self._rates.read, self._registry)
 
     async def _accept(self, job: Job, checked: CheckedJob | None = None) -> list[Event]:
-        registry, journal = self._registry, self._services.journal
+        registry, journal = self._registry, self._journal
         if checked is None:
             ports = self._ports
             checked = await check_job(job, registry, journal, self._sandbox, ports.planner, ports.servers)
@@ -390,7 +327,7 @@ class Orchestrator:
         """
         turn = self._waiting.get(run)
         if turn is None:
-            row = await asyncio.to_thread(self._services.journal.run, run)
+            row = await asyncio.to_thread(self._journal.run, run)
             if row.finished is not None:
                 raise InputError(Problem(f"run {run}", f"has ended: {row.status}", "a run that was interrupted"))
             return run
@@ -421,17 +358,10 @@ class Orchestrator:
             # The run ends without starting any step.
             self._begin(await self._events(run), request)
             return
-        await self._services.journal.append(run, [request])  # takes effect, and watchers are told, when it starts
-
-    async def delete(self, run: str) -> None:
-        """Delete a run that has ended, with its folder. Raises UnknownRun, and InputError for one that has not."""
-        row = await asyncio.to_thread(self._services.journal.run, run)
-        if row.finished is None:
-            raise InputError(Problem(f"run {run}", f"has not ended: {row.status}", "a run that has; cancel it first"))
-        await asyncio.to_thread(self._services.journal.delete, run)
+        await self._journal.append(run, [request])  # takes effect, and watchers are told, when it starts
 
     async def _events(self, run: str) -> list[Event]:
-        return [event for _, event in await asyncio.to_thread(self._services.journal.events, run)]
+        return [event for _, event in await asyncio.to_thread(self._journal.events, run)]
 
     async def _broadcast(self, run: str) -> Broadcast:
         """Raises UnknownRun."""
@@ -495,7 +425,7 @@ class Orchestrator:
         for event in events[broadcast.events :]:
             broadcast.publish(EventUpdate(event))
         unplanned = not any(isinstance(event, PlanFinished | PlanFailed) for event in events)
-        loop = RunLoop(accepted.run, state, effects, self._services.journal, self._clock, broadcast)
+        loop = RunLoop(accepted.run, state, effects, self._journal, self._clock, broadcast)
         self._loops[accepted.run], self._broadcasts[accepted.run] = loop, broadcast
         first: RunBegun | CancelRequested = cancel or RunBegun(at=self._clock.now())
         state.handle(first)
@@ -508,7 +438,7 @@ class Orchestrator:
 
     async def _take_up(self, reload: Reload) -> None:
         if reload.difference:
-            await keep_prompts(self._services.journal, reload.registry)  # first, since attempts will name them
+            await keep_prompts(self._journal, reload.registry)  # first, since attempts will name them
             self._adopt(reload.registry, reload.rewritten)
         self._registry_status = self._reloader.status
 

@@ -1,6 +1,6 @@
-"""Own one state folder for months: queue runs, execute them within their quotas, and look after the folder.
+"""Own one state folder, for months or for one command: queue runs, execute them within their quotas, look after it.
 
-The heart is `_hold`: it keeps an orchestrator open, and closes it only to restore a backup, or for good.
+The heart is `_hold`: it keeps the folder open, and closes it only to restore a backup, or for good.
 """
 
 import asyncio
@@ -34,6 +34,7 @@ from orchestrator.run.journal.store import RunRow
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.run.record.view import accepted_in
+from orchestrator.run.state_folder import StateFolder
 from orchestrator.run.steps.tools.contract import ToolError
 from orchestrator.run.updates import Update
 from orchestrator.service.awaited_runs import AwaitedRuns
@@ -43,6 +44,7 @@ from orchestrator.service.cancelling import Cancellation, cancellation
 from orchestrator.service.configuration import Configuration, tool_servers
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.executions import ProcedureQueue
+from orchestrator.service.extent import Extent
 from orchestrator.service.learning import Learning, compact_memory, rebuild_memory
 from orchestrator.service.operations import Installation, Upkeep, run_or_fail
 from orchestrator.service.procedures import procedure_library, procedure_ports, procedures_engine, propose
@@ -57,6 +59,7 @@ from orchestrator.task.events import Priority, RatingGiven, RunAccepted
 from orchestrator.task.personas import Placed
 
 T = TypeVar("T")
+Folder = TypeVar("Folder", bound=StateFolder)
 
 LONGEST_RETRY: Final = 60  # seconds until a client is asked to try again, at most
 
@@ -72,8 +75,11 @@ class Submitted:
 class Service:
     """Runs many jobs on one state folder. An async context manager. Its exit interrupts runs, to be resumed."""
 
-    def __init__(self, home: Path, registry: Registry, configuration: Configuration) -> None:
+    def __init__(
+        self, home: Path, registry: Registry, configuration: Configuration, extent: Extent = Extent.DAEMON
+    ) -> None:
         self.home = home
+        self._extent = extent
         self.totals = Totals()
         self._registry = registry
         self._configuration = configuration
@@ -83,6 +89,7 @@ class Service:
         self._draining = False
         self._closing = False
         self._taking = False
+        self._folder: StateFolder | None = None  # the orchestrator, if runs are possible
         self._orchestrator: Orchestrator | None = None
         self._turn = asyncio.Event()
         self._idle = asyncio.Event()
@@ -94,9 +101,7 @@ class Service:
         self.awaited_runs = AwaitedRuns(
             self.cancel, lambda work: self._tasks.create_task(work), lambda: self._configuration.server.rejoin_seconds
         )
-        self.uploaded_files = UploadedFiles(
-            home, lambda: self._configuration.folder, lambda: self.orchestrator.clock.now()
-        )
+        self.uploaded_files = UploadedFiles(home, lambda: self._configuration.folder, lambda: self.folder.clock.now())
         # Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError.
         self.read_tokens: Callable[[], None] = lambda: None
         self.learning = Learning(home, lambda: self._configuration.memory, lambda: self._configuration.server.callers)
@@ -108,15 +113,19 @@ class Service:
         )
 
     async def __aenter__(self) -> Self:
-        """Open the state folder, and resume the runs that have not ended. Raises JournalError."""
+        """Open the state folder, and as a daemon resume the runs that have not ended. Raises JournalError."""
         async with AsyncExitStack() as stack:
             self.loop = asyncio.get_running_loop()
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end)
-            ready = asyncio.Event()
-            self._tasks.create_task(self._hold(ready))
-            await ready.wait()
-            await stack.enter_async_context(self.procedures)
+            if self._extent is not Extent.NOTHING:
+                ready = asyncio.Event()
+                self._tasks.create_task(self._hold(ready))
+                await ready.wait()
+            if self._extent is Extent.DAEMON:
+                await stack.enter_async_context(self.procedures)
+            else:
+                stack.callback(self.procedures.engine.close)
             self._stack = stack.pop_all()
         return self
 
@@ -130,11 +139,19 @@ class Service:
         return self._configuration
 
     @property
+    def folder(self) -> StateFolder:
+        """Raises NotReady while the journal is being replaced."""
+        return self._opened(self._folder)
+
+    @property
     def orchestrator(self) -> Orchestrator:
         """Raises NotReady while the journal is being replaced."""
-        if self._orchestrator is None:
+        return self._opened(self._orchestrator)
+
+    def _opened(self, opened: Folder | None) -> Folder:
+        if opened is None:
             raise NotReady("the daemon is about to stop" if self._closure is None else self._closure.why)
-        return self._orchestrator
+        return opened
 
     @property
     def why_not_ready(self) -> str | None:
@@ -229,16 +246,16 @@ class Service:
         row = await self.row(run)
         if row.finished is None:
             raise Conflict(f"run {run} has not ended: {row.status}; accepted: a run that has ended, so cancel it first")
-        await self.orchestrator.delete(run)
+        await self.folder.delete(run)
 
     async def rate(self, run: str, score: float, by: str, step: str | None = None, note: str = "") -> RatingGiven:
         """Journal a rating of a run that has ended, or of a step of it. It is durable when this returns.
 
         `score` is from 0 (bad) to 1 (good). Raises UnknownRun, InputError, Conflict, JournalError.
         """
-        orchestrator = self.orchestrator
-        rating = RatingGiven(at=orchestrator.clock.now(), score=score, by=by, step=step, note=note)
-        await rate(orchestrator.journal, orchestrator.views, run, rating)
+        folder = self.folder
+        rating = RatingGiven(at=folder.clock.now(), score=score, by=by, step=step, note=note)
+        await rate(folder.journal, folder.views, run, rating)
         self.learning.notice()
         return rating
 
@@ -248,15 +265,15 @@ class Service:
         `chat` is the id of the response, and `score` is from 0 (bad) to 1 (good). Raises UnknownChat, InputError,
         JournalError.
         """
-        orchestrator = self.orchestrator
-        rating = ChatRated(at=orchestrator.clock.now(), chat=chat, score=score, by=by, note=note)
-        await rate_chat(orchestrator.journal, rating)
+        folder = self.folder
+        rating = ChatRated(at=folder.clock.now(), chat=chat, score=score, by=by, note=note)
+        await rate_chat(folder.journal, rating)
         self.learning.notice()
         return rating
 
     async def row(self, run: str) -> RunRow:
         """Return the journal's row of a run. Raises UnknownRun."""
-        return await asyncio.to_thread(self.orchestrator.journal.run, run)
+        return await asyncio.to_thread(self.folder.journal.run, run)
 
     async def watch(self, run: str, after: int = 0) -> AsyncGenerator[Update, None]:
         """Yield the updates of a run after event number `after` until it has ended. Raises UnknownRun."""
@@ -273,16 +290,17 @@ class Service:
     ) -> VacuumResult:
         """Remove the runs that `retention` does not keep, and data that no run uses: see `retention.vacuum`.
 
-        Raises NotReady, JournalError.
+        When no runs are possible meanwhile, the database is rewritten too. Raises NotReady, JournalError.
         """
 
         def vacuumed(journal: Journal) -> VacuumResult:
-            now = self.orchestrator.clock.now()
+            now = self.folder.clock.now()
             return vacuum(
                 journal,
                 retention,
                 now,
                 dry_run=dry_run,
+                exclusive=self._extent is Extent.JOURNAL,
                 purge_outcomes=purge_outcomes,
                 keep_going=lambda: not self._turn.is_set(),
             )
@@ -316,6 +334,9 @@ class Service:
         Runs that are being executed are interrupted; the runs of the journal that is there afterwards continue. `why`
         is the message for requests meanwhile. Raises Conflict if it is closed already, and NotReady.
         """
+        if self._extent is Extent.NOTHING:
+            yield
+            return
         if self._closing:
             raise NotReady("the daemon is about to stop")
         if self._closure is not None:
@@ -355,22 +376,15 @@ class Service:
         while not self._closing:
             async with AsyncExitStack() as closed:
                 async with AsyncExitStack() as stack:
-                    planner = ProcedurePlanner(FRONTDOOR_PLANNER, lambda: self.procedures.engine.library)
-                    ports = Ports(
-                        router=self.learning.router,
-                        planner=planner,
-                        plans_task=asks_for_procedure,
-                        propose=self._propose,
-                        servers=lambda: tool_servers(self._configuration.mcp),
-                    )
-                    opened = Orchestrator.open(self.home, self._registry, ports)
-                    self._orchestrator = await stack.enter_async_context(opened)
-                    await stack.enter_async_context(self.learning.running(opened))
+                    await self._open(stack)
                     stack.callback(self._close)
                     self._carrying = await stack.enter_async_context(asyncio.TaskGroup())
                     self._carried: set[asyncio.Task[None]] = {self._carrying.create_task(self._end_when_broken())}
                     stack.callback(self._stop)
-                    await self._requeue()
+                    if self._extent is Extent.DAEMON:
+                        await self._requeue()
+                    self._taking = True
+                    self._pump()
                     self._end_closure()
                     ready.set()  # runs can be accepted
                     await self._turn.wait()
@@ -381,13 +395,28 @@ class Service:
                     self._closure.closed.set()
                     await self._closure.released.wait()
 
+    async def _open(self, stack: AsyncExitStack) -> None:
+        if self._extent is Extent.JOURNAL:
+            self._folder = await stack.enter_async_context(StateFolder(self.home, self._registry))
+            return
+        ports = Ports(
+            router=self.learning.router,
+            planner=ProcedurePlanner(FRONTDOOR_PLANNER, lambda: self.procedures.engine.library),
+            plans_task=asks_for_procedure,
+            propose=self._propose,
+            servers=lambda: tool_servers(self._configuration.mcp),
+        )
+        opened = await stack.enter_async_context(Orchestrator.open(self.home, self._registry, ports))
+        self._folder = self._orchestrator = opened
+        await stack.enter_async_context(self.learning.running(opened))
+
     def _end_closure(self) -> None:
         closure, self._closure = self._closure, None
         if closure is not None:
             closure.reopened.set()  # the journal is open again, or the service has ended
 
     async def _end_when_broken(self) -> None:
-        self._broken = await self.orchestrator.journal.breakdown()
+        self._broken = await self.folder.journal.breakdown()
         log.error("the journal cannot be written any more: the daemon ends", error=str(self._broken))
         raise self._broken  # which ends the service
 
@@ -395,7 +424,7 @@ class Service:
         async def outcome() -> T | Exception:
             async with self._upkeep:  # after any maintenance that is under way
                 try:
-                    return await asyncio.to_thread(work, self.orchestrator.journal)
+                    return await asyncio.to_thread(work, self.folder.journal)
                 except Exception as error:  # noqa: BLE001 - the caller raises it
                     return error
 
@@ -435,13 +464,11 @@ class Service:
             self._queue.push(accepted.run, accepted.priority)
             if accepted.digest:
                 self.awaited_runs.resume(accepted.run, accepted.digest)
-        self._taking = True
-        self._pump()
 
     def _close(self) -> None:
-        orchestrator, self._orchestrator = self._orchestrator, None
-        assert orchestrator is not None, "it was open"
-        self._registry = orchestrator.registry
+        folder, self._folder, self._orchestrator = self._folder, None, None
+        assert folder is not None, "it was open"
+        self._registry = folder.registry
 
     def _stop(self) -> None:
         self._taking = False

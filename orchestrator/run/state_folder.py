@@ -1,0 +1,112 @@
+"""A state folder that this process owns, and what can be done with it without a model."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from orchestrator.errors import InputError, Problem
+from orchestrator.registry.models import Registry
+from orchestrator.run.clock import Clock, SystemClock
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.personas import PersonaBook, PersonaProposal
+from orchestrator.run.record.cache import ViewCache
+from orchestrator.task.made_personas import MadePersona
+from orchestrator.task.personas import Placed
+
+
+class StateFolder:
+    """The journal of a state folder, its clock, its personas and views of its runs. An async context manager.
+
+    Entering raises JournalError, for example HomeLocked while another process owns the folder.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        registry: Registry,
+        clock: Callable[[float], Clock] = SystemClock,
+        open_journal: Callable[[Path], Journal] = Journal.open,
+    ) -> None:
+        """`clock` makes the clock of events from the time of the journal's last event."""
+        self._home = home
+        self._files_registry = registry.with_personas(())
+        self._registry = registry
+        self._new_clock = clock
+        self._open_journal = open_journal
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await self._enter(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def _enter(self, stack: AsyncExitStack) -> None:
+        self._journal = stack.enter_context(await asyncio.to_thread(self._open_journal, self._home))
+        self._clock = self._new_clock(self._journal.last_time())
+        self._views = ViewCache(self._journal)
+        self._personas = await PersonaBook.open(self._journal, self._adopt_personas)
+        self._registry = self._files_registry.with_personas(self._personas.in_use)
+
+    @property
+    def journal(self) -> Journal:
+        return self._journal
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
+    def views(self) -> ViewCache:
+        """An LRU cache of views and reports of runs."""
+        return self._views
+
+    @property
+    def registry(self) -> Registry:
+        """The registry in force, with the personas that were made at run time and are in use."""
+        return self._registry
+
+    @property
+    def personas(self) -> tuple[MadePersona, ...]:
+        """The personas that were made at run time, the retired ones included."""
+        return self._personas.made
+
+    async def add_persona(self, proposal: PersonaProposal) -> Placed:
+        """Add a persona, unless there is one that says nearly the same, and return which one to use.
+
+        It is durable and in force when this returns. Raises InputError, JournalError.
+        """
+        return await self._personas.add(proposal, self._registry, self._clock.now())
+
+    async def retire_persona(self, name: str) -> MadePersona:
+        """Retire a persona. Runs that name it continue to use it. Raises InputError, JournalError."""
+        return await self._personas.retire(name, self._registry, self._clock.now())
+
+    async def reload_personas(self) -> None:
+        """Reload the personas after another process has changed the journal. Raises JournalError."""
+        await self._personas.reload()
+
+    async def retire_useless_personas(self, shares: Callable[[str], float]) -> list[str]:
+        """Retire useless personas of plans and the memory; return their names. Raises JournalError.
+
+        `shares` returns the share of attempts that succeed, by role.
+        """
+        return await self._personas.retire_useless(shares, self._clock.now())
+
+    async def delete(self, run: str) -> None:
+        """Delete a run that has ended, with its folder. Raises UnknownRun, and InputError for one that has not."""
+        row = await asyncio.to_thread(self._journal.run, run)
+        if row.finished is None:
+            raise InputError(Problem(f"run {run}", f"has not ended: {row.status}", "a run that has; cancel it first"))
+        await asyncio.to_thread(self._journal.delete, run)
+
+    def _adopt_personas(self) -> None:
+        self._registry = self._files_registry.with_personas(self._personas.in_use)
