@@ -83,12 +83,17 @@ def blank_registry(path: Path) -> Registry | None:
         defaults = TypeAdapter(DefaultsForm).validate_python(content.get("defaults") or {})
     except ValidationError:  # reported when the file is written, since it would not load
         defaults = DefaultsForm()
+    return empty_registry(path, defaults)
+
+
+def empty_registry(path: Path, defaults: DefaultsForm | None = None) -> Registry:
+    """Return a registry without models, roles and personas, for work that needs none. The file is not read."""
     return Registry(
         path=path.absolute(),
         models=MappingProxyType({}),
         roles=MappingProxyType({}),
         personas=MappingProxyType({}),
-        defaults=Defaults(**shared_fields(Defaults, defaults)),
+        defaults=Defaults(**shared_fields(Defaults, defaults or DefaultsForm())),
     )
 
 

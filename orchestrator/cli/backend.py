@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, closing
 from dataclasses import replace
-from threading import Event
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -14,7 +13,6 @@ from orchestrator.cli.daemon import answers
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.settings import Settings
-from orchestrator.errors import InputError, Problem
 from orchestrator.pool import memory_budget
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.registry.models import Registry
@@ -37,7 +35,7 @@ from orchestrator.service.learning import Learning
 from orchestrator.service.operations import Installation, Upkeep
 from orchestrator.service.procedures import procedure_library, procedures_engine, propose
 from orchestrator.service.ratings import rate_chat_without_daemon, rate_without_daemon
-from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum, vacuum_without_daemon
+from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum
 from orchestrator.task.events import RatingGiven
 from orchestrator.task.personas import Placed
 
@@ -88,9 +86,6 @@ class Backend(Protocol):
 
     async def rate_chat(self, rating: ChatRated) -> ChatRated:
         """Rate a chat whose model the router chose, and return the rating with its author and its time."""
-
-    async def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        """Remove expired runs and chats, and data that no run uses, and return what was removed."""
 
     async def restore(self, name: str) -> None:
         """Replace all runs by those of a backup."""
@@ -177,28 +172,6 @@ class EmbeddedBackend:
     async def rate_chat(self, rating: ChatRated) -> ChatRated:
         """Raises HomeLocked while another process owns the state folder."""
         return await rate_chat_without_daemon(self._options.home, replace(rating, by=user_key()))
-
-    async def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        """Rewrites the database too. Raises HomeLocked, and InputError if there are no runs.
-
-        A cancelled call ends early and leaves everything in order.
-        """
-        home = self._options.home
-        if not Home(home).database.exists():
-            accepted = "the state folder of a daemon, or of earlier runs"
-            raise InputError(Problem(f"--home {home}", "holds no runs", accepted))
-        retention, stopped = Retention.of(load_configuration().retention, request), Event()
-        try:
-            return await asyncio.to_thread(
-                vacuum_without_daemon,
-                home,
-                retention,
-                dry_run=request.dry_run,
-                purge_outcomes=request.outcomes,
-                keep_going=lambda: not stopped.is_set(),
-            )
-        finally:
-            stopped.set()  # cancelling does not stop the thread
 
     async def restore(self, name: str) -> None:
         """Raises HomeLocked while another process owns the state folder."""

@@ -1,9 +1,10 @@
-"""Have the daemon of a state folder do what commands need done with runs."""
+"""Speak the HTTP API: with the daemon of a state folder, or without one with the same application in this process."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from dataclasses import asdict, replace
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -15,11 +16,14 @@ from orchestrator.cli.daemon import (
     BASE,
     WAIT_FOREVER,
     DaemonGone,
+    answers,
     connection_errors,
     path_part,
     read_answer,
     refuse_other,
 )
+from orchestrator.cli.on_demand import load
+from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.job import Job
 from orchestrator.run.journal.chats import ChatRated
@@ -28,13 +32,58 @@ from orchestrator.run.journal.home import Home
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.updates import EventUpdate, Progress, Update
-from orchestrator.service.retention import VacuumRequest, VacuumResult
+from orchestrator.service.extent import Extent
 from orchestrator.task.events import RatingGiven, RunFinished
 from orchestrator.task.personas import Placed
 from orchestrator.task.taskir.parse import dump_task, task_from
 
 ATTEMPTS: Final = 3
 LONGEST_KEY: Final = 200
+# Imported only without a daemon, because the API and the service are large.
+IN_PROCESS: Final = "orchestrator.cli.in_process:transport_to_service"
+
+
+@asynccontextmanager
+async def api_client(
+    options: Settings, extent: Extent, *, with_registry: bool = True
+) -> AsyncGenerator[httpx2.AsyncClient, None]:
+    """Return a client of the daemon if one answers, else of a service that this process opens as far as `extent` says.
+
+    Entering raises JournalError, for example HomeLocked while another process owns the state folder, RegistryError and
+    InputError.
+    """
+    async with AsyncExitStack() as stack:
+        transport: httpx2.AsyncBaseTransport
+        if answers(options.home):
+            transport = httpx2.AsyncHTTPTransport(uds=str(Home(options.home).socket))
+        else:
+            opened = load(IN_PROCESS)(options, extent, with_registry=with_registry)
+            transport = await stack.enter_async_context(opened)
+        yield await stack.enter_async_context(
+            httpx2.AsyncClient(transport=transport, base_url=BASE, timeout=WAIT_FOREVER)
+        )
+
+
+def ask(
+    options: Settings,
+    method: str,
+    path: str,
+    *,
+    extent: Extent = Extent.JOURNAL,
+    with_registry: bool = False,
+    **more: Any,
+) -> dict[str, Any]:
+    """Send a request, and return the JSON object of the answer: {} if it has no content.
+
+    Raises NoDaemon, DaemonGone, DaemonRefused, InputError and what `api_client` raises.
+    """
+
+    async def send() -> dict[str, Any]:
+        async with api_client(options, extent, with_registry=with_registry) as client:
+            with connection_errors(options.home):
+                return read_answer(await client.request(method, path, **more))
+
+    return asyncio.run(send())
 
 
 class DaemonBackend:
@@ -121,11 +170,6 @@ class DaemonBackend:
         path = f"/v1/chats/{path_part('RUN', rating.chat)}/ratings"
         answer = await self._ask("POST", path, json={"score": rating.score, "note": rating.note})
         return replace(rating, at=answer["at"], by=answer["by"])
-
-    async def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        """Remove the runs and chats that the limits do not keep. Other runs continue meanwhile."""
-        answer = await self._ask("POST", "/v1/vacuum", json=asdict(request))
-        return VacuumResult(**{**answer, "runs": tuple(answer["runs"])})
 
     async def restore(self, name: str) -> None:
         await self._ask("POST", f"/v1/backups/{path_part('NAME', name)}/restore")

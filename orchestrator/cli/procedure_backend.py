@@ -19,6 +19,7 @@ from orchestrator.cli.logs import log_to
 from orchestrator.cli.memory import rebuild_index_and_graph
 from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.settings import Settings
+from orchestrator.cli.state_folder import vacuumed
 from orchestrator.cli.terminal import write
 from orchestrator.memrl.memory import Compacted
 from orchestrator.procedures.audit import AuditHead, Entry
@@ -228,7 +229,7 @@ class EmbeddedUpkeep(Upkeep):
             return make_backup(journal)
 
     def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        return ask_backend(self._options, lambda target: target.vacuum(request))
+        return vacuumed(self._options, request)
 
     def runs(self) -> Backend:
         return backend(self._options)

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.backend import ask_backend
-from orchestrator.cli.daemon import DaemonClient, path_part
+from orchestrator.cli.client import ask
+from orchestrator.cli.daemon import DaemonClient, answers, path_part
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, size, write
 from orchestrator.errors import InputError, Problem
+from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.service.backup import backups
 from orchestrator.service.retention import VacuumRequest, VacuumResult
@@ -89,11 +91,20 @@ def vacuum(
     if outcomes and not dry_run and not yes:
         _confirm_purge(options)
     request = VacuumRequest(days=days, runs=runs, bytes=most, chats=chats, outcomes=outcomes, dry_run=dry_run)
-    result = ask_backend(options, lambda backend: backend.vacuum(request))
+    result = vacuumed(options, request)
     if as_json:
         print_json(asdict(result))
     else:
         write(lambda: print("\n".join(_lines(result))))
+
+
+def vacuumed(options: Settings, request: VacuumRequest) -> VacuumResult:
+    """Vacuum the state folder, and return what was removed. Raises InputError if there is nothing in it yet."""
+    if not answers(options.home) and not Home(options.home).database.exists():
+        accepted = "the state folder of a daemon, or of earlier runs"
+        raise InputError(Problem(f"--home {options.home}", "holds no runs", accepted))
+    answer = ask(options, "POST", "/v1/vacuum", json=asdict(request))
+    return VacuumResult(**{**answer, "runs": tuple(answer["runs"])})
 
 
 def _confirm_purge(options: Settings) -> None:

@@ -12,7 +12,7 @@ import os
 import pwd
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -57,6 +57,7 @@ class Access:
     name: str = "nobody"  # for messages and the audit log: `ann (user 1000)`, `the API's token from 127.0.0.1`
     words: tuple[str, ...] = ()  # permissions and roles, as the configuration has them
     local: bool = False  # a user of the Unix socket, or of this process
+    owns_files: bool = False  # has the state folder's files open itself, so that only procedures check its words
 
     @property
     def permissions(self) -> frozenset[Permission]:
@@ -71,19 +72,19 @@ class Access:
     @property
     def only(self) -> str | None:
         """Whose objects the caller sees; None for everybody's."""
-        return None if Permission.READ_ALL in self.permissions else self.key
+        return None if self.may(Permission.READ_ALL) else self.key
 
     @property
     def may_name_folders(self) -> bool:
         """Whether the caller's runs may read any folder, not only the configured ones."""
-        return self.local and Permission.OWN in self.permissions
+        return self.local and self.may(Permission.OWN)
 
     def sees(self, owner: str) -> bool:
         """Return whether the caller sees an object of this owner; it is empty for objects of early versions."""
         return self.only is None or (owner != "" and owner == self.only)
 
     def may(self, need: Need) -> bool:
-        return need == OPEN or (need == ANY and bool(self.words)) or need in self.permissions
+        return self.owns_files or need == OPEN or (need == ANY and bool(self.words)) or need in self.permissions
 
     def require(self, need: Need, act: str = "this") -> None:
         """Raise Forbidden if the caller may not do what needs this."""
@@ -119,6 +120,10 @@ class Callers:
         own = OWN_WORDS if number in (0, _owner_of(self._home)) else ()
         words = self._words((f"user:{name}", f"user:{number}"), own)
         return Access(f"user:{name}", f"{name if name != str(number) else 'user'} (user {number})", words, local=True)
+
+    def file_owner(self) -> Access:
+        """Return the user of this process, for a command without a daemon: the modes of the files decide."""
+        return replace(self.user(), owns_files=True)
 
     def named_user(self, name: str) -> Access:
         """Return a user by the name or number in a configuration. The user need not exist."""

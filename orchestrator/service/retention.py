@@ -7,13 +7,11 @@ learning needs of a removed run stays until a purge: the outcomes of its attempt
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeVar
 
 import structlog
 
 from orchestrator.errors import InputError
-from orchestrator.run.clock import Clock, SystemClock
 from orchestrator.run.journal.errors import JournalCorrupt, UnknownRun
 from orchestrator.run.journal.home import RUN_NAME
 from orchestrator.run.journal.journal import Journal, JournalReader
@@ -166,32 +164,6 @@ def vacuum(
         runs_left=len(run_objects) - len(expired_runs),
         object_bytes_left=sum(sizes.values()) - freed,
     )
-
-
-def vacuum_without_daemon(
-    home: Path,
-    retention: Retention,
-    *,
-    dry_run: bool = False,
-    purge_outcomes: bool = False,
-    keep_going: Callable[[], bool] = lambda: True,
-    clock: Callable[[float], Clock] = SystemClock,
-) -> VacuumResult:
-    """Vacuum a state folder that no daemon owns. Raises HomeLocked while another process owns it, JournalError.
-
-    `clock` makes the clock of events from the time of the journal's last event.
-    """
-    with Journal.open(home) as journal:
-        now = clock(journal.last_time()).now()
-        return vacuum(
-            journal,
-            retention,
-            now,
-            dry_run=dry_run,
-            exclusive=True,
-            purge_outcomes=purge_outcomes,
-            keep_going=keep_going,
-        )
 
 
 def _run_objects(journal: JournalReader) -> list[RunObjects]:

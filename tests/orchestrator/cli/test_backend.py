@@ -9,6 +9,7 @@ import pytest
 from orchestrator.cli.backend import Backend, EmbeddedBackend, ask_backend, backend
 from orchestrator.cli.client import DaemonBackend
 from orchestrator.cli.settings import Settings
+from orchestrator.cli.state_folder import vacuumed
 from orchestrator.errors import InputError, OrchestratorError
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import JournalReader
@@ -78,11 +79,11 @@ def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
     with pytest.raises(OrchestratorError, match="nobody"):
         ask_backend(chosen, lambda opened: opened.rate("nobody", given))
 
-    foreseen = ask_backend(chosen, lambda opened: opened.vacuum(VacuumRequest(runs=1, dry_run=True)))
+    foreseen = vacuumed(chosen, VacuumRequest(runs=1, dry_run=True))
     assert isinstance(foreseen, VacuumResult)
     assert foreseen.dry_run
     assert run not in foreseen.runs
-    done = ask_backend(chosen, lambda opened: opened.vacuum(VacuumRequest(days=1e-12)))
+    done = vacuumed(chosen, VacuumRequest(days=1e-12))
     assert run in done.runs
     assert done.runs_left == 0
     with JournalReader.open_to_read(chosen.home) as journal:

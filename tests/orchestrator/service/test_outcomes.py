@@ -16,7 +16,7 @@ from orchestrator.run.journal.store import checksum_of
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import load_report
 from orchestrator.service.ratings import rate
-from orchestrator.service.retention import Retention, vacuum, vacuum_without_daemon
+from orchestrator.service.retention import Retention, vacuum
 from orchestrator.task.events import (
     AttemptFailed,
     AttemptGenerated,
@@ -34,6 +34,7 @@ from orchestrator.task.events import (
     Usage,
 )
 from orchestrator.task.taskir.parse import task_from
+from tests.orchestrator.service.alone import vacuum_alone
 
 TASK = task_from(
     {
@@ -131,9 +132,9 @@ async def test_outcomes_and_their_prompts_are_purged_on_demand(tmp_path: Path) -
 async def test_without_a_daemon_nothing_of_purged_outcomes_is_left_in_the_database(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         await journal.append("R", course("R"))
-    vacuum_without_daemon(tmp_path, Retention(days=1))
+    await vacuum_alone(tmp_path, Retention(days=1))
     assert b"do it" in read_database(tmp_path)
-    assert vacuum_without_daemon(tmp_path, Retention(), purge_outcomes=True).outcomes == 2
+    assert (await vacuum_alone(tmp_path, Retention(), purge_outcomes=True)).outcomes == 2
     assert b"do it" not in read_database(tmp_path)
 
 

@@ -19,7 +19,6 @@ from orchestrator.service.retention import (
     VacuumRequest,
     expired,
     vacuum,
-    vacuum_without_daemon,
 )
 from orchestrator.task.events import (
     AttemptStarted,
@@ -31,6 +30,7 @@ from orchestrator.task.events import (
     StepsPlanned,
 )
 from orchestrator.task.taskir.parse import task_from
+from tests.orchestrator.service.alone import vacuum_alone
 
 TASK = task_from(
     {"objective": "x", "plan": {"steps": [{"id": "S1", "actor": "worker", "action": "a", "outputs": ["o"]}]}}
@@ -192,9 +192,9 @@ async def test_the_database_gives_room_back_while_it_is_in_use(tmp_path: Path) -
 async def test_without_a_daemon_the_database_is_written_anew(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         await journaled(journal, "A", b"content", ended=10.0)
-        with pytest.raises(HomeLocked):
-            vacuum_without_daemon(tmp_path, Retention(days=1))
-    done = vacuum_without_daemon(tmp_path, Retention(days=1))
+        with pytest.RaisesGroup(HomeLocked):
+            await vacuum_alone(tmp_path, Retention(days=1))
+    done = await vacuum_alone(tmp_path, Retention(days=1))
     assert (done.runs, done.objects) == (("A",), 1)
     with JournalReader.open_to_read(tmp_path) as journal:
         assert (journal.runs(), journal.damage()) == ([], [])
@@ -205,7 +205,7 @@ async def test_a_run_is_as_old_as_the_events_after_it_say_should_the_clock_have_
     with Journal.open(tmp_path) as journal:
         await journaled(journal, "old", b"old", ended=now + 10 * DAY_SECONDS)
         await journaled(journal, "new", b"new", ended=now + 20 * DAY_SECONDS)
-    assert vacuum_without_daemon(tmp_path, Retention(days=5)).runs == ("old",)
+    assert (await vacuum_alone(tmp_path, Retention(days=5))).runs == ("old",)
 
 
 async def test_a_vacuum_that_is_stopped_leaves_everything_in_order(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from orchestrator.run.journal.chats import ChatRecord, ChatRouted
 from orchestrator.run.journal.errors import DiskFull, JournalCorrupt, UnknownChat
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.service.ratings import rate_chat, rate_chat_without_daemon
-from orchestrator.service.retention import Retention, vacuum, vacuum_without_daemon
+from orchestrator.service.retention import Retention, vacuum
 from orchestrator.task.events import PromptDigests, RunAccepted, StepExpanded
 from tests.orchestrator.chat_events import ANSWERED, RATED, ROUTED
 from tests.orchestrator.older_journal import WITHOUT_OWNERS
+from tests.orchestrator.service.alone import vacuum_alone
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ async def test_nothing_is_left_of_chats_that_are_purged(home: Path) -> None:
         journal.objects.release([system])
         assert vacuum(journal, Retention(), 1e9).objects == 0, "chats name prompts too"
         journal.note_chat_event(replace(ANSWERED, chat="chatcmpl-0"))  # of one that was removed while it went on
-    done = vacuum_without_daemon(home, Retention(), purge_outcomes=True)
+    done = await vacuum_alone(home, Retention(), purge_outcomes=True)
     assert (done.chats, done.objects) == (1, 1)
     with JournalReader.open_to_read(home) as journal:
         assert journal.chat_events() == []
