@@ -18,7 +18,6 @@ from orchestrator.procedures.errors import StepFailed
 from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
 from orchestrator.run.job import FRONTDOOR_PLANNER, CheckedJob, Job, check_job
-from orchestrator.run.journal.chats import ChatRated
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
@@ -34,9 +33,7 @@ from orchestrator.service.configuration import Configuration, load_configuration
 from orchestrator.service.learning import Learning
 from orchestrator.service.operations import Installation, Upkeep
 from orchestrator.service.procedures import procedure_library, procedures_engine, propose
-from orchestrator.service.ratings import rate_chat_without_daemon, rate_without_daemon
 from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum
-from orchestrator.task.events import RatingGiven
 from orchestrator.task.personas import Placed
 
 T = TypeVar("T")
@@ -75,17 +72,11 @@ class Backend(Protocol):
     async def plan(self, job: Job) -> PlannedTask:
         """Return the plan of a request; nothing runs."""
 
-    async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
-        """Rate a run that has ended, and return the rating with its author (this user) and its time."""
-
     async def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Add a persona, unless one says nearly the same, and return which one to use."""
 
     async def retire_persona(self, name: str) -> None:
         """Retire a persona that was made at run time."""
-
-    async def rate_chat(self, rating: ChatRated) -> ChatRated:
-        """Rate a chat whose model the router chose, and return the rating with its author and its time."""
 
     async def restore(self, name: str) -> None:
         """Replace all runs by those of a backup."""
@@ -156,10 +147,6 @@ class EmbeddedBackend:
     async def plan(self, job: Job) -> PlannedTask:
         return await self._prepared.plan(job)
 
-    async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
-        """Raises HomeLocked while another process owns the state folder."""
-        return await rate_without_daemon(self._options.home, run, replace(rating, by=user_key()))
-
     async def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Raises HomeLocked while another process owns the state folder, RegistryError, InputError."""
         own_proposal = replace(proposal, by=user_key())
@@ -168,10 +155,6 @@ class EmbeddedBackend:
     async def retire_persona(self, name: str) -> None:
         """Raises HomeLocked while another process owns the state folder, RegistryError, InputError."""
         retire_without_daemon(self._options.home, name, registry_of(self._options), time.time())
-
-    async def rate_chat(self, rating: ChatRated) -> ChatRated:
-        """Raises HomeLocked while another process owns the state folder."""
-        return await rate_chat_without_daemon(self._options.home, replace(rating, by=user_key()))
 
     async def restore(self, name: str) -> None:
         """Raises HomeLocked while another process owns the state folder."""

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -26,14 +25,13 @@ from orchestrator.cli.on_demand import load
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.job import Job
-from orchestrator.run.journal.chats import ChatRated
 from orchestrator.run.journal.codec import decode_event
 from orchestrator.run.journal.home import Home
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.updates import EventUpdate, Progress, Update
 from orchestrator.service.extent import Extent
-from orchestrator.task.events import RatingGiven, RunFinished
+from orchestrator.task.events import RunFinished
 from orchestrator.task.personas import Placed
 from orchestrator.task.taskir.parse import dump_task, task_from
 
@@ -152,11 +150,6 @@ class DaemonBackend:
         task = task_from(planned["task"])
         return PlannedTask(task, planned["goes_on_after"], planned["mode"], planned["reason"])
 
-    async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
-        body = {"step": rating.step, "score": rating.score, "note": rating.note}
-        answer = await self._ask("POST", f"/v1/runs/{run}/ratings", json=body)
-        return replace(rating, at=answer["at"], by=answer["by"])
-
     async def add_persona(self, proposal: PersonaProposal) -> Placed:
         names = ("name", "text", "description", "distinct")  # the daemon says who makes it
         body = {name: getattr(proposal, name) for name in names}
@@ -165,11 +158,6 @@ class DaemonBackend:
 
     async def retire_persona(self, name: str) -> None:
         await self._ask("DELETE", f"/v1/personas/{path_part('NAME', name)}")
-
-    async def rate_chat(self, rating: ChatRated) -> ChatRated:
-        path = f"/v1/chats/{path_part('RUN', rating.chat)}/ratings"
-        answer = await self._ask("POST", path, json={"score": rating.score, "note": rating.note})
-        return replace(rating, at=answer["at"], by=answer["by"])
 
     async def restore(self, name: str) -> None:
         await self._ask("POST", f"/v1/backups/{path_part('NAME', name)}/restore")

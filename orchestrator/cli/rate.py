@@ -1,17 +1,16 @@
 """The command that rates a run, a step of it, or a chat: rate."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.backend import ask_backend
+from orchestrator.cli.client import ask
+from orchestrator.cli.daemon import path_part
 from orchestrator.cli.run_names import RUN_HELP, complete_run, find_run, is_chat
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal.chats import ChatRated
 from orchestrator.run.journal.journal import JournalReader
-from orchestrator.task.events import RatingGiven
 
 RatedArgument = Annotated[
     str,
@@ -39,31 +38,26 @@ def rate(
     *steps, score = rating
     if len(steps) > 1:
         raise InputError(Problem("SCORE", f"{' '.join(rating)!r} is more than a step and a score", "[STEP] SCORE"))
-    # The backend sets the author and the time.
-    event = RatingGiven(at=0.0, score=read_score(score), by="", step=steps[0] if steps else None, note=note)
+    step, body = steps[0] if steps else None, {"score": read_score(score), "note": note}
     options = settings(context)
-    if is_chat(run):
-        _rate_chat(options, run, event, as_json)
-        return
+    rated, stored = _rate_chat(options, run, step, body) if is_chat(run) else _rate_run(options, run, step, body)
+    if as_json:
+        print_json(stored)
+    else:
+        write(lambda: print(f"{rated} rated {stored['score']:g} by {one_line(stored['by'])}"))
+
+
+def _rate_run(options: Settings, run: str, step: str | None, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     with JournalReader.open_to_read(options.home) as journal:
         name = find_run(journal, run)
-    stored = ask_backend(options, lambda backend: backend.rate(name, event))
-    if as_json:
-        names = ("step", "score", "by", "note", "at")
-        print_json({"run_id": name} | {field: getattr(stored, field) for field in names})
-    else:
-        write(lambda: print(f"{stored.step or name} rated {stored.score:g} by {one_line(stored.by)}"))
+    return step or name, ask(options, "POST", f"/v1/runs/{name}/ratings", json={**body, "step": step})
 
 
-def _rate_chat(options: Settings, chat: str, event: RatingGiven, as_json: bool) -> None:
-    if event.step is not None:
-        raise InputError(Problem("STEP", f"{event.step!r} is given, and a chat has no steps", "a score alone"))
-    rating = ChatRated(at=0.0, chat=chat, score=event.score, by=event.by, note=event.note)
-    stored = ask_backend(options, lambda backend: backend.rate_chat(rating))
-    if as_json:
-        print_json({field: getattr(stored, field) for field in ("chat", "score", "by", "note", "at")})
-    else:
-        write(lambda: print(f"{chat} rated {stored.score:g} by {one_line(stored.by)}"))
+def _rate_chat(options: Settings, chat: str, step: str | None, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if step is not None:
+        raise InputError(Problem("STEP", f"{step!r} is given, and a chat has no steps", "a score alone"))
+    stored = ask(options, "POST", f"/v1/chats/{path_part('RUN', chat)}/ratings", json=body)
+    return chat, {name: stored[name] for name in ("chat", "score", "by", "note", "at")}
 
 
 def read_score(text: str) -> float:

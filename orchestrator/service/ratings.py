@@ -1,13 +1,9 @@
 """Journal how users and programs rate runs that have ended, and chats."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.clock import Clock, SystemClock
 from orchestrator.run.journal.chats import ChatRated
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.record.cache import ViewCache
@@ -29,20 +25,6 @@ async def rate(journal: Journal, views: ViewCache, run: str, rating: RatingGiven
     await journal.append(run, [rating])
 
 
-async def rate_without_daemon(
-    home: Path, run: str, rating: RatingGiven, clock: Callable[[float], Clock] = SystemClock
-) -> RatingGiven:
-    """Rate a run if no daemon owns the state folder, and return the rating with the time of its journaling.
-
-    `clock` makes the clock of events from the time of the journal's last event. Raises HomeLocked while another process
-    owns the state folder, JournalError, and what `rate` raises.
-    """
-    with Journal.open(home) as journal:
-        timed = replace(rating, at=clock(journal.last_time()).now())
-        await rate(journal, ViewCache(journal), run, timed)
-    return timed
-
-
 async def rate_chat(journal: Journal, rating: ChatRated) -> None:
     """Journal a rating of a chat whose model the router chose. It is durable when this returns.
 
@@ -51,16 +33,6 @@ async def rate_chat(journal: Journal, rating: ChatRated) -> None:
     _check_limits(rating.score, rating.by, rating.note)
     await journal.find_chat(rating.chat)
     await journal.append_chat_event(rating)
-
-
-async def rate_chat_without_daemon(
-    home: Path, rating: ChatRated, clock: Callable[[float], Clock] = SystemClock
-) -> ChatRated:
-    """Rate a chat as `rate_without_daemon` rates a run. Raises HomeLocked, JournalError and what `rate_chat` raises."""
-    with Journal.open(home) as journal:
-        timed = replace(rating, at=clock(journal.last_time()).now())
-        await rate_chat(journal, timed)
-    return timed
 
 
 def _check_limits(score: float, by: str, note: str) -> None:

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import replace
 
 import pytest
 
 from orchestrator.cli.backend import Backend, EmbeddedBackend, ask_backend, backend
-from orchestrator.cli.client import DaemonBackend
+from orchestrator.cli.client import DaemonBackend, ask
 from orchestrator.cli.settings import Settings
 from orchestrator.cli.state_folder import vacuumed
 from orchestrator.errors import InputError, OrchestratorError
@@ -69,15 +68,17 @@ def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
         return (await executed(opened, JOB))[0]
 
     run = ask_backend(chosen, run_one)
-    given = RatingGiven(at=0.0, score=0.5, by="ann", step="S1", note="so so")
-    made = ask_backend(chosen, lambda opened: opened.rate(run, given))
-    assert made == replace(given, at=made.at, by=user_key())
+    body = {"score": 0.5, "step": "S1", "note": "so so"}
+    made = ask(chosen, "POST", f"/v1/runs/{run}/ratings", json=body)
+    assert made == {**body, "run_id": run, "at": made["at"], "by": user_key()}
     with JournalReader.open_to_read(chosen.home) as journal:
-        assert journal.events(run)[-1][1] == made
+        assert journal.events(run)[-1][1] == RatingGiven(
+            at=made["at"], score=0.5, by=user_key(), step="S1", note="so so"
+        )
     with pytest.raises(InputError, match="has no step 'S9'"):
-        ask_backend(chosen, lambda opened: opened.rate(run, replace(given, step="S9")))
+        ask(chosen, "POST", f"/v1/runs/{run}/ratings", json={**body, "step": "S9"})
     with pytest.raises(OrchestratorError, match="nobody"):
-        ask_backend(chosen, lambda opened: opened.rate("nobody", given))
+        ask(chosen, "POST", "/v1/runs/nobody/ratings", json=body)
 
     foreseen = vacuumed(chosen, VacuumRequest(runs=1, dry_run=True))
     assert isinstance(foreseen, VacuumResult)

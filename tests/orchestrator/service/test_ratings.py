@@ -16,7 +16,7 @@ from orchestrator.run.record.report import load_report
 from orchestrator.run.record.view import RatingRow
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.errors import Conflict
-from orchestrator.service.ratings import MAX_AUTHOR_LENGTH, MAX_NOTE_LENGTH, rate, rate_without_daemon
+from orchestrator.service.ratings import MAX_AUTHOR_LENGTH, MAX_NOTE_LENGTH, rate
 from orchestrator.service.service import Service
 from orchestrator.task.events import (
     AttemptStarted,
@@ -29,6 +29,7 @@ from orchestrator.task.events import (
     StepsPlanned,
 )
 from orchestrator.task.taskir.models import Step
+from tests.orchestrator.service.alone import service_alone
 
 GOOD = RatingGiven(at=100.0, score=1.0, by="ann", note="just right")
 BAD = RatingGiven(at=200.0, score=0.25, by="bob", step="S1")
@@ -65,6 +66,12 @@ async def test_ratings_are_shown_and_change_nothing_else(tmp_path: Path) -> None
         assert [event for _, event in journal.events("R")][-3:-1] == [GOOD, BAD]
 
 
+async def rate_alone(home: Path, rating: RatingGiven) -> RatingGiven:
+    """Rate the run R as a command without a daemon does."""
+    async with service_alone(home) as service:
+        return await service.rate("R", rating.score, rating.by, rating.step, rating.note)
+
+
 async def test_what_cannot_be_rated_is_refused(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         await journal.append("R", ended())
@@ -77,8 +84,8 @@ async def test_what_cannot_be_rated_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="run R has no step 'S9'"):
             await rate(journal, views, "R", replace(BAD, step="S9"))
         assert len(journal.events("R")) == len(ended())
-        with pytest.raises(HomeLocked):
-            await rate_without_daemon(tmp_path, "R", GOOD)
+        with pytest.RaisesGroup(HomeLocked):
+            await rate_alone(tmp_path, GOOD)
 
 
 async def test_the_limits_hold_with_and_without_a_daemon(tmp_path: Path) -> None:
@@ -86,12 +93,13 @@ async def test_the_limits_hold_with_and_without_a_daemon(tmp_path: Path) -> None
         await journal.append("R", ended())
     longest = replace(GOOD, by="a" * MAX_AUTHOR_LENGTH, note="n" * MAX_NOTE_LENGTH)
     beyond = RatingGiven(at=1.0, score=1.5, by=longest.by + "a", note=longest.note + "n")
-    with pytest.raises(InputError) as refused:
-        await rate_without_daemon(tmp_path, "R", beyond)
-    assert [problem.where for problem in refused.value.problems] == ["score", "by", "note"]
-    with pytest.raises(InputError, match="by: has 0 characters"):
-        await rate_without_daemon(tmp_path, "R", replace(GOOD, by=""))
-    await rate_without_daemon(tmp_path, "R", longest)
+    async with service_alone(tmp_path) as service:
+        with pytest.raises(InputError) as refused:
+            await service.rate("R", beyond.score, beyond.by, note=beyond.note)
+        assert [problem.where for problem in refused.value.problems] == ["score", "by", "note"]
+        with pytest.raises(InputError, match="by: has 0 characters"):
+            await service.rate("R", GOOD.score, "")
+        await service.rate("R", longest.score, longest.by, note=longest.note)
     with Journal.open(tmp_path) as journal:
         with pytest.raises(InputError, match="note: has 10001 characters"):
             await rate(journal, ViewCache(journal), "R", replace(beyond, score=1.0, by="ann"))
@@ -102,7 +110,7 @@ async def test_without_a_daemon_the_time_is_now(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         await journal.append("R", ended())
     began = time.time()
-    made = await rate_without_daemon(tmp_path, "R", GOOD)
+    made = await rate_alone(tmp_path, GOOD)
     assert began <= made.at <= time.time()
     with JournalReader.open_to_read(tmp_path) as journal:
         assert journal.events("R")[-1][1] == made

@@ -12,12 +12,12 @@ from orchestrator.run.journal import store
 from orchestrator.run.journal.chats import ChatRecord, ChatRouted
 from orchestrator.run.journal.errors import DiskFull, JournalCorrupt, UnknownChat
 from orchestrator.run.journal.journal import Journal, JournalReader
-from orchestrator.service.ratings import rate_chat, rate_chat_without_daemon
+from orchestrator.service.ratings import rate_chat
 from orchestrator.service.retention import Retention, vacuum
 from orchestrator.task.events import PromptDigests, RunAccepted, StepExpanded
 from tests.orchestrator.chat_events import ANSWERED, RATED, ROUTED
 from tests.orchestrator.older_journal import WITHOUT_OWNERS
-from tests.orchestrator.service.alone import vacuum_alone
+from tests.orchestrator.service.alone import service_alone, vacuum_alone
 
 
 @pytest.fixture
@@ -54,7 +54,8 @@ async def test_what_is_noted_of_a_chat_is_there_when_the_journal_is_opened_again
         assert journal.last_time() == RATED.at
         with pytest.raises(UnknownChat, match="holds no chat 'chatcmpl-9'"):
             await rate_chat(journal, replace(RATED, chat="chatcmpl-9"))
-    later = await rate_chat_without_daemon(home, replace(RATED, score=1.0))
+    async with service_alone(home) as service:
+        later = await service.rate_chat(RATED.chat, 1.0, RATED.by, RATED.note)
     with JournalReader.open_to_read(home) as journal:
         assert journal.chat("chatcmpl-1").ratings == (RATED, later)
 
