@@ -1,7 +1,6 @@
 """`Backend`: what commands need done, by the daemon of the state folder, or without one by this process."""
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, closing
 from dataclasses import replace
@@ -21,7 +20,6 @@ from orchestrator.run.job import FRONTDOOR_PLANNER, CheckedJob, Job, check_job
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
-from orchestrator.run.personas import PersonaProposal, add_without_daemon, retire_without_daemon
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.run.steps.tools.contract import ToolError
@@ -34,7 +32,6 @@ from orchestrator.service.learning import Learning
 from orchestrator.service.operations import Installation, Upkeep
 from orchestrator.service.procedures import procedure_library, procedures_engine, propose
 from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum
-from orchestrator.task.personas import Placed
 
 T = TypeVar("T")
 
@@ -71,12 +68,6 @@ class Backend(Protocol):
 
     async def plan(self, job: Job) -> PlannedTask:
         """Return the plan of a request; nothing runs."""
-
-    async def add_persona(self, proposal: PersonaProposal) -> Placed:
-        """Add a persona, unless one says nearly the same, and return which one to use."""
-
-    async def retire_persona(self, name: str) -> None:
-        """Retire a persona that was made at run time."""
 
     async def restore(self, name: str) -> None:
         """Replace all runs by those of a backup."""
@@ -146,15 +137,6 @@ class EmbeddedBackend:
 
     async def plan(self, job: Job) -> PlannedTask:
         return await self._prepared.plan(job)
-
-    async def add_persona(self, proposal: PersonaProposal) -> Placed:
-        """Raises HomeLocked while another process owns the state folder, RegistryError, InputError."""
-        own_proposal = replace(proposal, by=user_key())
-        return add_without_daemon(self._options.home, own_proposal, registry_of(self._options), time.time())
-
-    async def retire_persona(self, name: str) -> None:
-        """Raises HomeLocked while another process owns the state folder, RegistryError, InputError."""
-        retire_without_daemon(self._options.home, name, registry_of(self._options), time.time())
 
     async def restore(self, name: str) -> None:
         """Raises HomeLocked while another process owns the state folder."""

@@ -27,12 +27,10 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.run.job import Job
 from orchestrator.run.journal.codec import decode_event
 from orchestrator.run.journal.home import Home
-from orchestrator.run.personas import PersonaProposal
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.updates import EventUpdate, Progress, Update
 from orchestrator.service.extent import Extent
 from orchestrator.task.events import RunFinished
-from orchestrator.task.personas import Placed
 from orchestrator.task.taskir.parse import dump_task, task_from
 
 ATTEMPTS: Final = 3
@@ -149,15 +147,6 @@ class DaemonBackend:
         planned = await self._ask("POST", "/v1/plans", json=body)
         task = task_from(planned["task"])
         return PlannedTask(task, planned["goes_on_after"], planned["mode"], planned["reason"])
-
-    async def add_persona(self, proposal: PersonaProposal) -> Placed:
-        names = ("name", "text", "description", "distinct")  # the daemon says who makes it
-        body = {name: getattr(proposal, name) for name in names}
-        placed = await self._ask("POST", "/v1/personas", json=body)
-        return Placed(placed["name"], placed["new"], placed["similarity"])
-
-    async def retire_persona(self, name: str) -> None:
-        await self._ask("DELETE", f"/v1/personas/{path_part('NAME', name)}")
 
     async def restore(self, name: str) -> None:
         await self._ask("POST", f"/v1/backups/{path_part('NAME', name)}/restore")

@@ -1,7 +1,7 @@
 """The commands about personas: personas list, show, add, retire, stats."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -10,8 +10,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.backend import ask_backend
+from orchestrator.cli.client import ask
 from orchestrator.cli.complete import complete_persona
+from orchestrator.cli.daemon import path_part
 from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, write
@@ -19,9 +20,8 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.registry.persona import Persona
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.journal.store import PersonaUse
-from orchestrator.run.personas import PersonaProposal
 from orchestrator.task.made_personas import MadePersona
-from orchestrator.task.personas import MAX_TEXT, unknown_persona
+from orchestrator.task.personas import MAX_TEXT, Placed, unknown_persona
 
 LARGEST_FILE: Final = 64 * 1024  # bytes; a larger file is refused before all of it is read
 
@@ -107,10 +107,9 @@ def add(
 
     If another persona says nearly the same, nothing is added, and the name of that one is printed.
     """
-    proposal = PersonaProposal(name=name, text=_text(text), description=description, distinct=distinct)
-    placed = ask_backend(settings(context), lambda backend: backend.add_persona(proposal))
+    placed = add_persona(settings(context), name, _text(text), description, distinct=distinct)
     if as_json:
-        print_json({"name": placed.name, "new": placed.new, "similarity": placed.similarity})
+        print_json(asdict(placed))
         return
     message = f"{placed.name} added" if placed.new else f"{placed.name} says the same already; nothing was added"
     if not placed.new and placed.name != name:
@@ -123,7 +122,7 @@ def add(
 @app.command()
 def retire(context: typer.Context, name: NameArgument, as_json: JsonFlag = False) -> None:
     """Retire a persona that was made at run time. Runs that name it go on with it."""
-    ask_backend(settings(context), lambda backend: backend.retire_persona(name))
+    retire_persona(settings(context), name)
     if as_json:
         print_json({"retired": name})
     else:
@@ -146,6 +145,17 @@ def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
         if not row.uses:
             table.add_row(row.persona.name, "-", "0", "-", "-")
     write(lambda: make_console(sys.stdout).print(table))
+
+
+def add_persona(options: Settings, name: str, text: str, description: str, *, distinct: bool) -> Placed:
+    """Add a persona, unless one says nearly the same, and return which one to use."""
+    body = {"name": name, "text": text, "description": description, "distinct": distinct}
+    placed = ask(options, "POST", "/v1/personas", with_registry=True, json=body)
+    return Placed(placed["name"], placed["new"], placed["similarity"])
+
+
+def retire_persona(options: Settings, name: str) -> None:
+    ask(options, "DELETE", f"/v1/personas/{path_part('NAME', name)}", with_registry=True)
 
 
 def _rows(options: Settings) -> list[_Row]:

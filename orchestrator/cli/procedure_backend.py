@@ -13,10 +13,11 @@ from time import time
 from types import FrameType
 from typing import Any, Final, Protocol
 
-from orchestrator.cli.backend import Backend, ask_backend, backend
+from orchestrator.cli.backend import Backend, backend
 from orchestrator.cli.daemon import DaemonClient, answers, path_part
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.memory import rebuild_index_and_graph
+from orchestrator.cli.personas import add_persona, retire_persona
 from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.settings import Settings
 from orchestrator.cli.state_folder import vacuumed
@@ -235,10 +236,11 @@ class EmbeddedUpkeep(Upkeep):
         return backend(self._options)
 
     def add_persona(self, proposal: PersonaProposal) -> Placed:
-        return ask_backend(self._options, lambda target: target.add_persona(proposal))
+        about = proposal.description
+        return add_persona(self._options, proposal.name, proposal.text, about, distinct=proposal.distinct)
 
     def retire_persona(self, name: str) -> None:
-        ask_backend(self._options, lambda target: target.retire_persona(name))
+        retire_persona(self._options, name)
 
     def rebuild_memory(self) -> None:
         rebuild_index_and_graph(self._options, self._memory)

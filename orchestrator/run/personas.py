@@ -7,7 +7,6 @@ name it.
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -217,23 +216,6 @@ class PersonaBook:
     def _change(self, *changed: MadePersona) -> None:
         self._made |= {persona.name: persona for persona in changed}
         self._adopt()
-
-
-def add_without_daemon(home: Path, proposal: PersonaProposal, registry: Registry, at: float) -> Placed:
-    """Add a persona to a state folder that no process owns. Raises HomeLocked, InputError, JournalError."""
-    with Journal.open(home) as journal:
-        place, new = checked_proposal(proposal, journal.personas(), registry, at)
-        if new is not None:
-            _keep(journal, new)
-    return place
-
-
-def retire_without_daemon(home: Path, name: str, registry: Registry, at: float) -> MadePersona:
-    """Retire a persona of a state folder that no process owns. Raises HomeLocked, InputError, JournalError."""
-    with Journal.open(home) as journal:
-        persona = checked_retirement(name, journal.personas(), registry, at)
-        journal.keep_personas(persona)
-    return persona
 
 
 def _keep(journal: Journal, *personas: MadePersona) -> None:

@@ -582,16 +582,16 @@ class _OwnUpkeep(Upkeep):  # operations call it in other threads than the event 
         return _OwnRuns(self._service)
 
     def add_persona(self, proposal: PersonaProposal) -> Placed:
-        return self._service.wait_for(self._service.orchestrator.add_persona(proposal))
+        return self._service.wait_for(self._service.folder.add_persona(proposal))
 
     def retire_persona(self, name: str) -> None:
-        self._service.wait_for(self._service.orchestrator.retire_persona(name))
+        self._service.wait_for(self._service.folder.retire_persona(name))
 
     def token_changed(self) -> None:
         self._service.wait_for(self._service.take_token())
 
     def personas_put_back(self) -> None:
-        self._service.wait_for(self._service.orchestrator.reload_personas())
+        self._service.wait_for(self._service.folder.reload_personas())
 
     def rebuild_memory(self) -> None:
         rebuild_memory(self._service.learning)

@@ -31,8 +31,9 @@ from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home, HomeLock
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.migrations import VERSION
-from orchestrator.run.personas import PersonaProposal, add_without_daemon
+from orchestrator.run.personas import PersonaProposal
 from orchestrator.run.routing.hybrid import named
+from orchestrator.run.state_folder import StateFolder
 from orchestrator.service.backup import backups, make_backup
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import (
@@ -155,7 +156,11 @@ def last_backup(root: Path) -> str:
 
 
 def add_keeper(root: Path) -> None:
-    add_without_daemon(root / "home", PersonaProposal(name="keeper", text=KEEPER), registry_of(root), 1.0)
+    async def add() -> None:
+        async with StateFolder(root / "home", registry_of(root)) as folder:
+            await folder.add_persona(PersonaProposal(name="keeper", text=KEEPER))
+
+    asyncio.run(add())
 
 
 def fill_memory(root: Path) -> None:
