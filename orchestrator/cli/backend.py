@@ -1,7 +1,7 @@
 """`Backend`: what commands need done, by the daemon of the state folder, or without one by this process."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing, closing
 from dataclasses import replace
 from types import TracebackType
@@ -12,7 +12,6 @@ from orchestrator.cli.daemon import answers
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.settings import Settings
-from orchestrator.pool import memory_budget
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
@@ -25,7 +24,7 @@ from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.run.steps.tools.contract import ToolError
 from orchestrator.run.steps.tools.servers import ToolServer
 from orchestrator.run.updates import Update
-from orchestrator.service.backup import Backup, make_backup, restore_backup
+from orchestrator.service.backup import Backup, make_backup
 from orchestrator.service.callers import user_key
 from orchestrator.service.configuration import Configuration, load_configuration, tool_servers
 from orchestrator.service.learning import Learning
@@ -68,12 +67,6 @@ class Backend(Protocol):
 
     async def plan(self, job: Job) -> PlannedTask:
         """Return the plan of a request; nothing runs."""
-
-    async def restore(self, name: str) -> None:
-        """Replace all runs by those of a backup."""
-
-    async def memory(self) -> int:
-        """Return how many bytes models may take together if the registry sets no limit."""
 
 
 class EmbeddedBackend:
@@ -138,14 +131,6 @@ class EmbeddedBackend:
     async def plan(self, job: Job) -> PlannedTask:
         return await self._prepared.plan(job)
 
-    async def restore(self, name: str) -> None:
-        """Raises HomeLocked while another process owns the state folder."""
-        await asyncio.to_thread(restore_backup, self._options.home, name)
-
-    async def memory(self) -> int:
-        """Return how many bytes of memory are free for models now."""
-        return memory_budget()
-
     @staticmethod
     def _managed(job: Job, registry: Registry) -> Job:
         # A task of type "manage" may become one step that proposes a procedure.
@@ -198,13 +183,3 @@ def backend(options: Settings) -> Backend:
     if answers(options.home):
         return DaemonBackend(options.home, options.registry_flag)
     return EmbeddedBackend(options)
-
-
-def ask_backend(options: Settings, ask: Callable[[Backend], Awaitable[T]]) -> T:
-    """Enter the backend of the state folder, and return what `ask`, which makes one call to it, returns."""
-
-    async def call() -> T:
-        async with backend(options) as opened:
-            return await ask(opened)
-
-    return asyncio.run(call())

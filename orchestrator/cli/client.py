@@ -17,7 +17,6 @@ from orchestrator.cli.daemon import (
     DaemonGone,
     answers,
     connection_errors,
-    path_part,
     read_answer,
     refuse_other,
 )
@@ -147,12 +146,6 @@ class DaemonBackend:
         planned = await self._ask("POST", "/v1/plans", json=body)
         task = task_from(planned["task"])
         return PlannedTask(task, planned["goes_on_after"], planned["mode"], planned["reason"])
-
-    async def restore(self, name: str) -> None:
-        await self._ask("POST", f"/v1/backups/{path_part('NAME', name)}/restore")
-
-    async def memory(self) -> int:
-        return int((await self._ask("GET", "/v1/pool"))["budget"])
 
     async def _check_registry(self) -> None:
         if self._registry is not None:

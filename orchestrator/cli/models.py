@@ -13,14 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli import pool
-from orchestrator.cli.backend import ask_backend
 from orchestrator.cli.complete import complete_role
+from orchestrator.cli.daemon import DaemonClient, answers
 from orchestrator.cli.get import get, read_model
 from orchestrator.cli.on_demand import CommandPlace, GroupOnDemand
 from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
+from orchestrator.pool import memory_budget
 from orchestrator.registry.checks import OTHER_TEMPLATE
 from orchestrator.registry.compose import NothingAnswers, compose, unique
 from orchestrator.registry.edit import made_for_model, save_entries
@@ -119,10 +120,13 @@ def registry_to_add_to(options: Settings, *, save: bool) -> Registry:
 
 
 def memory_for_models(options: Settings, registry: Registry | None) -> int:
-    """Return the bytes that all models may take: what the registry sets, else what the backend has."""
+    """Return the bytes that all models may take: what the registry sets, else what the daemon or this machine has."""
     if registry is not None and registry.defaults.memory is not None:
         return registry.defaults.memory
-    return ask_backend(options, lambda backend: backend.memory())
+    if answers(options.home):
+        with DaemonClient(options.home) as daemon:
+            return int(daemon.ask("GET", "/v1/pool")["budget"])
+    return memory_budget()
 
 
 def _proposed(file: Path, registry: Registry, budget: int, name: str | None, roles: Sequence[str]) -> Proposal:

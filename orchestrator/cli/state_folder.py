@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.backend import ask_backend
 from orchestrator.cli.client import ask
 from orchestrator.cli.daemon import DaemonClient, answers, path_part
 from orchestrator.cli.settings import JsonFlag, Settings, settings
@@ -16,6 +15,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.service.backup import backups
+from orchestrator.service.extent import Extent
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 
 
@@ -50,8 +50,8 @@ def restore(
 
     The current journal is kept beside the backups.
     """
-    path_part("NAME", name)  # refuses what cannot be a name, with and without a daemon
-    ask_backend(settings(context), lambda backend: backend.restore(name))
+    path = f"/v1/backups/{path_part('NAME', name)}/restore"
+    ask(settings(context), "POST", path, extent=Extent.NOTHING)  # the journal may be damaged
     if as_json:
         print_json({"restored": name})
 

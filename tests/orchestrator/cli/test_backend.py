@@ -1,12 +1,14 @@
 """A daemon and this process itself answer what commands ask in the same way."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
 
 import pytest
 
-from orchestrator.cli.backend import Backend, EmbeddedBackend, ask_backend, backend
+from orchestrator.cli.backend import Backend, EmbeddedBackend, backend
 from orchestrator.cli.client import DaemonBackend, ask
+from orchestrator.cli.models import memory_for_models
 from orchestrator.cli.settings import Settings
 from orchestrator.cli.state_folder import vacuumed
 from orchestrator.errors import InputError, OrchestratorError
@@ -14,6 +16,7 @@ from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.updates import EventUpdate
 from orchestrator.service.callers import user_key
+from orchestrator.service.extent import Extent
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.task.events import RatingGiven, RunFinished
 from orchestrator.task.taskir.parse import task_from
@@ -67,7 +70,11 @@ def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
         await opened.prepare()
         return (await executed(opened, JOB))[0]
 
-    run = ask_backend(chosen, run_one)
+    async def first_run() -> str:
+        async with backend(chosen) as opened:
+            return await run_one(opened)
+
+    run = asyncio.run(first_run())
     body = {"score": 0.5, "step": "S1", "note": "so so"}
     made = ask(chosen, "POST", f"/v1/runs/{run}/ratings", json=body)
     assert made == {**body, "run_id": run, "at": made["at"], "by": user_key()}
@@ -94,5 +101,5 @@ def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
 
 def test_backups_that_are_not_there_and_memory_that_is(chosen: Settings) -> None:
     with pytest.raises(InputError, match="there is none named 'gone'"):
-        ask_backend(chosen, lambda opened: opened.restore("gone"))
-    assert ask_backend(chosen, lambda opened: opened.memory()) > 0
+        ask(chosen, "POST", "/v1/backups/gone/restore", extent=Extent.NOTHING)
+    assert memory_for_models(chosen, None) > 0
