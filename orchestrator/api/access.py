@@ -21,6 +21,7 @@ from orchestrator.service.stored_responses import StoredResponses, UnknownRespon
 from orchestrator.service.uploaded_files import UnknownFile
 
 NEEDS: Final = by_name(ROUTES)
+SUBMIT: Final = "POST /v1/runs"  # opens the state folder itself, when it has checked the job
 MCP: Final = f"* {PATH}"  # its endpoint checks the permission itself
 
 
@@ -41,6 +42,8 @@ async def authorise(request: Request) -> None:
     access, route = access_in(request.scope), request.scope["route"]
     assert isinstance(route, APIRoute), "it is a dependency of such routes"
     access.require(NEEDS[f"{request.method} {route.path}"])
+    if f"{request.method} {route.path}" != SUBMIT:
+        await cast(Service, request.app.state.service).open()
     if FORCED_MODEL in request.headers:
         access.require(Permission.TEACH, f"what {FORCED_MODEL} asks for")
     for kind, name in request.path_params.items():

@@ -249,6 +249,13 @@ async def cancel(run: str, service: ServiceDep, body: CancelBody | None = None) 
     return await cancel_line(service, run, body.step if body is not None else None)
 
 
+@router.post("/runs/{run}/resume", status_code=202)
+async def resume(run: str, service: ServiceDep) -> RunLine:
+    """Continue a run that was interrupted. A daemon does so by itself when it starts, so this has no effect then."""
+    await service.resume(run)
+    return await _line(service, run)
+
+
 @router.post("/runs/{run}/retry", status_code=201)
 async def retry(run: str, service: ServiceDep, access: AccessDep) -> RunLine:
     """Submit the job of a run that has ended again, as a new run of the caller."""

@@ -3,11 +3,11 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, nullcontext
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import httpx2
 
@@ -38,86 +38,61 @@ LONGEST_KEY: Final = 200
 IN_PROCESS: Final = "orchestrator.cli.in_process:transport_to_service"
 
 
-@asynccontextmanager
-async def api_client(
-    options: Settings, extent: Extent, *, with_registry: bool = True
-) -> AsyncGenerator[httpx2.AsyncClient, None]:
-    """Return a client of the daemon if one answers, else of a service that this process opens as far as `extent` says.
+class Client:
+    """Sends requests to the API. An async context manager.
 
-    Entering raises JournalError, for example HomeLocked while another process owns the state folder, RegistryError and
-    InputError.
-    """
-    async with AsyncExitStack() as stack:
-        transport: httpx2.AsyncBaseTransport
-        if answers(options.home):
-            transport = httpx2.AsyncHTTPTransport(uds=str(Home(options.home).socket))
-        else:
-            opened = load(IN_PROCESS)(options, extent, with_registry=with_registry)
-            transport = await stack.enter_async_context(opened)
-        yield await stack.enter_async_context(
-            httpx2.AsyncClient(transport=transport, base_url=BASE, timeout=WAIT_FOREVER)
-        )
-
-
-def ask(
-    options: Settings,
-    method: str,
-    path: str,
-    *,
-    extent: Extent = Extent.JOURNAL,
-    with_registry: bool = False,
-    **more: Any,
-) -> dict[str, Any]:
-    """Send a request, and return the JSON object of the answer: {} if it has no content.
-
-    Raises NoDaemon, DaemonGone, DaemonRefused, InputError and what `api_client` raises.
+    If no daemon answers, this process serves itself, and opens the state folder as far as `extent` says. Every call
+    raises DaemonRefused, InputError, and with a daemon NoDaemon and DaemonGone. Without one, entering or leaving raises
+    JournalError, for example HomeLocked while another process owns the state folder, and RegistryError.
     """
 
-    async def send() -> dict[str, Any]:
-        async with api_client(options, extent, with_registry=with_registry) as client:
-            with connection_errors(options.home):
-                return read_answer(await client.request(method, path, **more))
-
-    return asyncio.run(send())
-
-
-class DaemonBackend:
-    """A `Backend` whose work a daemon does. Every call raises NoDaemon, DaemonGone, DaemonRefused, InputError."""
-
-    def __init__(self, home: Path, registry: Path | None) -> None:
-        self._home = home
-        self._registry = registry  # the daemon has to use this file for jobs; None if any will do
-        transport = httpx2.AsyncHTTPTransport(uds=str(Home(home).socket))
-        self._client = httpx2.AsyncClient(transport=transport, base_url=BASE, timeout=WAIT_FOREVER)
+    def __init__(self, options: Settings, extent: Extent = Extent.RUNS, *, with_registry: bool = True) -> None:
+        self._options = options
+        self._extent = extent
+        self._with_registry = with_registry
+        self._stack = AsyncExitStack()
+        self.has_daemon = False  # whether a daemon answers, from when this is entered
 
     async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            self.has_daemon = answers(self._options.home)
+            transport = await stack.enter_async_context(self._transport())
+            client = httpx2.AsyncClient(transport=transport, base_url=BASE, timeout=WAIT_FOREVER)
+            self._client = await stack.enter_async_context(client)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._client.aclose()
+        await self._stack.__aexit__(kind, error, trace)
 
-    async def prepare(self, job: Job | None = None) -> None:
-        """Do nothing: a daemon loads models by itself, and checks a job when it is submitted."""
+    def _transport(self) -> AbstractAsyncContextManager[httpx2.AsyncBaseTransport]:
+        if self.has_daemon:
+            return nullcontext(httpx2.AsyncHTTPTransport(uds=str(Home(self._options.home).socket)))
+        opened = load(IN_PROCESS)(self._options, self._extent, with_registry=self._with_registry)
+        return cast(AbstractAsyncContextManager[httpx2.AsyncBaseTransport], opened)
+
+    async def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        """Send a request, and return the JSON object of the answer: {} if it has no content."""
+        with connection_errors(self._options.home):
+            return read_answer(await self._client.request(method, path, **more))
 
     async def submit(self, job: Job) -> str:
         """Submit a job and return its run. Raises InputError if the daemon uses another registry."""
         await self._check_registry()
-        submitted = await self._ask("POST", "/v1/runs", json=job_json(job), headers=key_header(job.key))
+        submitted = await self.ask("POST", "/v1/runs", json=job_json(job), headers=key_header(job.key))
         return str(submitted["run_id"])
 
     async def resume(self, run: str) -> str:
-        """Return `run`, which the daemon resumes by itself. Raises InputError if the run has ended."""
-        status = (await self._ask("GET", f"/v1/runs/{run}/result"))["status"]
-        if status in ("done", "failed", "cancelled"):
-            raise InputError(Problem(f"run {run}", f"has ended: {status}", "a run that was interrupted"))
+        """Continue a run that was interrupted, and return its id. Raises InputError if it has ended."""
+        await self.ask("POST", f"/v1/runs/{run}/resume")
         return run
 
     async def watch(self, run: str) -> AsyncGenerator[Update, None]:
         """Yield the updates of a run, from its first event until it has ended.
 
-        Connects again after the last event if the connection breaks. Raises DaemonGone if that fails.
+        Connects again after the last event if the connection to a daemon breaks. Raises DaemonGone if that fails.
         """
         last_event, failures = 0, 0
         while failures < ATTEMPTS:
@@ -132,28 +107,27 @@ class DaemonBackend:
                                 return
             except httpx2.TransportError:
                 pass
+            if not self.has_daemon:
+                return
             failures += 1
         raise DaemonGone(f"the daemon has ended; it goes on with run {run} when it starts again")
 
     async def cancel(self, run: str) -> None:
-        await self._ask("POST", f"/v1/runs/{run}/cancel", json={})
+        await self.ask("POST", f"/v1/runs/{run}/cancel", json={})
 
     async def plan(self, job: Job) -> PlannedTask:
         """Plan a request, without running it. Raises InputError if the daemon uses another registry."""
         await self._check_registry()
         mode = None if job.any_mode else job.mode
         body = {"request": job.request, "directory": _text(job.directory), "mode": mode}
-        planned = await self._ask("POST", "/v1/plans", json=body)
+        planned = await self.ask("POST", "/v1/plans", json=body)
         task = task_from(planned["task"])
         return PlannedTask(task, planned["goes_on_after"], planned["mode"], planned["reason"])
 
     async def _check_registry(self) -> None:
-        if self._registry is not None:
-            refuse_other((await self._ask("GET", "/v1/registry"))["path"], self._registry, self._home)
-
-    async def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        with connection_errors(self._home):
-            return read_answer(await self._client.request(method, path, **more))
+        ours = self._options.registry_flag
+        if ours is not None and self.has_daemon:
+            refuse_other((await self.ask("GET", "/v1/registry"))["path"], ours, self._options.home)
 
     async def _updates(self, run: str, last_event: int) -> AsyncGenerator[Update, None]:
         headers = {"Last-Event-ID": str(last_event)}
@@ -164,6 +138,24 @@ class DaemonBackend:
             # A plan, or what a step has written, may be of any length.
             async for message in httpx2.EventSource(response, max_event_size=None):
                 yield _update(message)
+
+
+def ask(
+    options: Settings,
+    method: str,
+    path: str,
+    *,
+    extent: Extent = Extent.JOURNAL,
+    with_registry: bool = False,
+    **more: Any,
+) -> dict[str, Any]:
+    """Send one request, and return the JSON object of the answer. Raises what `Client` raises."""
+
+    async def send() -> dict[str, Any]:
+        async with Client(options, extent, with_registry=with_registry) as client:
+            return await client.ask(method, path, **more)
+
+    return asyncio.run(send())
 
 
 def key_header(key: str | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from orchestrator.cli.backend import Backend, backend
+from orchestrator.cli.client import Client
 from orchestrator.cli.errors import Cancelled, ExitCode
 from orchestrator.cli.live import RunDisplay
 from orchestrator.cli.settings import Settings
@@ -19,7 +19,7 @@ from orchestrator.run.updates import EventUpdate
 
 T = TypeVar("T")
 
-StartRun = Callable[[Backend], Awaitable[str]]  # starts or resumes a run, and returns its id
+StartRun = Callable[[Client], Awaitable[str]]  # starts or resumes a run, and returns its id
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -32,15 +32,12 @@ class Foreground:
         self._display = display
         self.runs: list[str] = []  # ids in the order of their starts
         self.cancelled = False  # whether the user has interrupted a run
-        self._prepared = False
+        self._cancels_runs = False  # on signals, because a run may have begun
 
-    async def run_all(self, *starts: StartRun, job: Job | None = None) -> None:
-        """Start each run when the one before it has ended. `job` is that of the first run, if it is new.
-
-        Raises Cancelled if interrupted before the first run.
-        """
+    async def run_all(self, *starts: StartRun) -> None:
+        """Start each run when the one before it has ended. Raises Cancelled if interrupted before the first run."""
         with SignalHandlers(self._display.end) as signals:
-            await self._interruptible(self._run_all(starts, job, signals), signals)
+            await self._interruptible(self._run_all(starts, signals), signals)
 
     async def plan(self, job: Job) -> PlannedTask:
         """Plan a job without running it. Raises Cancelled if interrupted."""
@@ -60,24 +57,23 @@ class Foreground:
         return task.result()
 
     async def _plan(self, job: Job) -> PlannedTask:
-        async with backend(self._options) as opened:
-            await opened.prepare()
-            return await opened.plan(job)
+        async with Client(self._options) as client:
+            return await client.plan(job)
 
-    async def _run_all(self, starts: tuple[StartRun, ...], job: Job | None, signals: "SignalHandlers") -> None:
-        async with backend(self._options) as opened:
-            await opened.prepare(job)
-            self._prepared = True
+    async def _run_all(self, starts: tuple[StartRun, ...], signals: "SignalHandlers") -> None:
+        async with Client(self._options) as client:
+            self._cancels_runs = client.has_daemon  # which may have accepted a job when it has not answered yet
             for start in starts:
-                run = await start(opened)
+                run = await start(client)
+                self._cancels_runs = True
                 self.runs.append(run)
-                await self._watch(opened, run, signals)
+                await self._watch(client, run, signals)
                 if self.cancelled:
                     return
 
-    async def _watch(self, opened: Backend, run: str, signals: "SignalHandlers") -> None:
-        async with asyncio.TaskGroup() as group, aclosing(opened.watch(run)) as updates:
-            cancelling = group.create_task(self._cancel_on_signal(opened, run, signals))
+    async def _watch(self, client: Client, run: str, signals: "SignalHandlers") -> None:
+        async with asyncio.TaskGroup() as group, aclosing(client.watch(run)) as updates:
+            cancelling = group.create_task(self._cancel_on_signal(client, run, signals))
             async for update in updates:
                 if isinstance(update, EventUpdate):
                     self._display.event(update.event)
@@ -85,16 +81,16 @@ class Foreground:
                     self._display.progress(update)
             cancelling.cancel()
 
-    async def _cancel_on_signal(self, opened: Backend, run: str, signals: "SignalHandlers") -> None:
+    async def _cancel_on_signal(self, client: Client, run: str, signals: "SignalHandlers") -> None:
         await signals.received.wait()
         self.cancelled = True
         self._display.show_message("cancelling; ctrl-C again ends at once")
-        await opened.cancel(run)
+        await client.cancel(run)
 
     async def _stop_on_signal(self, signals: "SignalHandlers", work: "asyncio.Task[T]") -> None:
-        # Models may take minutes to load. After that, `_cancel_on_signal` cancels the run.
+        # To check a job may take long. When a run has begun, `_cancel_on_signal` cancels that.
         await signals.received.wait()
-        if not self._prepared:
+        if not self._cancels_runs:
             work.cancel()
 
 

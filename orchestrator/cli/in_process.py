@@ -16,7 +16,7 @@ from orchestrator.cli.settings import Settings
 from orchestrator.registry.load import empty_registry, load_registry
 from orchestrator.run.journal.home import Home
 from orchestrator.service.callers import Access, Callers
-from orchestrator.service.configuration import load_configuration
+from orchestrator.service.configuration import Configuration, RunSettings, load_configuration
 from orchestrator.service.extent import Extent
 from orchestrator.service.service import Service
 
@@ -33,25 +33,36 @@ async def transport_to_service(
     log_to(Home(options.home).logs / "orchestrator.log")
     path, configuration = registry_path(options), load_configuration()
     registry = load_registry(path) if with_registry else empty_registry(path)
-    service, failure = Service(options.home, registry, configuration, extent), None
     access = Callers(options.home, configuration.server.callers).file_owner()
-    try:
-        await service.__aenter__()
-    except BaseExceptionGroup as group:  # of the service's tasks
-        raise next(leaves(group)) from None
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            app = make_app(service, tasks)
-            try:
-                yield InProcessTransport(JsonBodies(app), access, tasks)
-            except Exception as error:  # noqa: BLE001 - raised below, because a task group would wrap it
-                failure = error
-            app.state.limiter.cancel_all()
-    finally:
-        # In order even if the command is interrupted: maintenance ends early, and leaves everything as it should be.
-        await service.__aexit__(None, None, None)
+    service, failure = Service(options.home, registry, _without_limits(configuration), extent), None
+    async with _ended_in_order(service), asyncio.TaskGroup() as tasks:
+        app = make_app(service, tasks)
+        try:
+            yield InProcessTransport(JsonBodies(app), access, tasks)
+        except Exception as error:  # noqa: BLE001 - raised below, because a task group would wrap it
+            failure = error
+        app.state.limiter.cancel_all()
     if failure is not None:
         raise failure
+
+
+@asynccontextmanager
+async def _ended_in_order(service: Service) -> AsyncIterator[None]:
+    # Even if the command is interrupted: maintenance ends early, and leaves everything as it should be.
+    try:
+        await service.__aenter__()
+        try:
+            yield
+        finally:
+            await service.__aexit__(None, None, None)
+    except BaseExceptionGroup as group:  # of the service's tasks: the first error ended the others
+        raise next(leaves(group)) from None
+
+
+def _without_limits(configuration: Configuration) -> Configuration:
+    # They protect a daemon from its callers. A user has the whole machine anyway.
+    folder = configuration.folder.model_copy(update={"max_bytes": 0, "min_free_bytes": 0})
+    return configuration.model_copy(update={"runs": RunSettings(), "folder": folder})
 
 
 class InProcessTransport(httpx2.AsyncBaseTransport):

@@ -13,7 +13,7 @@ from time import time
 from types import FrameType
 from typing import Any, Final, Protocol
 
-from orchestrator.cli.backend import Backend, backend
+from orchestrator.cli.client import Client
 from orchestrator.cli.daemon import DaemonClient, answers, path_part
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.memory import rebuild_index_and_graph
@@ -232,8 +232,8 @@ class EmbeddedUpkeep(Upkeep):
     def vacuum(self, request: VacuumRequest) -> VacuumResult:
         return vacuumed(self._options, request)
 
-    def runs(self) -> Backend:
-        return backend(self._options)
+    def runs(self) -> Client:
+        return Client(self._options)
 
     def add_persona(self, proposal: PersonaProposal) -> Placed:
         about = proposal.description

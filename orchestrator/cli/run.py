@@ -74,11 +74,11 @@ def run(
         return
     if out is not None:
         check_target("--out", out, None if folder is None else str(folder))
-    starts: list[StartRun] = [lambda backend: backend.submit(job)]
+    starts: list[StartRun] = [lambda client: client.submit(job)]
     if compare_serial:
         twin = Job(request=job.request, task=job.task, directory=job.directory, mode="serial")
-        starts.append(lambda backend: backend.submit(twin))
-    run_and_report(options, starts, out, job=job, full=full, as_json=as_json)
+        starts.append(lambda client: client.submit(twin))
+    run_and_report(options, starts, out, is_new=True, full=full, as_json=as_json)
 
 
 def as_direct(mode: Mode | None) -> Mode:
@@ -113,7 +113,7 @@ def resume(
         name = find_run(journal, run)
         if out is not None:
             check_target("--out", out, accepted_in([journal.first_event(name)]).directory)
-    run_and_report(options, [lambda backend: backend.resume(name)], out, full=full, as_json=as_json)
+    run_and_report(options, [lambda client: client.resume(name)], out, full=full, as_json=as_json)
 
 
 def make_job(source: str | TaskIR, folder: Path | None, mode: Mode | None, *, any_mode: bool) -> Job:
@@ -128,18 +128,18 @@ def make_job(source: str | TaskIR, folder: Path | None, mode: Mode | None, *, an
 
 
 def run_and_report(
-    options: Settings, starts: list[StartRun], out: Path | None, *, job: Job | None = None, full: bool, as_json: bool
+    options: Settings, starts: list[StartRun], out: Path | None, *, is_new: bool = False, full: bool, as_json: bool
 ) -> None:
     """Start the runs, print the report of the first one, and exit with the code of the worst.
 
-    `job` is the job of the first run if that is a new run.
+    If the first run `is_new`, the user is asked about the procedures that it proposes.
     """
     display = choose_display(make_console(sys.stdout), make_console(sys.stderr), as_json=as_json)
     foreground = Foreground(options, display)
     error = ""
     display.begin()
     try:
-        asyncio.run(foreground.run_all(*starts, job=job))
+        asyncio.run(foreground.run_all(*starts))
     except* OrchestratorError as group:
         if not foreground.runs:
             raise
@@ -148,7 +148,7 @@ def run_and_report(
         display.end()
     runs, pair = foreground.runs, len(starts) > 1
     report, code = _print_report(options, runs, error, out, pair=pair, full=full, as_json=as_json)
-    if code == ExitCode.DONE and job is not None and not as_json:
+    if code == ExitCode.DONE and is_new and not as_json:
         _ask_about_proposals(options, report)
     raise typer.Exit(code)
 

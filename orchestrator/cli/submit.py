@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli.backend import Backend
-from orchestrator.cli.client import job_json, key_header
+from orchestrator.cli.client import Client, job_json, key_header
 from orchestrator.cli.daemon import DaemonClient, NoDaemon, answers
 from orchestrator.cli.errors import STATUS_CODES, run_code
 from orchestrator.cli.modes import ModeOption
@@ -166,7 +165,7 @@ def _follow(options: Settings, run: str, *, full: bool, as_json: bool) -> None:
     if not answers(options.home):
         raise NoDaemon(options.home)
 
-    async def existing_run(_: Backend) -> str:
+    async def existing_run(_: Client) -> str:
         return run
 
     run_and_report(options, [existing_run], None, full=full, as_json=as_json)

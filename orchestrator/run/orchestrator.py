@@ -222,12 +222,12 @@ class Orchestrator(StateFolder):
         self._begin(events)
         return accepted_in(events).run
 
-    async def accept(self, job: Job) -> str:
+    async def accept(self, job: Job, checked: CheckedJob | None = None) -> str:
         """Accept a job without starting it, and return the id of its run once it is durable.
 
-        Raises InputError, and JournalError, for example for a key that another run has.
+        Raises InputError unless it was `checked` before, and JournalError, for example for a key that another run has.
         """
-        accepted = accepted_in(await self._accept(job))
+        accepted = accepted_in(await self._accept(job, checked))
         self._waiting[accepted.run] = asyncio.Lock()
         return accepted.run
 

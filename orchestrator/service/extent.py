@@ -8,5 +8,5 @@ class Extent(StrEnum):
 
     NOTHING = "nothing"  # not even the journal, which may be damaged
     JOURNAL = "journal"  # and no model
-    RUNS = "runs"  # all that runs need; runs that were interrupted wait until they are asked for
+    RUNS = "runs"  # all that runs need, once the first job is accepted; interrupted runs wait until they are asked for
     DAEMON = "daemon"  # and what a daemon does by itself: resume runs, keep schedules, finish procedures

@@ -69,9 +69,6 @@ class RunBackend(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    async def prepare(self, job: Job | None = None) -> None:
-        """Get ready for jobs, which may take minutes. `job` is one that is going to be submitted."""
-
     async def submit(self, job: Job) -> str:
         """Accept a job, start it and return the id of its run."""
 

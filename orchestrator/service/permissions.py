@@ -111,6 +111,7 @@ _OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
     Permission.SUBMIT: (
         "POST /v1/runs",
         "POST /v1/runs/{run}/cancel",
+        "POST /v1/runs/{run}/resume",
         "POST /v1/runs/{run}/retry",
         "DELETE /v1/runs/{run}",
         "POST /v1/plans",

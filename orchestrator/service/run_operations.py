@@ -78,7 +78,6 @@ class RunOperations:
         if row is not None and row.finished is not None:
             return row.run
         async with self._on.upkeep.runs() as runs:
-            await runs.prepare(job if row is None else None)
             run = await runs.submit(job) if row is None else await runs.resume(row.run)
             work.say(f"run {run}" if row is None else f"run {run}, which had begun before")
             try:
@@ -131,7 +130,6 @@ class RunOperations:
 
     async def _cancelled(self, run: str) -> None:
         async with self._on.upkeep.runs() as runs:
-            await runs.prepare()
             await _cancelled(runs, run)
 
 

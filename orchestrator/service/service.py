@@ -21,12 +21,12 @@ from typing import Any, Final, Self, TypeVar
 
 import structlog
 
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.memrl.memory import Compacted
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
-from orchestrator.run.job import FRONTDOOR_PLANNER, Job, job_of
+from orchestrator.run.job import FRONTDOOR_PLANNER, CheckedJob, Job, check_job, job_of
 from orchestrator.run.journal.chats import ChatRated
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import Journal, JournalReader
@@ -34,8 +34,10 @@ from orchestrator.run.journal.store import RunRow
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.run.record.view import accepted_in
+from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.run.state_folder import StateFolder
 from orchestrator.run.steps.tools.contract import ToolError
+from orchestrator.run.steps.tools.servers import ToolServer
 from orchestrator.run.updates import Update
 from orchestrator.service.awaited_runs import AwaitedRuns
 from orchestrator.service.backup import Backup, find_backup, make_backup, restore_backup
@@ -56,6 +58,7 @@ from orchestrator.service.schedules import schedules_from
 from orchestrator.service.totals import Totals
 from orchestrator.service.uploaded_files import UploadedFiles
 from orchestrator.task.events import Priority, RatingGiven, RunAccepted
+from orchestrator.task.made_personas import in_use
 from orchestrator.task.personas import Placed
 
 T = TypeVar("T")
@@ -91,6 +94,7 @@ class Service:
         self._taking = False
         self._folder: StateFolder | None = None  # the orchestrator, if runs are possible
         self._orchestrator: Orchestrator | None = None
+        self._ready: asyncio.Event | None = None  # None: nobody has opened the folder yet
         self._turn = asyncio.Event()
         self._idle = asyncio.Event()
         self._stack = AsyncExitStack()
@@ -113,15 +117,16 @@ class Service:
         )
 
     async def __aenter__(self) -> Self:
-        """Open the state folder, and as a daemon resume the runs that have not ended. Raises JournalError."""
+        """Open the state folder, unless it is opened later, and as a daemon resume the runs that have not ended.
+
+        Raises JournalError.
+        """
         async with AsyncExitStack() as stack:
             self.loop = asyncio.get_running_loop()
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end)
-            if self._extent is not Extent.NOTHING:
-                ready = asyncio.Event()
-                self._tasks.create_task(self._hold(ready))
-                await ready.wait()
+            if self._extent is not Extent.RUNS:
+                await self.open()
             if self._extent is Extent.DAEMON:
                 await stack.enter_async_context(self.procedures)
             else:
@@ -133,6 +138,18 @@ class Service:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.__aexit__(kind, error, trace)
+
+    async def open(self) -> None:
+        """Open the state folder as far as this service needs it, if it is not open yet.
+
+        If that is not possible, this waits, and the exit of the service raises the JournalError.
+        """
+        if self._extent is Extent.NOTHING:
+            return
+        if self._ready is None:
+            self._ready = asyncio.Event()
+            self._tasks.create_task(self._hold(self._ready))
+        await self._ready.wait()
 
     @property
     def configuration(self) -> Configuration:
@@ -186,9 +203,12 @@ class Service:
         A task to maintain this installation may become one step that proposes a procedure: see `managed_task`. Raises
         InputError, NotReady, Busy, FolderFull, and Conflict for the key of another job.
         """
-        if job.task is not None:
-            library, registry = self.procedures.engine.library, self.orchestrator.registry
-            job = replace(job, task=await asyncio.to_thread(managed_task, job.task, library, registry))
+        checked = None
+        if self._ready is None:
+            job, checked = await self._check_unopened(job)
+            await self.open()
+        elif job.task is not None:
+            job = await self._managed(job, self.orchestrator.registry)
         if job.key is not None and (earlier := await self._run_with_key(job, job.key)) is not None:
             return earlier
         self._check_queue_space(job.urgency)
@@ -198,7 +218,7 @@ class Service:
                 raise FolderFull(reason)
             limited = job.limited(effective_limits(job.limits, self._configuration.runs))
             # A task of its own, which is completed even if the client leaves.
-            run = await asyncio.shield(self._tasks.create_task(self._accept(limited)))
+            run = await asyncio.shield(self._tasks.create_task(self._accept(limited, checked)))
             if isinstance(run, Exception):
                 raise run
         except JournalError:
@@ -210,15 +230,43 @@ class Service:
             self._accepting[job.urgency] -= 1
         return Submitted(run, True)
 
-    async def _accept(self, job: Job) -> str | Exception:
+    async def _check_unopened(self, job: Job) -> tuple[Job, CheckedJob]:
+        # Before the folder is opened, so that a job that cannot run here loads no model and leaves nothing behind.
+        with JournalReader.open_to_read(self.home) as journal:
+            registry = self._registry.with_personas(entry.persona for entry in in_use(journal.personas()).values())
+            job = await self._managed(job, registry)
+            return job, await check_job(job, registry, journal, SandboxOnDemand(), servers=self._servers)
+
+    async def _managed(self, job: Job, registry: Registry) -> Job:
+        if job.task is None:
+            return job
+        task = await asyncio.to_thread(managed_task, job.task, self.procedures.engine.library, registry)
+        return replace(job, task=task)
+
+    def _servers(self) -> Mapping[str, ToolServer]:
+        return tool_servers(self._configuration.mcp)
+
+    async def _accept(self, job: Job, checked: CheckedJob | None) -> str | Exception:
         try:
-            run = await self.orchestrator.accept(job)
+            run = await self.orchestrator.accept(job, checked)
         except Exception as error:  # noqa: BLE001 - the caller raises it
             return error
         self.totals.accepted += 1
         self._queue.push(run, job.urgency)
         self._pump()
         return run
+
+    async def resume(self, run: str) -> None:
+        """Queue a run that was interrupted; as a daemon, this service does so by itself. Raises UnknownRun, InputError.
+
+        It has no effect on a run that waits or is being executed.
+        """
+        row = await self.row(run)
+        if row.finished is not None:
+            raise InputError(Problem(f"run {run}", f"has ended: {row.status}", "a run that was interrupted"))
+        if run not in self._queue.running and self._queue.position(run) is None:
+            self._queue.push(run, (await self._accepted(run)).priority)
+            self._pump()
 
     async def ended_job(self, run: str) -> Job:
         """Return the job of a run that has ended, to be submitted again. Raises UnknownRun, Conflict."""
@@ -404,7 +452,7 @@ class Service:
             planner=ProcedurePlanner(FRONTDOOR_PLANNER, lambda: self.procedures.engine.library),
             plans_task=asks_for_procedure,
             propose=self._propose,
-            servers=lambda: tool_servers(self._configuration.mcp),
+            servers=self._servers,
         )
         opened = await stack.enter_async_context(Orchestrator.open(self.home, self._registry, ports))
         self._folder = self._orchestrator = opened
@@ -617,9 +665,6 @@ class _OwnRuns:  # for procedures, whose threads have event loops of their own
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Do nothing: the service continues."""
-
-    async def prepare(self, job: Job | None = None) -> None:
-        """Do nothing: a job is checked when it is submitted."""
 
     async def submit(self, job: Job) -> str:
         return (await self._ask(self._service.submit(job))).run

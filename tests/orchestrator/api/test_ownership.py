@@ -69,6 +69,7 @@ def assert_unknown(client: httpx2.Client, method: str, path: str, name: str, unk
         ("GET", "/v1/memory/runs/{}"),
         ("GET", "/v1/runs?before={}"),
         ("POST", "/v1/runs/{}/cancel"),
+        ("POST", "/v1/runs/{}/resume"),
         ("POST", "/v1/runs/{}/retry"),
         ("POST", "/v1/runs/{}/ratings"),
         ("DELETE", "/v1/runs/{}"),

@@ -134,10 +134,13 @@ def test_a_run_can_be_cancelled_and_only_then_deleted_or_retried(client: httpx2.
     run = submitted(client, lasting())
     assert client.delete(f"/v1/runs/{run}").status_code == 409
     assert client.post(f"/v1/runs/{run}/retry").status_code == 409
+    assert client.post(f"/v1/runs/{run}/resume").json()["run_id"] == run, "it continues in any case"
     unknown = client.post(f"/v1/runs/{run}/cancel", json={"step": "S9"})
     assert (unknown.status_code, unknown.json()["error"]["problems"][0]["where"]) == (400, "step")
     assert client.post(f"/v1/runs/{run}/cancel").status_code == 202
     assert finished(client, run)["status"] == "cancelled"
+    refused = client.post(f"/v1/runs/{run}/resume")
+    assert (refused.status_code, "has ended: cancelled" in refused.json()["error"]["message"]) == (400, True)
     again = client.post(f"/v1/runs/{run}/retry")
     assert again.status_code == 201
     second = again.json()["run_id"]

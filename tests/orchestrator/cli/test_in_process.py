@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrator.cli.client import api_client, ask
+from orchestrator.cli.client import Client, ask
 from orchestrator.cli.in_process import InProcessTransport
 from orchestrator.cli.settings import Settings
 from orchestrator.run.journal.errors import HomeLocked
@@ -77,8 +77,8 @@ async def test_a_vacuum_that_is_interrupted_ends_before_the_journal_is_closed(
     monkeypatch.setattr(service, "vacuum", vacuum)
 
     async def send() -> None:
-        async with api_client(Settings(None, tmp_path), Extent.JOURNAL, with_registry=False) as caller:
-            await caller.post("/v1/vacuum", json={})
+        async with Client(Settings(None, tmp_path), Extent.JOURNAL, with_registry=False) as caller:
+            await caller.ask("POST", "/v1/vacuum", json={})
 
     command = asyncio.create_task(send())
     await begun.wait()

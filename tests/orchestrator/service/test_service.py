@@ -20,6 +20,7 @@ from orchestrator.run.updates import EventUpdate
 from orchestrator.service.cancelling import Cancellation
 from orchestrator.service.configuration import Configuration, FolderSettings, RunSettings
 from orchestrator.service.errors import Busy, FolderFull, NotReady
+from orchestrator.service.extent import Extent
 from orchestrator.service.retention import DAY_SECONDS, Retention
 from orchestrator.service.service import Service
 from orchestrator.task.events import (
@@ -72,6 +73,32 @@ async def test_runs_that_wait_or_are_interrupted_go_on_after_a_restart(tmp_path:
         assert [service.position(run) for run in runs] == [None, 0, 1]
     async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
         assert [await ended(service, run) for run in runs] == ["done"] * 3
+
+
+async def test_the_service_of_a_command_resumes_only_the_run_that_it_is_asked_for(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+        first, second = [(await service.submit(job(steps))).run for steps in (CHAIN, SHORT)]
+    async with Service(home, REGISTRY, Configuration(), Extent.RUNS) as service:
+        new = (await service.submit(job(SHORT))).run
+        assert await ended(service, new) == "done"
+        assert service.running == frozenset()
+        await service.resume(second)
+        assert await ended(service, second) == "done"
+        with pytest.raises(InputError, match="has ended: done; accepted: a run that was interrupted"):
+            await service.resume(second)
+    with JournalReader.open_to_read(home) as journal:
+        assert journal.run(first).finished is None
+
+
+async def test_the_service_of_a_command_opens_the_folder_only_for_a_job_that_can_run(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with Service(home, REGISTRY, Configuration(), Extent.RUNS) as service:
+        with pytest.raises(InputError):
+            await service.submit(job([step("S1", "Summarize it.", ["missing.txt"], ["s1"])]))
+        assert not home.exists()
+        await service.submit(job(SHORT))
+        assert home.exists()
 
 
 async def test_a_run_that_waits_is_queued_however_far_it_was_before_a_restart(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A daemon and this process itself answer what commands ask in the same way."""
+"""A daemon and the command's own process answer what commands ask in the same way."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,8 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from orchestrator.cli.backend import Backend, EmbeddedBackend, backend
-from orchestrator.cli.client import DaemonBackend, ask
+from orchestrator.cli.client import Client, ask
 from orchestrator.cli.models import memory_for_models
 from orchestrator.cli.settings import Settings
 from orchestrator.cli.state_folder import vacuumed
@@ -39,7 +38,7 @@ def chosen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield settings
 
 
-async def executed(opened: Backend, job: Job) -> tuple[str, list[str]]:
+async def executed(opened: Client, job: Job) -> tuple[str, list[str]]:
     """Have a job run to its end, and return its run and the kinds of its events."""
     run = await opened.submit(job)
     async with aclosing(opened.watch(run)) as updates:
@@ -50,9 +49,7 @@ async def executed(opened: Backend, job: Job) -> tuple[str, list[str]]:
 
 
 async def test_jobs_are_run_watched_and_planned(chosen: Settings) -> None:
-    async with backend(chosen) as opened:
-        assert isinstance(opened, EmbeddedBackend | DaemonBackend)
-        await opened.prepare()
+    async with Client(chosen) as opened:
         run, kinds = await executed(opened, JOB)
         assert kinds[0] == "run_accepted"
         assert kinds.count("attempt_started") == 1
@@ -66,15 +63,11 @@ async def test_jobs_are_run_watched_and_planned(chosen: Settings) -> None:
 
 
 def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
-    async def run_one(opened: Backend) -> str:
-        await opened.prepare()
-        return (await executed(opened, JOB))[0]
+    async def run_one() -> str:
+        async with Client(chosen) as opened:
+            return (await executed(opened, JOB))[0]
 
-    async def first_run() -> str:
-        async with backend(chosen) as opened:
-            return await run_one(opened)
-
-    run = asyncio.run(first_run())
+    run = asyncio.run(run_one())
     body = {"score": 0.5, "step": "S1", "note": "so so"}
     made = ask(chosen, "POST", f"/v1/runs/{run}/ratings", json=body)
     assert made == {**body, "run_id": run, "at": made["at"], "by": user_key()}
