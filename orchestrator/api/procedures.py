@@ -26,6 +26,7 @@ from orchestrator.procedures.audit import AuditHead, Entry, head_from
 from orchestrator.procedures.forms import InputForm
 from orchestrator.service.callers import Access
 from orchestrator.service.executions import StepProgress
+from orchestrator.service.extent import Extent
 from orchestrator.service.permissions import Permission
 from orchestrator.service.procedures import (
     entry_body,
@@ -73,8 +74,8 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="So many, the last.")]
 @router.get("")
 async def listed(service: ServiceDep) -> dict[str, Any]:
     """List the procedures, the files that cannot be used, and the schedules with what is next and was missed."""
-    schedules, now = schedules_from(service.configuration.procedures.schedules), service.orchestrator.clock.now()
-    return await asyncio.to_thread(listing, service.procedures.engine, schedules, now, by_daemon=True)
+    schedules, by_daemon = schedules_from(service.configuration.procedures.schedules), service.extent is Extent.DAEMON
+    return await asyncio.to_thread(listing, service.procedures.engine, schedules, service.now(), by_daemon=by_daemon)
 
 
 @router.get("/executions")

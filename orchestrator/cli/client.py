@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, nullcontext
 from http import HTTPStatus
 from pathlib import Path
@@ -80,7 +80,7 @@ class Client:
 
     async def submit(self, job: Job) -> str:
         """Submit a job and return its run. Raises InputError if the daemon uses another registry."""
-        await self._check_registry()
+        await self.check_registry()
         submitted = await self.ask("POST", "/v1/runs", json=job_json(job), headers=key_header(job.key))
         return str(submitted["run_id"])
 
@@ -117,26 +117,30 @@ class Client:
 
     async def plan(self, job: Job) -> PlannedTask:
         """Plan a request, without running it. Raises InputError if the daemon uses another registry."""
-        await self._check_registry()
+        await self.check_registry()
         mode = None if job.any_mode else job.mode
         body = {"request": job.request, "directory": _text(job.directory), "mode": mode}
         planned = await self.ask("POST", "/v1/plans", json=body)
         task = task_from(planned["task"])
         return PlannedTask(task, planned["goes_on_after"], planned["mode"], planned["reason"])
 
-    async def _check_registry(self) -> None:
+    async def check_registry(self) -> None:
+        """Raises InputError if the daemon uses another registry than the one of the options."""
         ours = self._options.registry_flag
         if ours is not None and self.has_daemon:
             refuse_other((await self.ask("GET", "/v1/registry"))["path"], ours, self._options.home)
 
+    async def events(self, path: str, query: Mapping[str, Any]) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+        """Yield the name and the data of each server-sent event, until the stream ends."""
+        with connection_errors(self._options.home):
+            async with self._client.stream("GET", path, params=dict(query)) as response:
+                async for message in _messages(response):
+                    yield message.event, json.loads(message.data)
+
     async def _updates(self, run: str, last_event: int) -> AsyncGenerator[Update, None]:
         headers = {"Last-Event-ID": str(last_event)}
         async with self._client.stream("GET", f"/v1/runs/{run}/events", headers=headers) as response:
-            if response.status_code != HTTPStatus.OK:
-                await response.aread()
-                read_answer(response)
-            # A plan, or what a step has written, may be of any length.
-            async for message in httpx2.EventSource(response, max_event_size=None):
+            async for message in _messages(response):
                 yield _update(message)
 
 
@@ -178,6 +182,15 @@ def job_json(job: Job) -> dict[str, Any]:
         "prior_task_ids": list(job.follows),
     }
     return body | ({"request": job.request} if job.task is None else {"task": dump_task(job.task)})
+
+
+async def _messages(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
+    if response.status_code != HTTPStatus.OK:
+        await response.aread()
+        read_answer(response)
+    # A plan, or what a step has written, may be of any length.
+    async for message in httpx2.EventSource(response, max_event_size=None):
+        yield message
 
 
 def _update(message: httpx2.ServerSentEvent) -> Update:

@@ -1,6 +1,5 @@
 """Ask the daemon of a state folder, over its socket. Only this file and `client` of the cli use HTTP."""
 
-import json
 import os
 import socket
 from collections.abc import Iterator
@@ -76,15 +75,6 @@ class DaemonClient:
         """Send a request, and return the JSON object of the answer: {} if it has no content."""
         with connection_errors(self._home):
             return read_answer(self._client.request(method, path, **more))
-
-    def events(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name and the data of each server-sent event, until the daemon ends the stream."""
-        with connection_errors(self._home), self._client.stream("GET", path) as response:
-            if response.status_code != HTTPStatus.OK:
-                response.read()
-                read_answer(response)
-            for message in httpx2.EventSource(response, max_event_size=None):
-                yield message.event, json.loads(message.data)
 
     def check_registry(self, ours: Path) -> None:
         """Raises InputError if the daemon uses another registry file than `ours`."""

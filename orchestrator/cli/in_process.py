@@ -9,7 +9,6 @@ from starlette.types import ASGIApp, Message, Scope
 
 from orchestrator.api.app import make_app
 from orchestrator.api.bodies import JsonBodies
-from orchestrator.cli.errors import leaves
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import Settings
@@ -18,7 +17,7 @@ from orchestrator.run.journal.home import Home
 from orchestrator.service.callers import Access, Callers
 from orchestrator.service.configuration import Configuration, RunSettings, load_configuration
 from orchestrator.service.extent import Extent
-from orchestrator.service.service import Service
+from orchestrator.service.service import Service, ended_in_order
 
 
 @asynccontextmanager
@@ -35,7 +34,7 @@ async def transport_to_service(
     registry = load_registry(path) if with_registry else empty_registry(path)
     access = Callers(options.home, configuration.server.callers).file_owner()
     service, failure = Service(options.home, registry, _without_limits(configuration), extent), None
-    async with _ended_in_order(service), asyncio.TaskGroup() as tasks:
+    async with ended_in_order(service), asyncio.TaskGroup() as tasks:
         app = make_app(service, tasks)
         try:
             yield InProcessTransport(JsonBodies(app), access, tasks)
@@ -44,19 +43,6 @@ async def transport_to_service(
         app.state.limiter.cancel_all()
     if failure is not None:
         raise failure
-
-
-@asynccontextmanager
-async def _ended_in_order(service: Service) -> AsyncIterator[None]:
-    # Even if the command is interrupted: maintenance ends early, and leaves everything as it should be.
-    try:
-        await service.__aenter__()
-        try:
-            yield
-        finally:
-            await service.__aexit__(None, None, None)
-    except BaseExceptionGroup as group:  # of the service's tasks: the first error ended the others
-        raise next(leaves(group)) from None
 
 
 def _without_limits(configuration: Configuration) -> Configuration:

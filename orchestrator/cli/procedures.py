@@ -1,6 +1,6 @@
 """The commands about procedures: list, show, run, approve, history, rollback, audit, new, validate and others.
 
-The daemon of the state folder does the work, or this process if there is none: see `procedure_backend`.
+The daemon of the state folder does the work, or this process if there is none: see `procedure_client`.
 """
 
 import os
@@ -15,12 +15,13 @@ import typer
 from orchestrator.cli.complete import complete_procedure
 from orchestrator.cli.daemon import DaemonClient, DaemonRefused, path_part
 from orchestrator.cli.errors import ExitCode
-from orchestrator.cli.procedure_backend import Body, ProcedureBackend, Tell, embedded_engine, procedure_backend
-from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.procedure_client import Body, ProcedureClient, Tell, with_procedures
+from orchestrator.cli.registry import registry_path
+from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.procedures.audit import AuditHead, head_from
-from orchestrator.procedures.errors import ProcedureForbidden, ProcedureInvalid
+from orchestrator.procedures.errors import ProcedureInvalid
 from orchestrator.procedures.forms import (
     ActionForm,
     Procedure,
@@ -34,6 +35,8 @@ from orchestrator.procedures.ports import Operation
 from orchestrator.registry.errors import RegistryProblem, nearest
 from orchestrator.registry.strict_yaml import KeyPath
 from orchestrator.service.configuration import load_configuration, procedures_folder
+from orchestrator.service.operations import Installation, Upkeep
+from orchestrator.service.procedures import procedure_ports
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -83,8 +86,7 @@ def procedures() -> None:
 @app.command("list")
 def list_procedures(context: typer.Context, as_json: JsonFlag = False) -> None:
     """List the procedures that ship, those of your own folder, and the schedules with what was missed."""
-    with procedure_backend(settings(context)) as backend:
-        overview = backend.listing()
+    overview = with_procedures(settings(context), lambda client: client.listing())
     if as_json:
         print_json(overview)
         return
@@ -101,8 +103,7 @@ def list_procedures(context: typer.Context, as_json: JsonFlag = False) -> None:
 @app.command("show")
 def show(context: typer.Context, name: NameArgument, as_json: JsonFlag = False) -> None:
     """Show a procedure: what it does, its inputs, and its file."""
-    with procedure_backend(settings(context)) as backend:
-        procedure = backend.procedure(name)
+    procedure = with_procedures(settings(context), lambda client: client.procedure(name))
     if as_json:
         print_json(procedure)
         return
@@ -128,19 +129,22 @@ def run(
     daemon of the state folder executes it, or this command itself if there is no daemon; ctrl-C then stops it, and
     undoes what it has done.
     """
-    values = _inputs(inputs or [])
-    with procedure_backend(settings(context)) as backend:
-        _recover(backend)
-        plan = backend.plan(name, values)
-        if not as_json:
-            write(lambda: print(printable("\n".join(_plan_lines(plan)))))
-        if dry_run:
-            if as_json:
-                print_json(plan)
-            raise typer.Exit(ExitCode.FAILED if plan["problems"] else ExitCode.DONE)
-        approvable = plan["needs_approval"] and not plan["problems"]
-        approved = plan["digest"] if approvable and (yes or _confirmed(as_json=as_json)) else None
-        execution = backend.begin(name, values, approved, _tell(as_json))
+    options, values = settings(context), _inputs(inputs or [])
+
+    async def planned(client: ProcedureClient) -> Body:
+        await _recover(client)
+        return await client.plan(name, values)
+
+    plan = with_procedures(options, planned)
+    if not as_json:
+        write(lambda: print(printable("\n".join(_plan_lines(plan)))))
+    if dry_run:
+        if as_json:
+            print_json(plan)
+        raise typer.Exit(ExitCode.FAILED if plan["problems"] else ExitCode.DONE)
+    approvable = plan["needs_approval"] and not plan["problems"]
+    approved = plan["digest"] if approvable and (yes or _confirmed(as_json=as_json)) else None
+    execution = with_procedures(options, lambda client: client.begin(name, values, approved, _tell(as_json)))
     if execution["state"] == "planned":
         _tell_waiting(execution, as_json=as_json)
         return
@@ -160,16 +164,19 @@ def approve(
 
     A plan that would be another one by now is not executed: it has to be planned and approved anew.
     """
-    with procedure_backend(settings(context)) as backend:
-        _recover(backend)
-        _finish(backend.approve(execution, digest, _tell(as_json)), "done", as_json=as_json)
+
+    async def approved(client: ProcedureClient) -> Body:
+        await _recover(client)
+        return await client.approve(execution, digest, _tell(as_json))
+
+    _finish(with_procedures(settings(context), approved), "done", as_json=as_json)
 
 
 @app.command("withdraw")
 def withdraw(context: typer.Context, execution: ExecutionArgument, as_json: JsonFlag = False) -> None:
     """Give up an execution that has not begun."""
-    with procedure_backend(settings(context)) as backend:
-        _finish(backend.withdraw(execution), "withdrawn", as_json=as_json)
+    withdrawn = with_procedures(settings(context), lambda client: client.withdraw(execution))
+    _finish(withdrawn, "withdrawn", as_json=as_json)
 
 
 @app.command("cancel")
@@ -193,17 +200,16 @@ def history(
     as_json: JsonFlag = False,
 ) -> None:
     """List executions, newest first, or show one: what it changed, what was undone, what to look at."""
-    with procedure_backend(settings(context)) as backend:
-        if execution is not None:
-            body = backend.execution(execution)
-            if as_json:
-                print_json(body)
-            else:
-                lines = [*_plan_lines(body["plan_of"]), ""] if body["plan_of"] is not None else []
-                lines += [f"without its plan: {body['no_plan']}"] if body["no_plan"] else []
-                write(lambda: print(printable("\n".join([*lines, *_execution_lines(body)]))))
-            return
-        rows = backend.executions(limit)
+    if execution is not None:
+        body = with_procedures(settings(context), lambda client: client.execution(execution))
+        if as_json:
+            print_json(body)
+        else:
+            lines = [*_plan_lines(body["plan_of"]), ""] if body["plan_of"] is not None else []
+            lines += [f"without its plan: {body['no_plan']}"] if body["no_plan"] else []
+            write(lambda: print(printable("\n".join([*lines, *_execution_lines(body)]))))
+        return
+    rows = with_procedures(settings(context), lambda client: client.executions(limit))
     if as_json:
         print_json({"executions": rows})
         return
@@ -220,17 +226,18 @@ def rollback(
     as_json: JsonFlag = False,
 ) -> None:
     """Undo what an execution has changed, byte for byte."""
-    with procedure_backend(settings(context)) as backend:
-        _recover(backend)
-        undone = backend.rollback(execution, force=force, tell=_tell(as_json))
-        _finish(undone, "rolled back", as_json=as_json)
+
+    async def undone(client: ProcedureClient) -> Body:
+        await _recover(client)
+        return await client.rollback(execution, force=force, tell=_tell(as_json))
+
+    _finish(with_procedures(settings(context), undone), "rolled back", as_json=as_json)
 
 
 @app.command("recover")
 def recover(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Bring executions to their end whose process was killed. Other commands do this before they execute anything."""
-    with procedure_backend(settings(context)) as backend:
-        rows = backend.recover(_tell(as_json))
+    rows = with_procedures(settings(context), lambda client: client.recover(_tell(as_json)))
     if as_json:
         print_json({"recovered": rows})
         return
@@ -260,11 +267,11 @@ def audit(
     undone, and begins another one.
     """
     noted_head = _head(head)
-    with procedure_backend(settings(context)) as backend:
-        if new_log:
-            _tell_break(backend.new_log(), as_json=as_json)
-            return
-        report = backend.verify(noted_head) if verify else backend.audit(limit)
+    options = settings(context)
+    if new_log:
+        _tell_break(with_procedures(options, lambda client: client.new_log()), as_json=as_json)
+        return
+    report = with_procedures(options, lambda client: client.verify(noted_head) if verify else client.audit(limit))
     if as_json:
         print_json({"verified": None, "entries": [], **report})
         return
@@ -306,16 +313,15 @@ def validate(
     as_json: JsonFlag = False,
 ) -> None:
     """Check files of procedures, and exit with 2 for one that cannot be used."""
-    with embedded_engine(settings(context)) as engine:
-        names, problems = list[str](), list[RegistryProblem]()
-        for file in files:
-            try:
-                procedure = read_named(file) if file.suffix == SUFFIX else read_procedure(file)
-            except ProcedureInvalid as error:
-                problems += error.problems
-                continue
-            problems += _operation_problems(procedure, engine.ports.operations)
-            names.append(procedure.id)
+    callable_operations, names, problems = _operations(settings(context)), list[str](), list[RegistryProblem]()
+    for file in files:
+        try:
+            procedure = read_named(file) if file.suffix == SUFFIX else read_procedure(file)
+        except ProcedureInvalid as error:
+            problems += error.problems
+            continue
+        problems += _operation_problems(procedure, callable_operations)
+        names.append(procedure.id)
     if problems:
         raise ProcedureInvalid(*problems)
     if as_json:
@@ -333,8 +339,6 @@ def schema() -> None:
 @app.command("operations")
 def operations(context: typer.Context, as_json: JsonFlag = False) -> None:
     """List the operations that steps can call, with their arguments and outputs."""
-    with embedded_engine(settings(context)) as engine:
-        entries = sorted(engine.ports.operations.items())
     rows = [
         {
             "name": name,
@@ -342,7 +346,7 @@ def operations(context: typer.Context, as_json: JsonFlag = False) -> None:
             "arguments": operation.form.model_json_schema().get("properties", {}),
             "outputs": dict(operation.outputs),
         }
-        for name, operation in entries
+        for name, operation in sorted(_operations(settings(context)).items())
     ]
     if as_json:
         print_json({"operations": rows})
@@ -350,7 +354,7 @@ def operations(context: typer.Context, as_json: JsonFlag = False) -> None:
     write(lambda: print(printable("\n".join(line for row in rows for line in _operation_lines(row)))))
 
 
-def ask_about(backend: ProcedureBackend, execution: Body) -> None:
+def ask_about(options: Settings, execution: Body) -> None:
     """Show a plan that waits for an approval. Execute it if the user approves it, else print how to approve it.
 
     Exits with 1 if the execution fails.
@@ -360,13 +364,21 @@ def ask_about(backend: ProcedureBackend, execution: Body) -> None:
     if not _confirmed(as_json=False):
         _tell_waiting(execution, as_json=False)
         return
-    _finish(backend.approve(execution["id"], plan["digest"], _tell(as_json=False)), "done", as_json=False)
+    identity, digest = execution["id"], plan["digest"]
+    done = with_procedures(options, lambda client: client.approve(identity, digest, _tell(as_json=False)))
+    _finish(done, "done", as_json=False)
 
 
-def _recover(backend: ProcedureBackend) -> None:
+def _operations(options: Settings) -> Mapping[str, Operation[Any]]:
+    configuration = load_configuration()
+    installation = Installation.of(options.home, registry_path(options), configuration, Upkeep())
+    return procedure_ports(installation, configuration).operations
+
+
+async def _recover(client: ProcedureClient) -> None:
     try:
-        recovered = backend.recover(_tell(as_json=True))  # silent: only the end of each execution is printed
-    except (ProcedureForbidden, DaemonRefused):
+        recovered = await client.recover(_tell(as_json=True))  # silent: only the end of each execution is printed
+    except DaemonRefused:
         # This user may not recover; the command that follows says what hinders it.
         return
     for execution in recovered:

@@ -14,7 +14,7 @@ from orchestrator.cli.export import check_target, export_results
 from orchestrator.cli.foreground import Foreground, StartRun
 from orchestrator.cli.live import choose_display
 from orchestrator.cli.modes import DirectFlag, ModeOption
-from orchestrator.cli.procedure_backend import procedure_backend
+from orchestrator.cli.procedure_client import Body, ProcedureClient, with_procedures
 from orchestrator.cli.procedures import ask_about
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.run_names import RunArgument, find_run
@@ -91,10 +91,14 @@ def as_direct(mode: Mode | None) -> Mode:
 def _ask_about_proposals(options: Settings, report: Report) -> None:
     if not any("procedure" in step.tools for step in report.graph.steps.values()):
         return
-    with procedure_backend(options) as backend:
-        for row in backend.executions(20):
-            if row["caller"] == proposer(report.run_id) and row["state"] == "planned":
-                ask_about(backend, backend.execution(row["id"]))
+    for execution in with_procedures(options, lambda client: _proposals(client, report.run_id)):
+        ask_about(options, execution)
+
+
+async def _proposals(client: ProcedureClient, run: str) -> list[Body]:
+    rows = await client.executions(20)
+    waiting = [row["id"] for row in rows if row["caller"] == proposer(run) and row["state"] == "planned"]
+    return [await client.execution(identity) for identity in waiting]
 
 
 def resume(

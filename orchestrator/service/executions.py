@@ -53,7 +53,7 @@ class ProcedureQueue:
     """Executes procedures in this process. An async context manager; its exit does not wait for an execution.
 
     `schedules` returns those of the configuration in force, and `now` the seconds since the epoch. `owner` is the key
-    of the caller who owns what schedules start.
+    of the caller who owns what schedules start. Without `acts_by_itself` nothing is executed but what is asked for.
     """
 
     def __init__(
@@ -62,11 +62,14 @@ class ProcedureQueue:
         schedules: Callable[[], Sequence[Schedule]],
         now: Callable[[], float] = time.time,
         owner: str = "",
+        *,
+        acts_by_itself: bool = True,
     ) -> None:
         self.engine = engine
         self._schedules = schedules
         self._now = now
         self._owner = owner
+        self._acts_by_itself = acts_by_itself
         self._turn = asyncio.Lock()
         self._planners = asyncio.Semaphore(MAX_PLANNERS)
         self._reconfigured = asyncio.Event()
@@ -78,10 +81,8 @@ class ProcedureQueue:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
-        self._own: set[asyncio.Task[Any]] = {
-            self._tasks.create_task(self._resume()),
-            self._tasks.create_task(self._keep_schedules()),
-        }
+        by_itself = (self._resume(), self._keep_schedules()) if self._acts_by_itself else ()
+        self._own: set[asyncio.Task[Any]] = {self._tasks.create_task(work) for work in by_itself}
         return self
 
     async def __aexit__(

@@ -17,7 +17,6 @@ from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Map
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, Final, Protocol, Self, TypeVar
 
 from pydantic import Field
@@ -53,6 +52,7 @@ from orchestrator.run.updates import Update
 from orchestrator.service.backup import Backup, discard_backup, find_backup, restore_backup
 from orchestrator.service.configuration import Configuration, models_folder
 from orchestrator.service.doctor import examine
+from orchestrator.service.queue import Submitted
 from orchestrator.service.retention import DAY_SECONDS, VacuumRequest, VacuumResult
 from orchestrator.task.personas import Placed
 from orchestrator.task.taskir.models import Step
@@ -60,26 +60,18 @@ from orchestrator.task.taskir.models import Step
 T = TypeVar("T")
 
 
-class RunBackend(Protocol):
-    """Carries out runs on the state folder: its daemon, or this process. An async context manager."""
+class Runs(Protocol):
+    """Carries out runs on the state folder: see `Service`."""
 
-    async def __aenter__(self) -> Self: ...
+    async def open(self) -> None: ...
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    async def submit(self, job: Job) -> Submitted: ...
 
-    async def submit(self, job: Job) -> str:
-        """Accept a job, start it and return the id of its run."""
+    async def resume(self, run: str) -> None: ...
 
-    async def resume(self, run: str) -> str:
-        """Continue an interrupted run, and return its id."""
+    async def cancel(self, run: str) -> object: ...
 
-    def watch(self, run: str) -> AsyncGenerator[Update, None]:
-        """Yield the updates of a run, from its first event until it has ended."""
-
-    async def cancel(self, run: str) -> None:
-        """Request that a run is cancelled."""
+    def watch(self, run: str) -> AsyncGenerator[Update, None]: ...
 
 
 MAX_RUNS_AT_ONCE: Final = 20_000
@@ -104,8 +96,8 @@ class Upkeep:
         """Remove runs and chats, and return what was removed, or would be."""
         raise _not_here()
 
-    def runs(self) -> RunBackend:
-        """Return what carries out runs, which has to be entered."""
+    def with_runs(self, work: Callable[[Runs], Coroutine[Any, Any, T]]) -> T:
+        """Return what `work` returns, in the event loop of what carries out runs."""
         raise _not_here()
 
     def add_persona(self, proposal: PersonaProposal) -> Placed:

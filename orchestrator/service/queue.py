@@ -2,11 +2,18 @@
 
 import itertools
 from collections import Counter, deque
+from dataclasses import dataclass
 from typing import Final, get_args
 
 from orchestrator.task.events import Priority
 
 PATIENCE: Final = 8  # at least one of so many runs that start while batch runs wait is a batch run
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    run: str  # its id
+    new: bool  # accepted now, and not earlier with the same key
 
 
 class RunQueue:

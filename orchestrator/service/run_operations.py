@@ -5,10 +5,10 @@ no second one. If a step is undone before its run has ended, the run is cancelle
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.forms import MAX_ATTEMPTS, TaskForm
@@ -21,9 +21,11 @@ from orchestrator.run.journal.store import RunRow
 from orchestrator.run.record import load_report
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import tool_servers
-from orchestrator.service.operations import Installation, RunBackend, run_or_fail, run_to_end
+from orchestrator.service.operations import Installation, Runs, run_or_fail
 from orchestrator.task.taskir.parse import task_from
 from orchestrator.task.taskir.problems import InvalidTask
+
+T = TypeVar("T")
 
 CANCEL_SECONDS: Final = 30.0  # for a cancelled run to end
 MAX_TEXT: Final = 64 * 1024  # bytes of an artifact that is returned as a text; of others, only the digest
@@ -69,25 +71,24 @@ class RunOperations:
         return f"carry out a run: {job.task.objective}\n{steps}"
 
     def _run(self, arguments: TaskForm, work: Work) -> Mapping[str, Any]:
-        run = run_to_end(self._carried_out(_job(arguments, _key(work), work.owner), work), work)
+        key = _key(work)
+        row = run_or_fail(lambda: self._row_with_key(key, work.owner))
+        if row is None or row.finished is None:
+            job, begun = _job(arguments, key, work.owner), None if row is None else row.run
+            run = self._with_runs(lambda runs: _carried_out(runs, job, begun, work), work)
+        else:
+            run = row.run
         return run_or_fail(lambda: self._outcome(run))
 
-    async def _carried_out(self, job: Job, work: Work) -> str:
-        assert job.key is not None
-        row = await asyncio.to_thread(self._row_with_key, job.key, job.owner)
-        if row is not None and row.finished is not None:
-            return row.run
-        async with self._on.upkeep.runs() as runs:
-            run = await runs.submit(job) if row is None else await runs.resume(row.run)
-            work.say(f"run {run}" if row is None else f"run {run}, which had begun before")
-            try:
-                async with aclosing(runs.watch(run)) as updates:
-                    async for _ in updates:
-                        work.seconds_left  # noqa: B018 - raises if there are none
-            except (StepFailed, asyncio.CancelledError):
-                await _cancelled(runs, run)
-                raise
-        return run
+    def _with_runs(self, use: Callable[[Runs], Coroutine[Any, Any, T]], work: Work) -> T:
+        async def limited(runs: Runs) -> T:
+            async with asyncio.timeout(work.seconds_left):
+                return await use(runs)
+
+        try:
+            return run_or_fail(lambda: self._on.upkeep.with_runs(limited))
+        except TimeoutError as error:
+            raise StepFailed("its time is over") from error
 
     def _row_with_key(self, key: str, owner: str) -> RunRow | None:
         with JournalReader.open_to_read(self._on.home) as journal:
@@ -117,8 +118,15 @@ class RunOperations:
         }
 
     def _cancel(self, _arguments: TaskForm, work: Work) -> None:
-        for run in run_or_fail(lambda: self._unfinished(work)):
-            run_to_end(self._cancelled(run), work)
+        unfinished = run_or_fail(lambda: self._unfinished(work))
+
+        async def cancelled(runs: Runs) -> None:
+            await runs.open()
+            for run in unfinished:
+                await _cancelled(runs, run)
+
+        if unfinished:
+            self._with_runs(cancelled, work)
 
     def _unfinished(self, work: Work) -> list[str]:
         if not Home(self._on.home).database.exists():
@@ -127,10 +135,6 @@ class RunOperations:
             runs = (journal.run_with_key(_key(work, attempt), work.owner) for attempt in range(1, MAX_ATTEMPTS + 1))
             # Not every attempt may have got a run.
             return [run for run in runs if run is not None and journal.run(run).finished is None]
-
-    async def _cancelled(self, run: str) -> None:
-        async with self._on.upkeep.runs() as runs:
-            await _cancelled(runs, run)
 
 
 def _job(arguments: TaskForm, key: str | None, owner: str) -> Job:
@@ -155,7 +159,25 @@ def _key(work: Work, attempt: int | None = None) -> str:
     return f"procedure/{work.key}" if number == 1 else f"procedure/{work.key}/{number}"
 
 
-async def _cancelled(runs: RunBackend, run: str) -> None:
+async def _carried_out(runs: Runs, job: Job, begun: str | None, work: Work) -> str:
+    if begun is None:
+        run = (await runs.submit(job)).run
+    else:
+        run = begun
+        await runs.open()
+        await runs.resume(run)
+    work.say(f"run {run}" if begun is None else f"run {run}, which had begun before")
+    try:
+        async with aclosing(runs.watch(run)) as updates:
+            async for _ in updates:
+                work.seconds_left  # noqa: B018 - raises if there are none
+    except (StepFailed, asyncio.CancelledError):
+        await _cancelled(runs, run)
+        raise
+    return run
+
+
+async def _cancelled(runs: Runs, run: str) -> None:
     await runs.cancel(run)
     async with asyncio.timeout(CANCEL_SECONDS), aclosing(runs.watch(run)) as updates:
         async for _ in updates:

@@ -5,16 +5,18 @@ The heart is `_hold`: it keeps the folder open, and closes it only to restore a 
 
 import asyncio
 import math
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     AsyncExitStack,
     aclosing,
     asynccontextmanager,
+    contextmanager,
 )
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -24,11 +26,13 @@ import structlog
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.memrl.memory import Compacted
 from orchestrator.procedures.errors import StepFailed
+from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
 from orchestrator.run.job import FRONTDOOR_PLANNER, CheckedJob, Job, check_job, job_of
 from orchestrator.run.journal.chats import ChatRated
 from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.home import Home, HomeLock
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.orchestrator import Orchestrator, Ports
@@ -47,10 +51,10 @@ from orchestrator.service.configuration import Configuration, tool_servers
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.executions import ProcedureQueue
 from orchestrator.service.extent import Extent
-from orchestrator.service.learning import Learning, compact_memory, rebuild_memory
-from orchestrator.service.operations import Installation, Upkeep, run_or_fail
+from orchestrator.service.learning import Learning, compact_memory, offline, rebuild_memory
+from orchestrator.service.operations import Installation, Runs, Upkeep, run_or_fail
 from orchestrator.service.procedures import procedure_library, procedure_ports, procedures_engine, propose
-from orchestrator.service.queue import RunQueue
+from orchestrator.service.queue import RunQueue, Submitted
 from orchestrator.service.quota import effective_limits, enforce_quota, why_full
 from orchestrator.service.ratings import rate, rate_chat
 from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum
@@ -69,12 +73,6 @@ LONGEST_RETRY: Final = 60  # seconds until a client is asked to try again, at mo
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    run: str  # its id
-    new: bool  # accepted now, and not earlier with the same key
-
-
 class Service:
     """Runs many jobs on one state folder. An async context manager. Its exit interrupts runs, to be resumed."""
 
@@ -82,7 +80,7 @@ class Service:
         self, home: Path, registry: Registry, configuration: Configuration, extent: Extent = Extent.DAEMON
     ) -> None:
         self.home = home
-        self._extent = extent
+        self.extent = extent
         self.totals = Totals()
         self._registry = registry
         self._configuration = configuration
@@ -114,6 +112,7 @@ class Service:
             engine,
             lambda: schedules_from(self._configuration.procedures.schedules),
             owner=Callers(home, {}).folder_owner(),
+            acts_by_itself=extent is Extent.DAEMON,
         )
 
     async def __aenter__(self) -> Self:
@@ -125,12 +124,9 @@ class Service:
             self.loop = asyncio.get_running_loop()
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end)
-            if self._extent is not Extent.RUNS:
+            if self.extent is not Extent.RUNS:
                 await self.open()
-            if self._extent is Extent.DAEMON:
-                await stack.enter_async_context(self.procedures)
-            else:
-                stack.callback(self.procedures.engine.close)
+            await stack.enter_async_context(self.procedures)
             self._stack = stack.pop_all()
         return self
 
@@ -144,7 +140,7 @@ class Service:
 
         If that is not possible, this waits, and the exit of the service raises the JournalError.
         """
-        if self._extent is Extent.NOTHING:
+        if self.extent is Extent.NOTHING:
             return
         if self._ready is None:
             self._ready = asyncio.Event()
@@ -154,6 +150,11 @@ class Service:
     @property
     def configuration(self) -> Configuration:
         return self._configuration
+
+    @property
+    def sandbox(self) -> SandboxOnDemand:
+        """The sandbox of this machine, which is probed when it is first needed."""
+        return SandboxOnDemand() if self._orchestrator is None else self._orchestrator.sandbox
 
     @property
     def folder(self) -> StateFolder:
@@ -348,7 +349,7 @@ class Service:
                 retention,
                 now,
                 dry_run=dry_run,
-                exclusive=self._extent is Extent.JOURNAL,
+                exclusive=self.extent is Extent.JOURNAL,
                 purge_outcomes=purge_outcomes,
                 keep_going=lambda: not self._turn.is_set(),
             )
@@ -382,7 +383,7 @@ class Service:
         Runs that are being executed are interrupted; the runs of the journal that is there afterwards continue. `why`
         is the message for requests meanwhile. Raises Conflict if it is closed already, and NotReady.
         """
-        if self._extent is Extent.NOTHING:
+        if self.extent is Extent.NOTHING:
             yield
             return
         if self._closing:
@@ -397,6 +398,52 @@ class Service:
         finally:
             closure.released.set()
             await closure.reopened.wait()
+
+    @asynccontextmanager
+    async def opened(self, extent: Extent, *, with_registry: bool) -> "AsyncGenerator[Service, None]":
+        """Return a service that has the folder open: this one, or one that closes it at the end of the context.
+
+        Procedures without a daemon get the second, because some of them replace files of the folder. Raises
+        JournalError, RegistryError.
+        """
+        if self.extent is not Extent.NOTHING:
+            yield self
+            return
+        path = self._registry.path
+        registry = await asyncio.to_thread(load_registry, path) if with_registry else self._registry
+        async with ended_in_order(Service(self.home, registry, self._configuration, extent)) as service:
+            yield service
+
+    @contextmanager
+    def memory(self) -> Iterator[Learning]:
+        """Return a context manager with the memory, which a daemon has open anyway. Blocks.
+
+        Without a daemon raises HomeLocked, RegistryError, MemoryUnavailable, and InputError if it needs a model.
+        """
+        if self.extent is not Extent.NOTHING:
+            yield self.learning
+            return
+        with offline(self.home, load_registry(self._registry.path), self._configuration.memory) as learning:
+            yield learning
+
+    @asynccontextmanager
+    async def memory_closed(self) -> AsyncGenerator[None, None]:
+        """Return a context manager in which nobody has the memory's database open. Raises HomeLocked."""
+        if self.extent is not Extent.NOTHING:
+            async with self.learning.closed():
+                yield
+            return
+        with HomeLock(Home(self.home)):
+            yield
+
+    async def reload_personas(self) -> None:
+        """Reload the personas after a procedure has put them back to what they were."""
+        if self._folder is not None:
+            await self._folder.reload_personas()
+
+    def now(self) -> float:
+        """Return seconds since the epoch, by the clock of events if the folder is open."""
+        return time.time() if self._folder is None else self._folder.clock.now()
 
     def adopt(self, configuration: Configuration) -> None:
         """Use another configuration from now on. Accepted runs keep their limits."""
@@ -429,7 +476,7 @@ class Service:
                     self._carrying = await stack.enter_async_context(asyncio.TaskGroup())
                     self._carried: set[asyncio.Task[None]] = {self._carrying.create_task(self._end_when_broken())}
                     stack.callback(self._stop)
-                    if self._extent is Extent.DAEMON:
+                    if self.extent is Extent.DAEMON:
                         await self._requeue()
                     self._taking = True
                     self._pump()
@@ -444,7 +491,7 @@ class Service:
                     await self._closure.released.wait()
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        if self._extent is Extent.JOURNAL:
+        if self.extent is Extent.JOURNAL:
             self._folder = await stack.enter_async_context(StateFolder(self.home, self._registry))
             return
         ports = Ports(
@@ -483,7 +530,7 @@ class Service:
 
     def _installation(self) -> Installation:
         # What only a daemon may do, this service does, whichever thread asks.
-        return Installation.of(self.home, self._registry.path, self._configuration, _OwnUpkeep(self))
+        return Installation.of(self.home, self._registry.path, self._configuration, ServiceUpkeep(self))
 
     async def take_token(self) -> None:
         """Accept only the token that is in its file by now. Raises JournalError."""
@@ -613,82 +660,79 @@ class _Held:
             run_or_fail(lambda: self._service.wait_for(self._stack.aclose()))
 
 
-class _OwnUpkeep(Upkeep):  # operations call it in other threads than the event loop's
+class ServiceUpkeep(Upkeep):
+    """The `Upkeep` of procedures that a service executes, in other threads than that of its event loop."""
+
     def __init__(self, service: Service) -> None:
         self._service = service
         self._journal_closed = _Held(service, lambda: service.closed("a procedure replaces the journal"))
 
     def backup(self) -> Backup:
-        return self._service.wait_for(self._service.backup())
+        return self._wait_for(Extent.JOURNAL, lambda service: service.backup())
 
     def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        service = self._service
-        retention = Retention.of(service.configuration.retention, request)
-        return service.wait_for(service.vacuum(retention, dry_run=request.dry_run, purge_outcomes=request.outcomes))
+        retention = Retention.of(self._service.configuration.retention, request)
+        return self._wait_for(
+            Extent.JOURNAL,
+            lambda service: service.vacuum(retention, dry_run=request.dry_run, purge_outcomes=request.outcomes),
+        )
 
-    def runs(self) -> "_OwnRuns":
-        return _OwnRuns(self._service)
+    def with_runs(self, work: Callable[[Runs], Coroutine[Any, Any, T]]) -> T:
+        return self._wait_for(Extent.RUNS, work, with_registry=True)
 
     def add_persona(self, proposal: PersonaProposal) -> Placed:
-        return self._service.wait_for(self._service.folder.add_persona(proposal))
+        return self._wait_for(Extent.JOURNAL, lambda service: service.folder.add_persona(proposal), with_registry=True)
 
     def retire_persona(self, name: str) -> None:
-        self._service.wait_for(self._service.folder.retire_persona(name))
+        self._wait_for(Extent.JOURNAL, lambda service: service.folder.retire_persona(name), with_registry=True)
 
     def token_changed(self) -> None:
         self._service.wait_for(self._service.take_token())
 
     def personas_put_back(self) -> None:
-        self._service.wait_for(self._service.folder.reload_personas())
+        self._service.wait_for(self._service.reload_personas())
 
     def rebuild_memory(self) -> None:
-        rebuild_memory(self._service.learning)
+        with self._service.memory() as learning:
+            rebuild_memory(learning)
 
     def compact_memory(self) -> Compacted:
-        return compact_memory(self._service.learning)
+        with self._service.memory() as learning:
+            return compact_memory(learning)
 
     def memory_closed(self) -> AbstractContextManager[None]:
-        return _Held(self._service, self._service.learning.closed)
+        return _Held(self._service, self._service.memory_closed)
 
     def journal_closed(self) -> AbstractContextManager[None]:
         return self._journal_closed
 
+    def _wait_for(
+        self, extent: Extent, work: Callable[[Service], Coroutine[Any, Any, T]], *, with_registry: bool = False
+    ) -> T:
+        async def done() -> T:
+            async with self._service.opened(extent, with_registry=with_registry) as service:
+                return await work(service)
 
-class _OwnRuns:  # for procedures, whose threads have event loops of their own
-    def __init__(self, service: Service) -> None:
-        self._service = service
+        return self._service.wait_for(done())
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Do nothing: the service continues."""
+@asynccontextmanager
+async def ended_in_order(service: Service) -> AsyncGenerator[Service, None]:
+    """Enter a service for a command. If the command is interrupted, maintenance still ends early and in order.
 
-    async def submit(self, job: Job) -> str:
-        return (await self._ask(self._service.submit(job))).run
-
-    async def resume(self, run: str) -> str:  # the service resumes runs by itself
-        return run
-
-    async def watch(self, run: str) -> AsyncGenerator[Update, None]:
-        updates = self._service.watch(run)
+    Raises the JournalError that ends the service, and not a group of errors.
+    """
+    try:
+        await service.__aenter__()
         try:
-            while (update := await self._ask(_next(updates))) is not None:
-                yield update
+            yield service
         finally:
-            await self._ask(updates.aclose())
-
-    async def cancel(self, run: str) -> None:
-        await self._ask(self._service.cancel(run))
-
-    async def _ask(self, work: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._service.loop))
-
-
-async def _next(updates: AsyncGenerator[Update, None]) -> Update | None:
-    return await anext(updates, None)
+            await service.__aexit__(None, None, None)
+    except BaseExceptionGroup as group:
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]  # which ended the others
+        raise first from None
 
 
 def _unfinished(journal: JournalReader) -> list[RunAccepted]:

@@ -1,19 +1,37 @@
-"""A service that has the journal of a state folder to itself, as a command without a daemon has."""
+"""Services that have a state folder to themselves, as a command without a daemon has."""
 
+import asyncio
+from functools import cache
 from pathlib import Path
+from threading import Thread
 
 from orchestrator.registry.load import empty_registry
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.extent import Extent
+from orchestrator.service.operations import Upkeep
 from orchestrator.service.retention import Retention, VacuumResult
-from orchestrator.service.service import Service
+from orchestrator.service.service import Service, ServiceUpkeep
 
 
 def service_alone(home: Path) -> Service:
-    """Return a service to enter."""
+    """Return a service to enter, which has only the journal open."""
     return Service(home, empty_registry(home / "registry.yaml"), Configuration(), Extent.JOURNAL)
 
 
 async def vacuum_alone(home: Path, retention: Retention, *, purge_outcomes: bool = False) -> VacuumResult:
     async with service_alone(home) as service:
         return await service.vacuum(retention, purge_outcomes=purge_outcomes)
+
+
+def upkeep_alone(home: Path, registry: Path) -> Upkeep:
+    """Return what procedures of a command without a daemon have. The service works in another thread."""
+    service = Service(home, empty_registry(registry), Configuration(), Extent.NOTHING)
+    service.loop = _loop()
+    return ServiceUpkeep(service)
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, daemon=True).start()
+    return loop

@@ -14,9 +14,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from orchestrator.cli.procedure_backend import EmbeddedUpkeep
 from orchestrator.cli.registry import with_made_personas
-from orchestrator.cli.settings import Settings
 from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
 from orchestrator.memrl.memory import Memory
 from orchestrator.memrl.memory import MemoryOptions as MemoryRules
@@ -62,6 +60,7 @@ from orchestrator.task.events import (
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
 from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.older_journal import downgrade, version_of
+from tests.orchestrator.service.alone import upkeep_alone
 from tests.orchestrator.service.test_retention import journaled
 from tests.procedures.maintained import NoArguments, contents
 
@@ -133,7 +132,7 @@ def installation_in(root: Path) -> Installation:
         registry=root / "registry.yaml",
         models=root / "models",
         token=home / "api.token",
-        upkeep=EmbeddedUpkeep(Settings(root / "registry.yaml", home), Configuration()),
+        upkeep=upkeep_alone(home, root / "registry.yaml"),
     )
 
 

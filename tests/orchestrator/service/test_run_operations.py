@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.procedure_backend import EmbeddedUpkeep
-from orchestrator.cli.settings import Settings
 from orchestrator.procedures.forms import TaskForm
 from orchestrator.procedures.ports import planning_work
 from orchestrator.run.journal.journal import Journal, JournalReader
@@ -17,6 +15,7 @@ from orchestrator.service.operations import Installation
 from orchestrator.service.run_operations import RunOperations
 from orchestrator.task.events import PlanFinished, RunAccepted, StepsPlanned
 from orchestrator.task.taskir.parse import task_from
+from tests.orchestrator.service.alone import upkeep_alone
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny"
 STEP = {"id": "S1", "actor": "worker", "action": "a", "outputs": ["o"]}
@@ -28,7 +27,7 @@ def installation(tmp_path: Path) -> Installation:
     model = {"file": str(TINY / "small.gguf"), "threads": 1, "context": 512}
     registry.write_text(json.dumps({"models": {"small": model}, "roles": {"worker": {"model": "small", "tier": "C"}}}))
     home, settings = tmp_path / "home", Configuration()
-    return Installation.of(home, registry, settings, EmbeddedUpkeep(Settings(registry, home), settings))
+    return Installation.of(home, registry, settings, upkeep_alone(home, registry))
 
 
 async def accept(journal: Journal, run: str, key: str) -> None:
