@@ -10,6 +10,7 @@ from orchestrator.api.dependencies import ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.service.graph_questions import ask_memory
 from orchestrator.service.learning import evaluate_router, explained_choices, plain, rebuild_memory
+from orchestrator.service.service import Service
 
 router = APIRouter(prefix="/v1/memory", tags=["memory"], responses=dict(DOCUMENTED))
 
@@ -39,20 +40,21 @@ class DoneBody(BaseModel):
 @router.get("")
 async def status(service: ServiceDep) -> dict[str, Any]:
     """Return what the memory holds, how it has learned, what its advice is used for, and what is wrong with it."""
-    return plain(await asyncio.to_thread(service.learning.status))
+    return await asyncio.to_thread(_status, service)
 
 
 @router.post("/ask")
 async def ask(body: CypherBody, service: ServiceDep) -> GraphAnswerBody:
     """Answer a question to the graph of what led to what."""
-    answer = await ask_memory(service.learning, service.orchestrator.sandbox, body.cypher, body.seconds)
+    with service.memory() as learning:
+        answer = await ask_memory(learning, service.sandbox, body.cypher, body.seconds)
     return GraphAnswerBody(columns=list(answer.columns), rows=answer.rows, more=answer.more, behind=answer.behind)
 
 
 @router.post("/rebuild")
 async def rebuild(service: ServiceDep) -> DoneBody:
     """Make index and graph anew from the memory's database."""
-    await asyncio.to_thread(rebuild_memory, service.learning)
+    await asyncio.to_thread(_rebuild, service)
     return DoneBody()
 
 
@@ -66,3 +68,13 @@ async def explain(run: str, service: ServiceDep) -> dict[str, Any]:
 async def evaluate(router_name: str, service: ServiceDep) -> dict[str, Any]:
     """Return what a router would have earned on past choices: rules, memory, best or random."""
     return await asyncio.to_thread(evaluate_router, service.orchestrator.journal, router_name)
+
+
+def _status(service: Service) -> dict[str, Any]:
+    with service.memory() as learning:
+        return plain(learning.status())
+
+
+def _rebuild(service: Service) -> None:
+    with service.memory() as learning:
+        rebuild_memory(learning)

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from orchestrator.bench.families import STEP_FAMILIES
 from orchestrator.bench.rollouts import Point, RolloutTask, family_tasks, folder_tasks, train, write_page
-from orchestrator.cli.daemon import DaemonClient, answers
+from orchestrator.cli import client
+from orchestrator.cli.daemon import answers
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of
 from orchestrator.cli.run_names import RunArgument, find_run
@@ -26,10 +27,9 @@ from orchestrator.memrl.episodes import Action
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.routing.hybrid import CONFIDENT, MODES, named
-from orchestrator.run.sandbox import Sandbox
-from orchestrator.service.configuration import EVERY_TYPE, MemorySettings, load_configuration
-from orchestrator.service.graph_questions import ask_memory
-from orchestrator.service.learning import evaluate_router, explained_choices, offline, plain, rebuild_memory
+from orchestrator.service.configuration import EVERY_TYPE, load_configuration
+from orchestrator.service.extent import Extent
+from orchestrator.service.learning import evaluate_router, explained_choices
 from orchestrator.service.service import Service
 
 # Explains the columns of `memory explain`
@@ -49,13 +49,7 @@ app = typer.Typer(
 @app.command()
 def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Show what the memory holds, how it has learned, and what its advice is used for."""
-    options = settings(context)
-    if answers(options.home):
-        with DaemonClient(options.home) as daemon:
-            report = daemon.ask("GET", "/v1/memory")
-    else:
-        with offline(options.home, registry_of(options), load_configuration().memory) as learning:
-            report = plain(learning.status())
+    report = client.ask(settings(context), "GET", "/v1/memory", extent=Extent.NOTHING)
     if as_json:
         print_json(report)
         return
@@ -120,13 +114,7 @@ def ask(
 
     For example: MATCH (a:Attempt)-[:FAILED_WITH]->(f:FailureKind) RETURN f.name, count(*).
     """
-    options = settings(context)
-    if answers(options.home):
-        with DaemonClient(options.home) as daemon:
-            answer = daemon.ask("POST", "/v1/memory/ask", json={"cypher": cypher})
-    else:
-        with offline(options.home, registry_of(options), load_configuration().memory) as learning:
-            answer = asdict(asyncio.run(ask_memory(learning, Sandbox.probe, cypher, 10.0)))
+    answer = client.ask(settings(context), "POST", "/v1/memory/ask", extent=Extent.NOTHING, json={"cypher": cypher})
     if as_json:
         print_json(answer)
         return
@@ -140,21 +128,11 @@ def ask(
 @app.command()
 def rebuild(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Make the index and the graph anew from the memory's database."""
-    rebuild_index_and_graph(settings(context), load_configuration().memory)
+    client.ask(settings(context), "POST", "/v1/memory/rebuild", extent=Extent.NOTHING)
     if as_json:
         print_json({"rebuilt": ["index", "graph"]})
     else:
         write(lambda: print("index and graph were made anew"))
-
-
-def rebuild_index_and_graph(options: Settings, memory: MemorySettings) -> None:
-    """Rebuild the index and the graph of the memory: in the daemon, or in this process if there is none."""
-    if answers(options.home):
-        with DaemonClient(options.home) as daemon:
-            daemon.ask("POST", "/v1/memory/rebuild")
-    else:
-        with offline(options.home, registry_of(options), memory) as learning:
-            rebuild_memory(learning)
 
 
 @app.command("train")
