@@ -3,9 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from http import HTTPStatus
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
@@ -14,7 +13,6 @@ import httpx2
 from orchestrator.cli.daemon import (
     BASE,
     WAIT_FOREVER,
-    DaemonGone,
     answers,
     connection_errors,
     read_answer,
@@ -22,18 +20,9 @@ from orchestrator.cli.daemon import (
 )
 from orchestrator.cli.on_demand import load
 from orchestrator.cli.settings import Settings
-from orchestrator.errors import InputError, Problem
-from orchestrator.run.job import Job
-from orchestrator.run.journal.codec import decode_event
 from orchestrator.run.journal.home import Home
-from orchestrator.run.planning import PlannedTask
-from orchestrator.run.updates import EventUpdate, Progress, Update
 from orchestrator.service.extent import Extent
-from orchestrator.task.events import RunFinished
-from orchestrator.task.taskir.parse import dump_task, task_from
 
-ATTEMPTS: Final = 3
-LONGEST_KEY: Final = 200
 # Imported only without a daemon, because the API and the service are large.
 IN_PROCESS: Final = "orchestrator.cli.in_process:transport_to_service"
 
@@ -58,7 +47,7 @@ class Client:
             self.has_daemon = answers(self._options.home)
             transport = await stack.enter_async_context(self._transport())
             client = httpx2.AsyncClient(transport=transport, base_url=BASE, timeout=WAIT_FOREVER)
-            self._client = await stack.enter_async_context(client)
+            self.http = await stack.enter_async_context(client)
             self._stack = stack.pop_all()
         return self
 
@@ -76,53 +65,7 @@ class Client:
     async def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         """Send a request, and return the JSON object of the answer: {} if it has no content."""
         with connection_errors(self._options.home):
-            return read_answer(await self._client.request(method, path, **more))
-
-    async def submit(self, job: Job) -> str:
-        """Submit a job and return its run. Raises InputError if the daemon uses another registry."""
-        await self.check_registry()
-        submitted = await self.ask("POST", "/v1/runs", json=job_json(job), headers=key_header(job.key))
-        return str(submitted["run_id"])
-
-    async def resume(self, run: str) -> str:
-        """Continue a run that was interrupted, and return its id. Raises InputError if it has ended."""
-        await self.ask("POST", f"/v1/runs/{run}/resume")
-        return run
-
-    async def watch(self, run: str) -> AsyncGenerator[Update, None]:
-        """Yield the updates of a run, from its first event until it has ended.
-
-        Connects again after the last event if the connection to a daemon breaks. Raises DaemonGone if that fails.
-        """
-        last_event, failures = 0, 0
-        while failures < ATTEMPTS:
-            try:
-                async with aclosing(self._updates(run, last_event)) as updates:
-                    async for update in updates:
-                        yield update
-                        failures = 0
-                        if isinstance(update, EventUpdate):
-                            last_event = update.number
-                            if isinstance(update.event, RunFinished):
-                                return
-            except httpx2.TransportError:
-                pass
-            if not self.has_daemon:
-                return
-            failures += 1
-        raise DaemonGone(f"the daemon has ended; it goes on with run {run} when it starts again")
-
-    async def cancel(self, run: str) -> None:
-        await self.ask("POST", f"/v1/runs/{run}/cancel", json={})
-
-    async def plan(self, job: Job) -> PlannedTask:
-        """Plan a request, without running it. Raises InputError if the daemon uses another registry."""
-        await self.check_registry()
-        mode = None if job.any_mode else job.mode
-        body = {"request": job.request, "directory": _text(job.directory), "mode": mode}
-        planned = await self.ask("POST", "/v1/plans", json=body)
-        task = task_from(planned["task"])
-        return PlannedTask(task, planned["goes_on_after"], planned["mode"], planned["reason"])
+            return read_answer(await self.http.request(method, path, **more))
 
     async def check_registry(self) -> None:
         """Raises InputError if the daemon uses another registry than the one of the options."""
@@ -133,15 +76,9 @@ class Client:
     async def events(self, path: str, query: Mapping[str, Any]) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
         """Yield the name and the data of each server-sent event, until the stream ends."""
         with connection_errors(self._options.home):
-            async with self._client.stream("GET", path, params=dict(query)) as response:
-                async for message in _messages(response):
+            async with self.http.stream("GET", path, params=dict(query)) as response:
+                async for message in messages(response):
                     yield message.event, json.loads(message.data)
-
-    async def _updates(self, run: str, last_event: int) -> AsyncGenerator[Update, None]:
-        headers = {"Last-Event-ID": str(last_event)}
-        async with self._client.stream("GET", f"/v1/runs/{run}/events", headers=headers) as response:
-            async for message in _messages(response):
-                yield _update(message)
 
 
 def ask(
@@ -162,43 +99,11 @@ def ask(
     return asyncio.run(send())
 
 
-def key_header(key: str | None) -> dict[str, str]:
-    """Return the header that makes repeated requests submit one run only. Raises InputError for a bad key."""
-    if key is None:
-        return {}
-    if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or key != key.strip():
-        accepted = f"1 to {LONGEST_KEY} printable ASCII characters, with no space at either end"
-        raise InputError(Problem("--key", f"{key!r} cannot be one", accepted))
-    return {"Idempotency-Key": key}
-
-
-def job_json(job: Job) -> dict[str, Any]:
-    limits = {"tokens": job.limits.tokens, "seconds": job.limits.seconds, "bytes": job.limits.bytes}
-    body: dict[str, Any] = {
-        "mode": None if job.any_mode else job.mode,
-        "priority": job.priority,
-        "directory": _text(job.directory),
-        "limits": limits,
-        "prior_task_ids": list(job.follows),
-    }
-    return body | ({"request": job.request} if job.task is None else {"task": dump_task(job.task)})
-
-
-async def _messages(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
+async def messages(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
+    """Yield the server-sent events of an answer. Raises what `read_answer` raises for another answer."""
     if response.status_code != HTTPStatus.OK:
         await response.aread()
         read_answer(response)
     # A plan, or what a step has written, may be of any length.
     async for message in httpx2.EventSource(response, max_event_size=None):
         yield message
-
-
-def _update(message: httpx2.ServerSentEvent) -> Update:
-    if message.event == "progress":
-        data = json.loads(message.data)
-        return Progress(**data | {"gates": tuple(data.get("gates", ()))})
-    return EventUpdate(decode_event(message.data), int(message.id))
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())

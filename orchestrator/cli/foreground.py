@@ -9,9 +9,9 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from orchestrator.cli.client import Client
 from orchestrator.cli.errors import Cancelled, ExitCode
 from orchestrator.cli.live import RunDisplay
+from orchestrator.cli.run_client import RunClient
 from orchestrator.cli.settings import Settings
 from orchestrator.run.job import Job
 from orchestrator.run.planning import PlannedTask
@@ -19,7 +19,7 @@ from orchestrator.run.updates import EventUpdate
 
 T = TypeVar("T")
 
-StartRun = Callable[[Client], Awaitable[str]]  # starts or resumes a run, and returns its id
+StartRun = Callable[[RunClient], Awaitable[str]]  # starts or resumes a run, and returns its id
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -57,11 +57,11 @@ class Foreground:
         return task.result()
 
     async def _plan(self, job: Job) -> PlannedTask:
-        async with Client(self._options) as client:
+        async with RunClient(self._options) as client:
             return await client.plan(job)
 
     async def _run_all(self, starts: tuple[StartRun, ...], signals: "SignalHandlers") -> None:
-        async with Client(self._options) as client:
+        async with RunClient(self._options) as client:
             self._cancels_runs = client.has_daemon  # which may have accepted a job when it has not answered yet
             for start in starts:
                 run = await start(client)
@@ -71,7 +71,7 @@ class Foreground:
                 if self.cancelled:
                     return
 
-    async def _watch(self, client: Client, run: str, signals: "SignalHandlers") -> None:
+    async def _watch(self, client: RunClient, run: str, signals: "SignalHandlers") -> None:
         async with asyncio.TaskGroup() as group, aclosing(client.watch(run)) as updates:
             cancelling = group.create_task(self._cancel_on_signal(client, run, signals))
             async for update in updates:
@@ -81,7 +81,7 @@ class Foreground:
                     self._display.progress(update)
             cancelling.cancel()
 
-    async def _cancel_on_signal(self, client: Client, run: str, signals: "SignalHandlers") -> None:
+    async def _cancel_on_signal(self, client: RunClient, run: str, signals: "SignalHandlers") -> None:
         await signals.received.wait()
         self.cancelled = True
         self._display.show_message("cancelling; ctrl-C again ends at once")

@@ -15,6 +15,7 @@ import typer
 from orchestrator.cli.complete import complete_procedure
 from orchestrator.cli.daemon import DaemonClient, DaemonRefused, path_part
 from orchestrator.cli.errors import ExitCode
+from orchestrator.cli.on_demand import load
 from orchestrator.cli.procedure_client import Body, ProcedureClient, Tell, with_procedures
 from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
@@ -35,8 +36,6 @@ from orchestrator.procedures.ports import Operation
 from orchestrator.registry.errors import RegistryProblem, nearest
 from orchestrator.registry.strict_yaml import KeyPath
 from orchestrator.service.configuration import load_configuration, procedures_folder
-from orchestrator.service.operations import Installation, Upkeep
-from orchestrator.service.procedures import procedure_ports
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -55,6 +54,8 @@ NameArgument = Annotated[
 ExecutionArgument = Annotated[
     str, typer.Argument(metavar="EXECUTION", help="The execution, as `procedures history` names it.")
 ]
+# Imported only where it is needed, because operations use the whole program.
+OPERATIONS: Final = "orchestrator.service.procedures:known_operations"
 SCAFFOLD: Final = """\
 # `orchestrator procedures schema` has everything that a procedure may say.
 id: {name}
@@ -370,9 +371,8 @@ def ask_about(options: Settings, execution: Body) -> None:
 
 
 def _operations(options: Settings) -> Mapping[str, Operation[Any]]:
-    configuration = load_configuration()
-    installation = Installation.of(options.home, registry_path(options), configuration, Upkeep())
-    return procedure_ports(installation, configuration).operations
+    operations: Mapping[str, Operation[Any]] = load(OPERATIONS)(options.home, registry_path(options))
+    return operations
 
 
 async def _recover(client: ProcedureClient) -> None:

@@ -29,7 +29,7 @@ from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import Report
 from orchestrator.run.record.view import RunView, accepted_in
-from orchestrator.service.procedures import proposer
+from orchestrator.service.callers import proposer
 from orchestrator.task.events import Mode
 from orchestrator.task.taskir.models import TaskIR
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli.client import Client, job_json, key_header
 from orchestrator.cli.daemon import DaemonClient, NoDaemon, answers
 from orchestrator.cli.errors import STATUS_CODES, run_code
 from orchestrator.cli.modes import ModeOption
 from orchestrator.cli.run import report_run, run_and_report
+from orchestrator.cli.run_client import RunClient, job_json, key_header
 from orchestrator.cli.run_names import RunArgument, complete_run, find_run
 from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
@@ -165,7 +165,7 @@ def _follow(options: Settings, run: str, *, full: bool, as_json: bool) -> None:
     if not answers(options.home):
         raise NoDaemon(options.home)
 
-    async def existing_run(_: Client) -> str:
+    async def existing_run(_: RunClient) -> str:
         return run
 
     run_and_report(options, [existing_run], None, full=full, as_json=as_json)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import OrchestratorError
@@ -14,12 +15,18 @@ from orchestrator.procedures.errors import PlanUnusable, ProcedureError, Procedu
 from orchestrator.procedures.forms import Procedure
 from orchestrator.procedures.library import SHIPPED, Library
 from orchestrator.procedures.plan import ProcedurePlan, plan_to_json
-from orchestrator.procedures.ports import MAX_OUTPUT, Caller, Ended, ProcedurePorts, Program, Work
+from orchestrator.procedures.ports import MAX_OUTPUT, Caller, Ended, Operation, ProcedurePorts, Program, Work
 from orchestrator.run.sandbox import SandboxJob, SandboxLimits
 from orchestrator.run.sandboxes import SandboxOnDemand
-from orchestrator.service.configuration import Configuration, configuration_path, procedures_folder
+from orchestrator.service.callers import proposer
+from orchestrator.service.configuration import (
+    Configuration,
+    configuration_path,
+    load_configuration,
+    procedures_folder,
+)
 from orchestrator.service.memory_operations import MemoryOperations
-from orchestrator.service.operations import Installation, Operations
+from orchestrator.service.operations import Installation, Operations, Upkeep
 from orchestrator.service.run_operations import RunOperations
 from orchestrator.service.schedules import Schedule
 from orchestrator.service.tuning import TuningOperations
@@ -62,6 +69,13 @@ def procedure_ports(
         },
         run_program=Programs(configuration.procedures.commands).run,
     )
+
+
+def known_operations(home: Path, registry: Path) -> Mapping[str, Operation[Any]]:
+    """Return the operations that steps can call, by name, for checks: they cannot be carried out."""
+    configuration = load_configuration()
+    installation = Installation.of(home, registry, configuration, Upkeep())
+    return procedure_ports(installation, configuration).operations
 
 
 def described(procedure: Procedure) -> dict[str, Any]:
@@ -145,11 +159,6 @@ def propose(engine: ProcedureEngine, name: str, inputs: Mapping[str, Any], run: 
     except ProcedureError as error:
         raise StepFailed(str(error)) from error
     return "\n".join(_proposal_lines(plan, identity))
-
-
-def proposer(run: str) -> str:
-    """Return the name of a run's plan as a caller."""
-    return f"the plan of run {run}"
 
 
 # No file is quoted: readers of the run's artifacts may have no right to see it.

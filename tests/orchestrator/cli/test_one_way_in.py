@@ -6,8 +6,9 @@ from contextlib import aclosing
 
 import pytest
 
-from orchestrator.cli.client import Client, ask
+from orchestrator.cli.client import ask
 from orchestrator.cli.models import memory_for_models
+from orchestrator.cli.run_client import RunClient
 from orchestrator.cli.settings import Settings
 from orchestrator.cli.state_folder import vacuumed
 from orchestrator.errors import InputError, OrchestratorError
@@ -38,7 +39,7 @@ def chosen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield settings
 
 
-async def executed(opened: Client, job: Job) -> tuple[str, list[str]]:
+async def executed(opened: RunClient, job: Job) -> tuple[str, list[str]]:
     """Have a job run to its end, and return its run and the kinds of its events."""
     run = await opened.submit(job)
     async with aclosing(opened.watch(run)) as updates:
@@ -49,7 +50,7 @@ async def executed(opened: Client, job: Job) -> tuple[str, list[str]]:
 
 
 async def test_jobs_are_run_watched_and_planned(chosen: Settings) -> None:
-    async with Client(chosen) as opened:
+    async with RunClient(chosen) as opened:
         run, kinds = await executed(opened, JOB)
         assert kinds[0] == "run_accepted"
         assert kinds.count("attempt_started") == 1
@@ -64,7 +65,7 @@ async def test_jobs_are_run_watched_and_planned(chosen: Settings) -> None:
 
 def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
     async def run_one() -> str:
-        async with Client(chosen) as opened:
+        async with RunClient(chosen) as opened:
             return (await executed(opened, JOB))[0]
 
     run = asyncio.run(run_one())
