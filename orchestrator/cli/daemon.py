@@ -18,6 +18,7 @@ from orchestrator.run.journal.home import Home
 BASE: Final = "http://localhost"
 CONNECT_SECONDS: Final = 5.0
 WAIT_FOREVER: Final = httpx2.Timeout(None, connect=CONNECT_SECONDS)
+LONGEST_KEY: Final = 200
 INCOMPLETE: Final = "request_incomplete"  # the API's code for a `RequestIncomplete`
 
 
@@ -97,6 +98,16 @@ def path_part(where: str, name: str) -> str:
         accepted = "a name without '/' and control characters, and neither '.' nor '..'"
         raise InputError(Problem(where, f"there can be none named {name!r}", accepted))
     return quote(name, safe="")
+
+
+def key_header(key: str | None) -> dict[str, str]:
+    """Return the header that makes repeated requests submit one run only. Raises InputError for a bad key."""
+    if key is None:
+        return {}
+    if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or key != key.strip():
+        accepted = f"1 to {LONGEST_KEY} printable ASCII characters, with no space at either end"
+        raise InputError(Problem("--key", f"{key!r} cannot be one", accepted))
+    return {"Idempotency-Key": key}
 
 
 def read_answer(response: httpx2.Response) -> dict[str, Any]:

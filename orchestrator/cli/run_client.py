@@ -9,8 +9,7 @@ from typing import Any, Final
 import httpx2
 
 from orchestrator.cli.client import Client, messages
-from orchestrator.cli.daemon import DaemonGone
-from orchestrator.errors import InputError, Problem
+from orchestrator.cli.daemon import DaemonGone, key_header
 from orchestrator.run.job import Job
 from orchestrator.run.journal.codec import decode_event
 from orchestrator.run.planning import PlannedTask
@@ -19,7 +18,6 @@ from orchestrator.task.events import RunFinished
 from orchestrator.task.taskir.parse import dump_task, task_from
 
 ATTEMPTS: Final = 3
-LONGEST_KEY: Final = 200
 
 
 class RunClient(Client):
@@ -28,7 +26,7 @@ class RunClient(Client):
     async def submit(self, job: Job) -> str:
         """Submit a job and return its run. Raises InputError if the daemon uses another registry."""
         await self.check_registry()
-        submitted = await self.ask("POST", "/v1/runs", json=job_json(job), headers=key_header(job.key))
+        submitted = await self.ask("POST", "/v1/runs", json=_job_json(job), headers=key_header(job.key))
         return str(submitted["run_id"])
 
     async def resume(self, run: str) -> str:
@@ -78,17 +76,7 @@ class RunClient(Client):
                 yield _update(message)
 
 
-def key_header(key: str | None) -> dict[str, str]:
-    """Return the header that makes repeated requests submit one run only. Raises InputError for a bad key."""
-    if key is None:
-        return {}
-    if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or key != key.strip():
-        accepted = f"1 to {LONGEST_KEY} printable ASCII characters, with no space at either end"
-        raise InputError(Problem("--key", f"{key!r} cannot be one", accepted))
-    return {"Idempotency-Key": key}
-
-
-def job_json(job: Job) -> dict[str, Any]:
+def _job_json(job: Job) -> dict[str, Any]:
     limits = {"tokens": job.limits.tokens, "seconds": job.limits.seconds, "bytes": job.limits.bytes}
     body: dict[str, Any] = {
         "mode": None if job.any_mode else job.mode,

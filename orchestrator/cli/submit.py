@@ -3,26 +3,28 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.daemon import DaemonClient, NoDaemon, answers
+from orchestrator.cli.daemon import DaemonClient, key_header
 from orchestrator.cli.errors import STATUS_CODES, run_code
 from orchestrator.cli.modes import ModeOption
-from orchestrator.cli.run import report_run, run_and_report
-from orchestrator.cli.run_client import RunClient, job_json, key_header
+from orchestrator.cli.on_demand import load
 from orchestrator.cli.run_names import RunArgument, complete_run, find_run
 from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.record.prior import PRIOR_RUNS
 from orchestrator.run.record.report import load_report
-from orchestrator.task.events import Priority, RunLimits
+from orchestrator.task.events import Priority
 from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import dump_task
+
+# Imported only where a run is shown until it has ended
+FOLLOW: Final = "orchestrator.cli.follow:follow"
 
 
 def submit(
@@ -57,28 +59,25 @@ def submit(
     Prints the run's id at once, or its report with --wait.
     """
     options = settings(context)
-    source = read_source(task)
-    job = Job(
-        request=None if isinstance(source, TaskIR) else source,
-        task=source if isinstance(source, TaskIR) else None,
-        directory=check_folder(folder),
-        mode=mode or "as-planned",
-        any_mode=mode is None and not isinstance(source, TaskIR),
-        priority=priority,
-        limits=RunLimits(tokens=tokens, seconds=seconds),
-        follows=tuple(after or ()),
-        key=key,
-    )
+    source, directory = read_source(task), check_folder(folder)
+    body = {
+        **({"task": dump_task(source)} if isinstance(source, TaskIR) else {"request": source}),
+        "mode": mode,
+        "priority": priority,
+        "directory": None if directory is None else str(directory.absolute()),
+        "limits": {"tokens": tokens, "seconds": seconds},
+        "prior_task_ids": after or [],
+    }
     headers = key_header(key)
     with DaemonClient(options.home) as daemon:
         if options.registry_flag is not None:
             daemon.check_registry(options.registry_flag)
         try:
-            line = daemon.ask("POST", "/v1/runs", json=job_json(job), headers=headers)
+            line = daemon.ask("POST", "/v1/runs", json=body, headers=headers)
         except InputError as error:
-            raise InputError(*(_by_option(problem, job.follows) for problem in error.problems)) from error
+            raise InputError(*(_by_option(problem, after or ()) for problem in error.problems)) from error
     if wait:
-        _follow(options, line["run_id"], full=full, as_json=as_json)
+        load(FOLLOW)(options, line["run_id"], full=full, as_json=as_json)
     _tell(line, as_json=as_json)
 
 
@@ -88,7 +87,7 @@ def watch(context: typer.Context, run: RunArgument = "last", full: AllFlag = Fal
     Ctrl-C cancels the run.
     """
     options = settings(context)
-    _follow(options, _run_id(options, run), full=full, as_json=as_json)
+    load(FOLLOW)(options, _run_id(options, run), full=full, as_json=as_json)
 
 
 def result(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
@@ -154,21 +153,6 @@ def _by_option(problem: Problem, follows: Sequence[str]) -> Problem:
     # The daemon's problem names a field, which the user gave as --after.
     named = any(f"run {run!r}" in problem.what or f"run {run} " in problem.what for run in follows)
     return replace(problem, where="--after") if named and problem.where == PRIOR_RUNS else problem
-
-
-def _follow(options: Settings, run: str, *, full: bool, as_json: bool) -> None:
-    with JournalReader.open_to_read(options.home) as journal:
-        ended = journal.run(run).finished is not None
-    # A run that has ended needs no daemon.
-    if ended:
-        report_run(options, run, full=full, as_json=as_json)
-    if not answers(options.home):
-        raise NoDaemon(options.home)
-
-    async def existing_run(_: RunClient) -> str:
-        return run
-
-    run_and_report(options, [existing_run], None, full=full, as_json=as_json)
 
 
 def _run_id(options: Settings, run: str) -> str:

@@ -23,7 +23,15 @@ def imported(home: Path, *arguments: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("arguments", "most"),
-    [(("--help",), 260), (("--version",), 370), (("no-such-command",), 370), (("pool",), 500), (("runs",), 570)],
+    [
+        (("--help",), 260),
+        (("--version",), 370),
+        (("no-such-command",), 370),
+        (("pool",), 500),
+        (("runs",), 570),
+        (("submit", "Do it."), 760),
+        (("rate", "last", "good"), 620),
+    ],
 )
 def test_a_command_imports_little(tmp_path: Path, arguments: tuple[str, ...], most: int) -> None:
     modules = imported(tmp_path, *arguments)
