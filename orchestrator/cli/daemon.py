@@ -1,4 +1,4 @@
-"""Ask the daemon of a state folder, over its socket. Only this file and `client` of the cli use HTTP."""
+"""Ask the daemon of a state folder, over its socket, and read the API's answers."""
 
 import os
 import socket
