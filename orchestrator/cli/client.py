@@ -15,6 +15,7 @@ from orchestrator.cli.daemon import (
     WAIT_FOREVER,
     answers,
     connection_errors,
+    encoded,
     read_answer,
     refuse_other,
 )
@@ -65,7 +66,7 @@ class Client:
     async def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         """Send a request, and return the JSON object of the answer: {} if it has no content."""
         with connection_errors(self._options.home):
-            return read_answer(await self.http.request(method, path, **more))
+            return read_answer(await self.http.request(method, path, **encoded(more)))
 
     async def check_registry(self) -> None:
         """Raises InputError if the daemon uses another registry than the one of the options."""

@@ -1,8 +1,9 @@
 """Ask the daemon of a state folder, over its socket, and read the API's answers."""
 
+import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -75,7 +76,7 @@ class DaemonClient:
     def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         """Send a request, and return the JSON object of the answer: {} if it has no content."""
         with connection_errors(self._home):
-            return read_answer(self._client.request(method, path, **more))
+            return read_answer(self._client.request(method, path, **encoded(more)))
 
     def check_registry(self, ours: Path) -> None:
         """Raises InputError if the daemon uses another registry file than `ours`."""
@@ -108,6 +109,15 @@ def key_header(key: str | None) -> dict[str, str]:
         accepted = f"1 to {LONGEST_KEY} printable ASCII characters, with no space at either end"
         raise InputError(Problem("--key", f"{key!r} cannot be one", accepted))
     return {"Idempotency-Key": key}
+
+
+def encoded(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a request with `json` as ASCII, so that the API refuses what is no Unicode, in words."""
+    if "json" not in request:
+        return dict(request)
+    more = {name: value for name, value in request.items() if name not in ("json", "headers")}
+    headers = {**request.get("headers", {}), "Content-Type": "application/json"}
+    return {**more, "content": json.dumps(request["json"]).encode(), "headers": headers}
 
 
 def read_answer(response: httpx2.Response) -> dict[str, Any]:

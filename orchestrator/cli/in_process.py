@@ -8,7 +8,6 @@ import httpx2
 from starlette.types import ASGIApp, Message, Scope
 
 from orchestrator.api.app import make_app
-from orchestrator.api.bodies import JsonBodies
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import Settings
@@ -37,7 +36,7 @@ async def transport_to_service(
     async with ended_in_order(service), asyncio.TaskGroup() as tasks:
         app = make_app(service, tasks)
         try:
-            yield InProcessTransport(JsonBodies(app), access, tasks)
+            yield InProcessTransport(app, access, tasks)
         except Exception as error:  # noqa: BLE001 - raised below, because a task group would wrap it
             failure = error
         app.state.limiter.cancel_all()

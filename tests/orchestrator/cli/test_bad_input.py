@@ -52,6 +52,21 @@ def test_bad_input_is_reported_with_code_2(command: Cli, arguments: list[str], t
 
 
 @pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "x\udcffy"], "request: is no Unicode; accepted: text in UTF-8"),
+        (["plan", "x\udcffy"], 'request: is "x?y"'),
+        (["personas", "add", "poet", "--text", "x\udcffy"], "persona.text: holds the character U+DCFF"),
+        (["memory", "ask", "x\udcffy"], 'cypher: is "x?y"'),
+    ],
+)
+def test_bytes_that_are_no_text_are_reported_in_words(command: Cli, arguments: list[str], told: str) -> None:
+    refused = command(*arguments)
+    assert refused.code == 2
+    assert refused.err.startswith(f"error: {told}")
+
+
+@pytest.mark.parametrize(
     ("task", "where", "told"),
     [
         (TASK | {"objektive": "x"}, "/objektive", "unknown field"),
