@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO, cast
 
 from rich.console import Console
+from rich.table import Table
 
 # Control characters except tab and line feed, marks of text direction, and lone surrogates.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -185,6 +186,14 @@ def size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def plain_table(*titles: str) -> Table:
+    """Return an empty table without lines."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
 
 
 def print_json(data: Mapping[str, Any]) -> None:
