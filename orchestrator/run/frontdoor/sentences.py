@@ -243,15 +243,16 @@ def orders_program(tokens: Sequence[Token]) -> bool:
 
 def orders_something(tokens: Sequence[Token]) -> bool:
     """Return whether a sentence orders something to be made."""
-    return any(
-        _names_new(tokens, at)
-        if token.name
-        else token.text in _ASKS
-        or token.text in _RESULT
-        or (token.text in _MODAL and tokens[at - 1].name)
-        or _is_verb(tokens, at, _WRITES)
-        for at, token in enumerate(tokens)
-    )
+    return any(_orders(tokens, at) for at in range(len(tokens)))
+
+
+def _orders(tokens: Sequence[Token], at: int) -> bool:
+    token = tokens[at]
+    if token.name:
+        return _names_new(tokens, at)
+    # "a.py should …"
+    lacks = token.text in _MODAL and at > 0 and tokens[at - 1].name
+    return lacks or token.text in _ASKS or token.text in _RESULT or _is_verb(tokens, at, _WRITES)
 
 
 def orders_reading(tokens: Sequence[Token]) -> bool:
