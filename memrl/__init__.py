@@ -14,6 +14,9 @@ exploration draws actions with known probabilities, within a budget
 reward      rewards and costs
 contribution limits what one caller can teach
 evaluation  off-policy estimates of other routers
+router      HybridRouter: follows the memory where it is sure enough, else the rules
+lessons     what a run or a chat teaches
+routers     what was chosen in past runs, and what other routers would have chosen
 
-Nothing here imports `orchestrator`, which passes in the embedder and the outcomes.
+The core knows nothing of the memory: the service gives it the router, and the memory what has happened.
 """

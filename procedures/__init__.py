@@ -5,6 +5,7 @@ forms         a procedure's YAML file: its form, its JSON Schema and its checks
 expressions   conditions and templates
 library       finds the procedures that ship and those of the user
 match         finds the procedure that a request in words means
+planner       ProcedurePlanner: answers requests to maintain the installation
 ports         what a procedure acts on, and who asks for it; passed in from above
 resources     what a step changes: paths, rows, databases
 checkpoints   copies what a step changes, and puts it back

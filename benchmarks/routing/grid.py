@@ -27,7 +27,7 @@ from orchestrator.bench.rollouts import MAX_TOKENS, RolloutTask, family_tasks
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.memrl.episodes import Action, Situation
-from orchestrator.run.routing.hybrid import situation_of
+from orchestrator.memrl.router import situation_of
 from orchestrator.run.steps.prompt import StepInput, step_messages
 from orchestrator.task import lexical
 from orchestrator.task.taskir.models import TaskIR

@@ -16,11 +16,11 @@ from orchestrator.memrl.episodes import Action, Outcome, Situation
 from orchestrator.memrl.memory import Memory, MemoryOptions
 from orchestrator.memrl.policy import Policy
 from orchestrator.memrl.reward import staged
+from orchestrator.memrl.router import NEIGHBOURS, HybridRouter, Learned, Vector, candidates, situation_of
 from orchestrator.memrl.vectors import IndexSettings
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.routing import DecisionContext
-from orchestrator.run.routing.hybrid import NEIGHBOURS, HybridRouter, Learned, Vector, candidates, situation_of
 from orchestrator.run.routing.rules import by_rules
 from orchestrator.task import lexical
 from orchestrator.task.taskir.models import Step

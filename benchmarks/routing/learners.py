@@ -14,7 +14,7 @@ from orchestrator.memrl.head import Head, HeadSettings
 from orchestrator.memrl.policy import Policy, PolicyChoice, PolicySettings
 from orchestrator.memrl.retrieval import RetrievalSettings, two_phase
 from orchestrator.memrl.reward import Cost
-from orchestrator.run.routing.hybrid import NEIGHBOURS
+from orchestrator.memrl.router import NEIGHBOURS
 
 ACTIONS = (Action("frontdoor", model="weak"), Action("frontdoor", model="strong"))
 NAMED = dict(enumerate(ACTIONS))

@@ -22,11 +22,11 @@ from orchestrator.bench.goals import at_least
 from orchestrator.memrl.episodes import Action, Neighbourhood, Outcome, Situation
 from orchestrator.memrl.policy import Policy, PolicySettings
 from orchestrator.memrl.reward import Stage
+from orchestrator.memrl.router import MODES, situation_of
 from orchestrator.registry.load import load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record import load_report
-from orchestrator.run.routing.hybrid import MODES, situation_of
 from orchestrator.task import lexical
 from orchestrator.task.events import Mode
 

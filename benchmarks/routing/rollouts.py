@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from benchmarks.routing.credit import StepCredit, plain, td_lambda
 from benchmarks.routing.grid import OPTIONS, Grid
 from orchestrator.memrl.episodes import Action, Neighbourhood, Outcome
+from orchestrator.memrl.lessons import CHECKER_WEIGHT
 from orchestrator.memrl.memory import Memory, MemoryOptions
 from orchestrator.memrl.policy import Policy, PolicyChoice, PolicySettings
 from orchestrator.memrl.reward import Prices, staged
-from orchestrator.run.record.lessons import CHECKER_WEIGHT
-from orchestrator.run.routing.hybrid import NEIGHBOURS, Settled, settle
+from orchestrator.memrl.router import NEIGHBOURS, Settled, settle
 from orchestrator.task import lexical
 
 Floats = NDArray[np.float64]

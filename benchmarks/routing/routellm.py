@@ -28,7 +28,7 @@ from orchestrator.bench.goals import at_least, at_most
 from orchestrator.memrl.policy import PolicySettings
 from orchestrator.memrl.retrieval import RetrievalSettings
 from orchestrator.memrl.reward import Stage
-from orchestrator.run.routing.hybrid import NEIGHBOURS
+from orchestrator.memrl.router import NEIGHBOURS
 from orchestrator.task import lexical
 
 MODES: tuple[Mode, ...] = get_args(Mode)

@@ -24,10 +24,10 @@ from typing import Any, Final
 from orchestrator.bench.families import STEP_FAMILIES
 from orchestrator.bench.families.example import Example, Family
 from orchestrator.errors import InputError, Problem
+from orchestrator.memrl.lessons import CHECKER
+from orchestrator.memrl.routers import action_of
 from orchestrator.run.job import Job
-from orchestrator.run.record.lessons import CHECKER
 from orchestrator.run.record.report import Report
-from orchestrator.run.record.routers import action_of
 from orchestrator.service.callers import user_key
 from orchestrator.service.service import Service
 from orchestrator.task.events import AttemptStarted

@@ -15,8 +15,8 @@ from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, one_line, plain_table, print_json, size, write
 from orchestrator.memrl.episodes import Action
+from orchestrator.memrl.router import CONFIDENT, MODES, named
 from orchestrator.run.journal.journal import JournalReader
-from orchestrator.run.routing.hybrid import CONFIDENT, MODES, named
 from orchestrator.service.extent import Extent
 from orchestrator.service.learning import evaluate_router, explained_choices
 

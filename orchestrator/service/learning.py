@@ -22,18 +22,18 @@ from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.memrl.contribution import READY_BY_CALLER, Contribution, readiness
 from orchestrator.memrl.episodes import Action, Episode, Reward
 from orchestrator.memrl.errors import MemrlError
+from orchestrator.memrl.lessons import Agreement, Lesson, chat_lesson, lessons_of
 from orchestrator.memrl.memory import DATABASE, Compacted, Memory, MemoryOptions, MemoryStats, Teacher
 from orchestrator.memrl.policy import ExplorationSettings, Policy, PolicySettings
 from orchestrator.memrl.reward import judge_weight, staged, teaches
+from orchestrator.memrl.router import Embed, HybridRouter, Learned, Use, Vector, named
+from orchestrator.memrl.routers import ROUTERS, LoggedChoice, choices_of, evaluate
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.errors import JournalCorrupt, UnknownChat, UnknownRun
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.presence import Presence
 from orchestrator.run.orchestrator import Orchestrator
-from orchestrator.run.record.lessons import Agreement, Lesson, chat_lesson, lessons_of
-from orchestrator.run.record.routers import ROUTERS, LoggedChoice, choices_of, evaluate
 from orchestrator.run.record.view import accepted_in
-from orchestrator.run.routing.hybrid import Embed, HybridRouter, Learned, Use, Vector, named
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings
 from orchestrator.service.errors import MemoryUnavailable

@@ -26,9 +26,9 @@ import structlog
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.memrl.memory import Compacted
 from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.planner import ProcedurePlanner, asks_for_procedure, managed_task
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
-from orchestrator.run.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
 from orchestrator.run.job import FRONTDOOR_PLANNER, CheckedJob, Job, check_job, job_of
 from orchestrator.run.journal.chats import ChatRated
 from orchestrator.run.journal.errors import JournalError

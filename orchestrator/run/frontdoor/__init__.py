@@ -8,7 +8,6 @@ builder     PlanBuilder: turns parts into steps
 review      PlanReview: repairs parts against the request, and checks the complete plan
 trial       compares a plan with the direct answer
 direct      the single step that answers a request without a plan
-procedures  ProcedurePlanner: answers requests to maintain the installation
 personas    which persona a part gets
 request     which files a request names, wants and lacks; sentences, clauses, orders, changes read its text
 references  which files and parts a name stands for; words compares words of four languages

@@ -2,10 +2,7 @@
 
 contract    the Router port: what a choice may depend on (DecisionContext), and the choice (Decision)
 rules       RuleRouter: follows the registry, and the hints of the task's agents
-hybrid      HybridRouter: follows the memory where it is sure enough, else the rules
 checked     CheckedRouter: falls back to the rules if a router fails or its choice cannot be carried out
-
-`hybrid` is not imported here: it brings faiss, which only the daemon needs.
 """
 
 from orchestrator.run.routing.checked import CheckedRouter

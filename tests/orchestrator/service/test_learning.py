@@ -13,16 +13,16 @@ import pytest
 from benchmarks.models import ModelShape, write_bert
 from orchestrator.bench.rollouts import RolloutTask, family_tasks, train, write_page
 from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
+from orchestrator.memrl.lessons import Lesson, lessons_of
 from orchestrator.memrl.memory import DATABASE, Memory
 from orchestrator.memrl.policy import Policy
+from orchestrator.memrl.router import Learned, candidates
+from orchestrator.memrl.routers import choices_of, evaluate
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import JournalReader
-from orchestrator.run.record.lessons import Lesson, lessons_of
-from orchestrator.run.record.routers import choices_of, evaluate
 from orchestrator.run.routing import DecisionContext
-from orchestrator.run.routing.hybrid import Learned, candidates
 from orchestrator.run.routing.rules import by_rules
 from orchestrator.service.configuration import Configuration, MemorySettings
 from orchestrator.service.graph_questions import ask_graph

@@ -18,6 +18,7 @@ from orchestrator.cli.registry import with_made_personas
 from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
 from orchestrator.memrl.memory import Memory
 from orchestrator.memrl.memory import MemoryOptions as MemoryRules
+from orchestrator.memrl.router import named
 from orchestrator.procedures import retention
 from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.errors import StepFailed
@@ -30,7 +31,6 @@ from orchestrator.run.journal.home import Home, HomeLock
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.migrations import VERSION
 from orchestrator.run.personas import PersonaProposal
-from orchestrator.run.routing.hybrid import named
 from orchestrator.run.state_folder import StateFolder
 from orchestrator.service.backup import backups, make_backup
 from orchestrator.service.callers import Callers

@@ -11,10 +11,10 @@ import pytest
 
 from orchestrator.memrl.contribution import FULL_BY_ACTION, READY_BY_CALLER, Contribution, readiness
 from orchestrator.memrl.episodes import Action, Situation
+from orchestrator.memrl.lessons import Lesson, lessons_of
 from orchestrator.memrl.memory import Memory
 from orchestrator.memrl.policy import Estimate, Policy
-from orchestrator.run.record.lessons import Lesson, lessons_of
-from orchestrator.run.routing.hybrid import Learned, Vector, settle
+from orchestrator.memrl.router import Learned, Vector, settle
 from orchestrator.service.configuration import MemorySettings
 from orchestrator.service.learning import READY_OUTCOMES, Learning, ReadingProgress, teach
 from orchestrator.task.events import (

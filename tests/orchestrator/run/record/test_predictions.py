@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.client.engine import OnText
+from orchestrator.memrl.lessons import lessons_of
 from orchestrator.run.job import Job
 from orchestrator.run.journal.codec import decode_event, encode_event
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedPart
 from orchestrator.run.record import report
-from orchestrator.run.record.lessons import lessons_of
 from orchestrator.run.record.report import build_report
 from orchestrator.run.record.view import RunView
 from orchestrator.run.scheduler import fresh_state

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from orchestrator.memrl.episodes import Action
+from orchestrator.memrl.lessons import Agreement, Lesson, chat_lesson, lessons_of
 from orchestrator.run.journal.chats import ChatAnswered, ChatRated, ChatRecord, ChatRouted
-from orchestrator.run.record.lessons import Agreement, Lesson, chat_lesson, lessons_of
 from orchestrator.task.events import (
     AnswerChecked,
     AnswerDoubt,

@@ -14,10 +14,10 @@ from orchestrator.memrl.reward import (
     propensity_weight,
     success_weight,
 )
+from orchestrator.memrl.router import MODES, situation_of
 from orchestrator.run.journal.chats import ChatRecord
 from orchestrator.run.record.report import Report, StepRow, build_report
 from orchestrator.run.record.view import AttemptRow, RatingRow, RunView
-from orchestrator.run.routing.hybrid import MODES, situation_of
 from orchestrator.task.events import (
     AttemptStarted,
     Event,

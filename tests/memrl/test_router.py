@@ -13,11 +13,11 @@ from orchestrator.memrl.episodes import Action, Outcome
 from orchestrator.memrl.memory import Memory
 from orchestrator.memrl.policy import ExplorationSettings, Policy, PolicySettings
 from orchestrator.memrl.reward import staged
+from orchestrator.memrl.router import CONFIDENT, HybridRouter, Learned, Use, candidates, settle, situation_of
 from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.models import Registry
 from orchestrator.registry.persona import Persona
 from orchestrator.run.routing import CheckedRouter, DecisionContext
-from orchestrator.run.routing.hybrid import CONFIDENT, HybridRouter, Learned, Use, candidates, settle, situation_of
 from orchestrator.run.routing.rules import by_rules
 from orchestrator.task.events import Failure, FailureKind, InputSize, Mode
 from orchestrator.task.failures import FailedAttempt

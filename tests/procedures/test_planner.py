@@ -16,9 +16,7 @@ from orchestrator.errors import Problem
 from orchestrator.pool import Pool
 from orchestrator.procedures.forms import Procedure
 from orchestrator.procedures.library import Library
-from orchestrator.registry.load import load_registry
-from orchestrator.registry.models import Registry
-from orchestrator.run.frontdoor.procedures import (
+from orchestrator.procedures.planner import (
     ProcedurePlanner,
     asks_for_procedure,
     choice_schema,
@@ -26,6 +24,8 @@ from orchestrator.run.frontdoor.procedures import (
     managed_task,
     offers_procedures,
 )
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
 from orchestrator.run.job import FRONTDOOR_PLANNER, Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart

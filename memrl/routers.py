@@ -14,9 +14,9 @@ import numpy as np
 from orchestrator.errors import InputError, Problem
 from orchestrator.memrl.episodes import Action
 from orchestrator.memrl.evaluation import ESTIMATORS, Estimated, Log, difference
+from orchestrator.memrl.lessons import Key, Lesson, lessons_of
 from orchestrator.memrl.reward import Prices, cost_of
-from orchestrator.run.record.lessons import Key, Lesson, lessons_of
-from orchestrator.run.routing.hybrid import CONFIDENT, named
+from orchestrator.memrl.router import CONFIDENT, named
 from orchestrator.task.events import AdviceEstimate, AttemptStarted, Event, RouteAdvice
 
 # Outcomes of less weight, such as those that nothing has checked, are left out.
