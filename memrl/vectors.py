@@ -230,7 +230,7 @@ class VectorIndex:
         self._settings = settings
         self._lock = threading.Lock()
         self._index: _Flat | _Lists | None = None
-        self._pending: list[Chunk] | None = None  # vectors that arrive while an index is built; None if none is built
+        self._pending: list[Chunk] | None = None  # vectors that arrive while an index is built, else None
         self._last = 0
         self._total = 0
         self._trained = 0  # vectors when the lists were trained

@@ -122,6 +122,6 @@ class SignalHandlers:
             self.received.set()
             return
         self._restore_terminal()
-        sys.stderr.write("\nended at once; `orchestrator resume` goes on with the run\n")
+        sys.stderr.write("\nended at once; `orchestrator resume` continues the run\n")
         sys.stderr.flush()
         os._exit(ExitCode.CANCELLED)

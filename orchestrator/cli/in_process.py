@@ -53,8 +53,8 @@ def _without_limits(configuration: Configuration) -> Configuration:
 class InProcessTransport(httpx2.AsyncBaseTransport):
     """Passes requests to an ASGI application, each in a task of its own, and streams the answers.
 
-    Unlike `httpx2.ASGITransport`, it does not wait for the end of an answer. An error of the application is raised
-    where the answer is read.
+    Unlike `httpx2.ASGITransport`, it does not wait for the end of an answer. Whoever reads the
+    answer gets an error of the application.
     """
 
     def __init__(self, app: ASGIApp, access: Access, tasks: asyncio.TaskGroup) -> None:

@@ -95,7 +95,7 @@ class ProcedureClient:
     async def _follow(self, execution: str, tell: Tell) -> Body:
         if self._client.has_daemon:
             cancel = f"`orchestrator procedures cancel {execution}` has it stopped and undone"
-            with _when_interrupted(f"the daemon goes on with it; {cancel}"):
+            with _when_interrupted(f"the daemon continues it; {cancel}"):
                 await self._tell_events(execution, tell)
         else:
             with _when_interrupted(RECOVERED):

@@ -55,7 +55,7 @@ class RunClient(Client):
             if not self.has_daemon:
                 return
             failures += 1
-        raise DaemonGone(f"the daemon has ended; it goes on with run {run} when it starts again")
+        raise DaemonGone(f"the daemon has ended; it continues run {run} when it starts again")
 
     async def cancel(self, run: str) -> None:
         await self.ask("POST", f"/v1/runs/{run}/cancel", json={})

@@ -23,7 +23,7 @@ from orchestrator.task.events import Priority
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import dump_task
 
-# Imported only where a run is shown until it has ended
+# Imported only to show a run until it has ended
 FOLLOW: Final = "orchestrator.cli.follow:follow"
 
 

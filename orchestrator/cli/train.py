@@ -33,7 +33,7 @@ def train_router(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Tasks of one's own instead: NAME.json beside NAME.checks.json, repeated."),
+        typer.Option(metavar="DIR", help="Tasks of one's own instead: NAME.json next to NAME.checks.json, repeated."),
     ] = None,
     explore: Annotated[
         float, typer.Option(min=0, max=1, help="The share of choices in which something else is tried at first.")
@@ -48,12 +48,12 @@ def train_router(
     """Have tasks done whose answers can be checked, and learn from them which choices are best.
 
     The models stay as they are. Tasks run as batch runs in the state folder, which no daemon may own meanwhile.
-    Training that was interrupted goes on where it was when it is started with the same options.
+    The same command continues a training that was interrupted.
     """
     options = settings(context)
     if answers(options.home):
         conflict = f"a daemon owns {options.home}"
-        raise InputError(Problem("memory train", conflict, "another --home, or no daemon while training goes on"))
+        raise InputError(Problem("memory train", conflict, "another --home, or no daemon during the training"))
     rollout_tasks = _tasks(tasks, seed, family, folder)
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise InputError(Problem(f"--out {out}", "cannot be written there", "a file in a folder that exists"))
@@ -61,7 +61,7 @@ def train_router(
     try:
         points = asyncio.run(_train(options, rollout_tasks, width, explore))
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on where this training was", file=sys.stderr)
+        print("interrupted; the same command continues this training", file=sys.stderr)
         raise
     if out is not None:
         try:

@@ -77,7 +77,7 @@ def test_a_daemon_that_goes_away_is_reported_in_words(command: Cli, daemon: Play
     for words in (("watch", "R"), ("submit", "Do it.", "--wait")):
         ended = command(*words)
         assert ended.code == 1
-        assert ended.err.endswith("error: the daemon has ended; it goes on with run R when it starts again\n")
+        assert ended.err.endswith("error: the daemon has ended; it continues run R when it starts again\n")
         told = command(*words, "--json").json
         assert (told["run_id"], told["error"].partition(";")[0]) == ("R", "the daemon has ended")
 
