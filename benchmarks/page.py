@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from orchestrator.bench.goals import state
-
 Results = Mapping[str, Any]
 """The results of one benchmark as they are written."""
 
@@ -131,7 +129,8 @@ def _job_counts(found: Results) -> Iterator[str]:
     yield "| model | jobs | by | right | seconds | tokens read | tokens written | failed | false done |"
     yield "|---|---|---|---:|---:|---:|---:|---:|---:|"
     for row in found["table"]:
-        costs = f"{row['seconds']:.1f} | {row['input_tokens']:.0f} | {row['output_tokens']:.0f}"
+        seconds = "" if row["seconds"] is None else f"{row['seconds']:.1f}"
+        costs = f"{seconds} | {row['input_tokens']:.0f} | {row['output_tokens']:.0f}"
         right = f"{row['right']} of {row['of']}"
         names = f"{row['model']} | {row['group']} | {row['arm']}"
         yield f"| {names} | {right} | {costs} | {row['failed']} | {row['false_done']} |"
@@ -463,8 +462,7 @@ def _section(subject: BenchmarkSubject, name: str, found: Results) -> Iterator[s
 def _reached(one: Results) -> str:
     if "goal" not in one:
         return ""
-    told = _state(one)
-    told = "**missed**" if told == "missed" else told
+    told = "**missed**" if one["state"] == "missed" else str(one["state"])
     if one["value"] is not None and one.get("cells", 1) > 1:
         told += f", {one['reached']} of {one['cells']}; worst: {one['where']}"
     return told
@@ -472,11 +470,7 @@ def _reached(one: Results) -> str:
 
 def _met(found: Results) -> str:
     goals = [one for one in found.get("goals", ()) if "goal" in one]
-    return f"{sum(_state(one) == 'met' for one in goals)} of {len(goals)}" if goals else ""
-
-
-def _state(one: Results) -> str:
-    return state(one["value"], one["goal"], met=bool(one["met"]))
+    return f"{sum(one['state'] == 'met' for one in goals)} of {len(goals)}" if goals else ""
 
 
 def _command(found: Results) -> str:

@@ -155,7 +155,9 @@ def seeds_table(published: Sequence[Row], seeds: dict[str, Any]) -> str:
 def render(found: dict[str, Any], seeds: dict[str, Any]) -> str:
     """Return the model card from the results `found` of the shipped models and those of models trained again."""
     rows = found["rows"]
-    goal_lines = [[g["name"], str(g["value"]), g["goal"], "yes" if g["met"] else "**no**"] for g in found["goals"]]
+    goal_lines = [
+        [g["name"], str(g["value"]), g["goal"], "yes" if g["state"] == "met" else "**no**"] for g in found["goals"]
+    ]
     return TEXT.read_text(encoding="utf-8").format(
         sizes=size_table(found),
         processor=f"{found['machine']['cores']} cores of {found['machine']['processor']}",

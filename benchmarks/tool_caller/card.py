@@ -55,7 +55,7 @@ def render(found: dict[str, Any]) -> str:
         answers=found["rows"][0]["answers"],
         rows=table(["syntax", "held out", "a thought", "exact"], lines),
         goal=round(100 * GOAL),
-        met=sum(goal["met"] for goal in found["goals"]),
+        met=sum(goal["state"] == "met" for goal in found["goals"]),
         count=len(found["goals"]),
         steps=cost["steps"],
         tokens=cost["tokens"] / 1e6,

@@ -78,7 +78,7 @@ def test_a_part_that_is_measured_again_takes_its_own_place(tmp_path: Path) -> No
     write(file, merged(read(file), "chain", PartResult({"steps": 4}, [at_most("overhead", 4.0, 3.0)]), 0.5, 1.0))
     found = read(file)
     assert {name: part["steps"] for name, part in found["parts"].items()} == {"chain": 4, "dag": 9}
-    assert [(goal["name"], goal["met"]) for goal in found["goals"]] == [("overhead", False), ("done", True)]
+    assert [(goal["name"], goal["state"]) for goal in found["goals"]] == [("overhead", "missed"), ("done", "met")]
 
 
 def test_each_part_names_the_machine_that_it_was_measured_on() -> None:

@@ -17,6 +17,7 @@ from benchmarks.engine.goals import EngineGoal, Goals, engine_goals, goals, own_
 from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPINNING, SPLIT, speculating
 from benchmarks.engine.rows import EngineRow, MeasuredCell
 from benchmarks.engine.suites import SUITES, Suite
+from orchestrator.bench.goals import state
 from tests.benchmarks.engine_rows import row
 
 # Rows
@@ -287,8 +288,11 @@ def test_what_is_published_is_read_again_and_has_the_goals_that_its_rows_show(su
     finished = rows.published(suite.published, stamp, cells)
     assert list(finished) == list(published["cells"]["measured"])
     found = goals([row for each in finished.values() for row in each.rows], suite.goals)
-    assert [(goal.name, goal.value, goal.met, goal.reached, goal.where) for goal in found] == [
-        (goal["name"], goal["value"], goal["met"], goal["reached"], goal.get("where")) for goal in published["goals"]
+    states = (state(goal.value, goal.goal, met=goal.met) for goal in found)
+    assert [
+        (goal.name, goal.value, reached, goal.reached, goal.where) for goal, reached in zip(found, states, strict=True)
+    ] == [
+        (goal["name"], goal["value"], goal["state"], goal["reached"], goal.get("where")) for goal in published["goals"]
     ]
 
 

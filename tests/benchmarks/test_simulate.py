@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.page import page
 from benchmarks.peers.growth import chains
+from benchmarks.results import with_states
 from benchmarks.routing.rows import Row
 from benchmarks.simulate.validate import (
     AdvisedTask,
@@ -598,7 +599,7 @@ def test_the_examples_have_one_four_and_forty_eight_replicas_of_a_model() -> Non
 
 def test_what_a_task_is_advised_on_a_machine_is_in_the_table_of_the_page(tmp_path: Path) -> None:
     advice = advice_for(machine(), REGISTRY, AdvisedTask("wide-4", workloads()["wide-4"].tasks["wide-4"], 2))
-    told = page({"simulate": document(machine(), [], [], 1.0, [advice], "command")})
+    told = page({"simulate": with_states(document(machine(), [], [], 1.0, [advice], "command"))})
     assert f"| {machine().name} | wide-4 | 1 | {advice['seconds']:.1f} |" in told
 
 
