@@ -16,7 +16,7 @@ from typing import Any, Final
 from benchmarks import results
 from benchmarks.daemon.process import BenchmarkFailed
 from benchmarks.jobs.arms import ModelSetup, Row
-from benchmarks.jobs.measure import ARMS, JobBench, JudgedRun, choose, goals_with_intervals, table
+from benchmarks.jobs.measure import ARMS, EarlierVersion, JobBench, JudgedRun, choose, goals_with_intervals, table
 from benchmarks.options import positive
 from orchestrator.bench import environment
 from orchestrator.bench.goals import state
@@ -38,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyError as unknown:
         print(f"--jobs: there is no job or group {unknown}", file=sys.stderr)
         return 2
-    bench = JobBench(options.folder, jobs, options.arm or ARMS, partial(print, flush=True))
+    published = {} if options.published is None else results.read(options.published)
+    earlier = [JudgedRun.from_json(row) for row in published.get("rows", ())]
+    say = partial(print, flush=True)
+    bench = JobBench(options.folder, jobs, options.arm or ARMS, say, published=earlier, timed=not options.untimed)
     models = options.model or [*setups]
     if not options.judge:
         for model in models:
@@ -47,11 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except BenchmarkFailed as failure:
                 print(f"the model {model} is left out: {failure}", file=sys.stderr)
     runs = [*bench.judged(models, options.rounds)]
-    before = [] if options.before is None else [*JobBench(options.before, jobs, ARMS).judged(models, options.rounds)]
-    goals = goals_with_intervals(runs, before)
+    before = published.get("before") if options.before is None else results.read(options.before)
+    version = None if before is None else EarlierVersion(before["half"], before["table"])
+    goals = goals_with_intervals(runs, version)
     _print(runs, goals)
     if options.out is not None:
-        results.write(options.out, _document(options, runs, before, goals))
+        results.write(options.out, _document(options, runs, version, goals))
         print(f"written to {options.out}")
     return 0 if all(goal["met"] for goal in goals) else 1
 
@@ -71,7 +75,8 @@ def _print(runs: Sequence[JudgedRun], goals: Sequence[Row]) -> None:
     for row in table(runs):
         right, tokens = f"{row['right']} of {row['of']}", f"{row['input_tokens']:7.0f} {row['output_tokens']:6.0f}"
         names = f"{row['model']:8} {row['group']:9} {row['arm']:13}"
-        print(f"{names} {right:>9} {row['seconds']:8.1f} {tokens} {row['failed']:7} {row['false_done']:8}")
+        seconds = "-" if row["seconds"] is None else f"{row['seconds']:.1f}"
+        print(f"{names} {right:>9} {seconds:>8} {tokens} {row['failed']:7} {row['false_done']:8}")
     for goal in goals:
         reached = state(goal["value"], goal["goal"], met=goal["met"])
         low, high = goal["interval"]
@@ -79,16 +84,16 @@ def _print(runs: Sequence[JudgedRun], goals: Sequence[Row]) -> None:
 
 
 def _document(
-    options: argparse.Namespace, runs: Sequence[JudgedRun], before: Sequence[JudgedRun], goals: Sequence[Row]
+    options: argparse.Namespace, runs: Sequence[JudgedRun], before: EarlierVersion | None, goals: Sequence[Row]
 ) -> dict[str, Any]:
     return {
         "command": f"python -m benchmarks.jobs --half {options.half} --out benchmarks/results/jobs.json",
-        "machine": environment.machine(),
+        "machine": environment.machine() | {"processor": ", ".join(sorted({run.processor for run in runs}))},
         "versions": environment.versions("llama-cpp-python"),
         "half": options.half,
         "rounds": options.rounds,
         "table": table(runs),
-        "before": table(before),
+        "before": None if before is None else before.to_json(),
         "rows": [run.to_json() for run in runs],
         "goals": list(goals),
     }
@@ -103,7 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--rounds", type=positive, default=3, help="(default: %(default)s)")
     add("--jobs", nargs="+", default=(), metavar="NAME", help="names of jobs or groups; else all of the half")
     add("--judge", action="store_true", help="judge the answers in the log again, and run nothing")
-    add("--before", type=Path, metavar="FOLDER", help="the --folder of an earlier version, for the goal on false done")
+    add("--published", type=Path, metavar="FILE", help="results to complete; their rows are not measured again")
+    add("--untimed", action="store_true", help="something else runs on the machine: rows have no seconds")
+    add("--before", type=Path, metavar="FILE", help="results of an earlier version, for the goal on false done")
     add("--small", default=os.environ.get(SMALL_ENV, "qwen2.5-coder-0.5b"), help=f"the 0.5B model; else {SMALL_ENV}")
     add("--large", default=os.environ.get(LARGE_ENV, "qwen2.5-coder-1.5b"), help=f"the 1.5B model; else {LARGE_ENV}")
     add("--frontdoor", metavar="NAME", help="the model that plans for the larger ones; else the 0.5B")

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from benchmarks.jobs import code, one_call, parts
 from benchmarks.jobs.arms import Arm, ArmMissing, JobDaemon, ModelSetup, Row, job_daemon
@@ -20,6 +20,7 @@ from benchmarks.jobs.chat_files import files_in
 from benchmarks.jobs.job import BenchJob, Group, JobAnswer
 from benchmarks.routing.rows import RowLog, goal_with_interval
 from orchestrator.bench.goals import Goal, at_least, at_most
+from orchestrator.engine.processor import cpu_model
 
 Half = Literal["tuning", "held-out", "all"]
 JOBS: Final[tuple[BenchJob, ...]] = (*one_call.JOBS, *parts.JOBS, *code.JOBS)
@@ -51,7 +52,9 @@ class JudgedRun:
     held_out: bool
     round: int
     faults: tuple[str, ...]
-    seconds: float
+    processor: str
+    seconds: float | None
+    """None if something else ran on the machine."""
     input_tokens: int
     output_tokens: int
     status: str
@@ -71,10 +74,17 @@ class JudgedRun:
         return bool(self.faults) and self.status == "done" and not self.doubt
 
     def to_json(self) -> Row:
-        """Return the row of the results."""
-        steps = self.plan.get("steps", ())
-        form = {"origin": self.plan["origin"], "steps": len(steps), "width": self.plan["width"]} if self.plan else None
-        return asdict(self) | {"right": self.right, "plan": form}
+        """Return the row of the results, in which a plan has its number of steps instead of the steps."""
+        form = self.plan
+        if isinstance(steps := form.get("steps"), list):
+            form = {"origin": form["origin"], "steps": len(steps), "width": form["width"]}
+        return asdict(self) | {"right": self.right, "plan": form or None}
+
+    @classmethod
+    def from_json(cls, row: Row) -> Self:
+        """Return the run of a published row."""
+        rest = {key: value for key, value in row.items() if key not in ("right", "faults", "plan")}
+        return cls(**rest, faults=tuple(row["faults"]), plan=row["plan"] or {})
 
 
 @dataclass(slots=True)
@@ -85,12 +95,18 @@ class JobBench:
     jobs: Sequence[BenchJob]
     arms: Sequence[Arm]
     say: Callable[[str], None] = print
+    published: Sequence[JudgedRun] = ()
+    """Runs that are not done again, since their rows are published. They stay as they were judged."""
+    timed: bool = True
+    """Whether nothing else runs on the machine, so that seconds mean something."""
     _log: RowLog = field(init=False)
     _judged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _missing: set[Arm] = field(default_factory=set)
+    _published: dict[tuple[str, Arm, str, int], JudgedRun] = field(init=False)
 
     def __post_init__(self) -> None:
         self._log = RowLog(self.folder / "rows.jsonl", say=lambda text: None)
+        self._published = {(run.model, run.arm, run.job, run.round): run for run in self.published}
 
     def run(self, setup: ModelSetup, rounds: int) -> None:
         """Do the jobs that are not in the log yet, with all arms of a job one after the other. Raises BenchmarkFailed.
@@ -102,15 +118,19 @@ class JobBench:
                 started: list[JobDaemon] = []
                 for index, job in enumerate(self.jobs):
                     for arm in self.arms[:: -1 if (number + index) % 2 else 1]:
-                        if arm not in self._missing:
+                        done = (setup.name, arm, job.name, number) in self._published
+                        if arm not in self._missing and not done:
                             self._do(setup, number, job, arm, started, stack)
 
     def judged(self, models: Sequence[str], rounds: int) -> Iterator[JudgedRun]:
-        """Yield the judged rows of the log."""
+        """Yield the published runs and the judged rows of the log."""
         for model in models:
             for number in range(rounds):
                 for job in self.jobs:
                     for arm in self.arms:
+                        if published := self._published.get((model, arm, job.name, number)):
+                            yield published
+                            continue
                         try:
                             row = self.row(model, arm, job, number, _not_measured)
                         except _NotMeasured:
@@ -128,7 +148,9 @@ class JobBench:
             if not started:
                 home = self.folder / setup.name / f"round-{number}"
                 started.append(stack.enter_context(job_daemon(setup, home)))
-            row = started[0].run(arm, job)
+            row = started[0].run(arm, job) | {"processor": cpu_model()}
+            if not self.timed:
+                row["seconds"] = None
             verdict = _verdict(self._judge(setup.name, arm, job, number, row))
             self.say(f"{setup.name} round {number} {job.name} {arm}: {verdict}")
             return row
@@ -159,7 +181,7 @@ def choose(half: Half, names: Sequence[str] = ()) -> list[BenchJob]:
     known = {job.name for job in JOBS} | {*GROUPS}
     if unknown := [name for name in names if name not in known]:
         raise KeyError(unknown[0])
-    chosen = [job for job in JOBS if half == "all" or job.held_out == (half == "held-out")]
+    chosen = [job for job in JOBS if _is_in(half, job.held_out)]
     return [job for job in chosen if not names or job.name in names or job.group in names]
 
 
@@ -175,21 +197,40 @@ def table(runs: Sequence[JudgedRun]) -> list[Row]:
     return rows
 
 
-def goals_of(runs: Sequence[JudgedRun], before: Sequence[JudgedRun] = ()) -> list[Goal]:
-    """Return the goals as far as their arms were measured. `before` are rows of the version to compare with."""
-    return [*_more_right(runs), *_code_by_ladder(runs), *_times(runs), *_false_done(runs, before)]
+@dataclass(frozen=True, slots=True)
+class EarlierVersion:
+    """What was measured with the version to compare with."""
+
+    half: Half
+    table: Sequence[Row]
+
+    def to_json(self) -> Row:
+        """Return the form in which it is published."""
+        return {"half": self.half, "table": [*self.table]}
+
+    def false_done(self, model: str, arm: Arm) -> float:
+        """Return the share of the jobs that looked right and were not. Raises KeyError if they were not measured."""
+        rows = {(row["model"], row["arm"], row["group"]): row for row in self.table}
+        row = rows[model, arm, "all"]
+        return float(row["false_done"] / row["of"])
 
 
-def goals_with_intervals(runs: Sequence[JudgedRun], before: Sequence[JudgedRun] = ()) -> list[Row]:
+def goals_of(runs: Sequence[JudgedRun], before: EarlierVersion | None = None) -> list[Goal]:
+    """Return the goals as far as their arms were measured. Raises KeyError for an earlier version without them."""
+    false_done = () if before is None else _false_done(runs, before)
+    return [*_more_right(runs), *_code_by_ladder(runs), *_times(runs), *false_done]
+
+
+def goals_with_intervals(runs: Sequence[JudgedRun], before: EarlierVersion | None = None) -> list[Row]:
     """Return the goals as they are written, with the 95 % intervals that other jobs of these kinds would fall into.
 
     It is a bootstrap over the jobs. Rounds of a job count as one: at temperature 0 they have the same answers.
     """
-    names = list(dict.fromkeys(run.job for run in (*runs, *before)))
+    names = list(dict.fromkeys(run.job for run in runs))
     draw, drawn = random.Random(0), defaultdict[str, list[float]](list)  # noqa: S311 (no secrets)
     for _ in range(BOOTSTRAP):
         counts = Counter(draw.choices(names, k=len(names)))
-        for goal in goals_of(*([run for run in some for _ in range(counts[run.job])] for some in (runs, before))):
+        for goal in goals_of([run for run in runs for _ in range(counts[run.job])], before):
             drawn[goal.name].append(float(goal.value))
     rows = []
     for goal in goals_of(runs, before):
@@ -212,7 +253,8 @@ def _code_by_ladder(runs: Sequence[JudgedRun]) -> Iterator[Goal]:
     if chat and ladder:
         against = f"code, {LADDER} against one chat"
         yield at_least(f"points more right, {against}", _points(ladder) - _points(chat), CODE_POINTS)
-        yield at_most(f"times as long, {against}", _ratio(ladder, chat), CODE_TIME)
+        if _pairs(ladder, chat):
+            yield at_most(f"times as long, {against}", _ratio(ladder, chat), CODE_TIME)
 
 
 def _times(runs: Sequence[JudgedRun]) -> Iterator[Goal]:
@@ -227,14 +269,16 @@ def _times(runs: Sequence[JudgedRun]) -> Iterator[Goal]:
             yield at_most(f"{name}, no job right by both" if group == "parts" else name, _ratio(ours, chat), most)
 
 
-def _false_done(runs: Sequence[JudgedRun], before: Sequence[JudgedRun]) -> Iterator[Goal]:
-    now, then = (_some(some, MAIN, "orchestrator", "all") for some in (runs, before))
-    measured_then = {run.job for run in then}
-    now = [run for run in now if run.job in measured_then]
-    wrong_then = sum(run.false_done for run in then)
-    if now and wrong_then:
-        share = (sum(run.false_done for run in now) / len(now)) / (wrong_then / len(then))
+def _false_done(runs: Sequence[JudgedRun], before: EarlierVersion) -> Iterator[Goal]:
+    now = [run for run in _some(runs, MAIN, "orchestrator", "all") if _is_in(before.half, run.held_out)]
+    then = before.false_done(MAIN, "orchestrator")
+    if now and then:
+        share = sum(run.false_done for run in now) / len(now) / then
         yield at_most(f"share of false done as a multiple of before, {MAIN}", share, FALSE_DONE)
+
+
+def _is_in(half: Half, held_out: bool) -> bool:
+    return half == "all" or held_out == (half == "held-out")
 
 
 def _some(runs: Iterable[JudgedRun], model: str, arm: Arm, group: str) -> list[JudgedRun]:
@@ -248,7 +292,8 @@ def _points(runs: Sequence[JudgedRun]) -> float:
 def _pairs(some: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> list[float]:
     """Return the ratios of the seconds of the same jobs in the same rounds."""
     seconds = {(run.job, run.round): run.seconds for run in others}
-    return [run.seconds / seconds[run.job, run.round] for run in some if seconds.get((run.job, run.round))]
+    pairs = ((run.seconds, seconds.get((run.job, run.round))) for run in some)
+    return [one / other for one, other in pairs if one is not None and other]
 
 
 def _ratio(some: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> float:
@@ -256,10 +301,11 @@ def _ratio(some: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> float:
 
 
 def _counts(runs: Sequence[JudgedRun]) -> Row:
+    seconds = [run.seconds for run in runs if run.seconds is not None]
     return {
         "right": sum(run.right for run in runs),
         "of": len(runs),
-        "seconds": round(median(run.seconds for run in runs), 2),
+        "seconds": round(median(seconds), 2) if seconds else None,
         "input_tokens": median(run.input_tokens for run in runs),
         "output_tokens": median(run.output_tokens for run in runs),
         "doubted": sum(bool(run.doubt) for run in runs),
@@ -269,7 +315,8 @@ def _counts(runs: Sequence[JudgedRun]) -> Row:
 
 
 def _verdict(run: JudgedRun) -> str:
-    return f"{'right' if run.right else 'WRONG'} in {run.seconds:.1f} s {'; '.join(run.faults)[:300]}"
+    seconds = "" if run.seconds is None else f" in {run.seconds:.1f} s"
+    return f"{'right' if run.right else 'WRONG'}{seconds} {'; '.join(run.faults)[:300]}"
 
 
 def _key(model: str, arm: Arm, job: BenchJob, number: int) -> tuple[str, ...]:

@@ -1,15 +1,25 @@
 """What a chat is asked and what counts as its files; how answers are kept, judged again, and counted."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.jobs.__main__ import main
-from benchmarks.jobs.arms import Arm
+from benchmarks.jobs.arms import Arm, ModelSetup
 from benchmarks.jobs.chat_files import files_in, question_of
 from benchmarks.jobs.job import BenchJob, Group
-from benchmarks.jobs.measure import ARMS, JobBench, JudgedRun, choose, goals_of, goals_with_intervals, table
+from benchmarks.jobs.measure import (
+    ARMS,
+    EarlierVersion,
+    JobBench,
+    JudgedRun,
+    choose,
+    goals_of,
+    goals_with_intervals,
+    table,
+)
 
 NAMES = ("a.py", "docs/b.md")
 
@@ -53,11 +63,13 @@ def _run(
     *faults: str,
     group: Group = "one-call",
     model: str = "1.5b",
-    seconds: float = 10.0,
+    seconds: float | None = 10.0,
     status: str = "done",
     doubt: str = "",
 ) -> JudgedRun:
-    return JudgedRun(model, arm, job, group, False, 0, faults, seconds, 100, 10, status, 0, doubt, "", {})
+    return JudgedRun(
+        model, arm, job, group, False, 0, faults, "a processor", seconds, 100, 10, status, 0, doubt, "", {}
+    )
 
 
 def test_goals_compare_the_arms_of_the_same_jobs() -> None:
@@ -112,8 +124,8 @@ def test_false_done_is_wrong_without_any_sign_of_it() -> None:
         _run("d", "orchestrator"),
     ]
     assert [run.false_done for run in wrong] == [True, False, False, False]
-    before = [_run(name, "orchestrator", "bad") for name in "abcd"]
-    new = _run("e", "orchestrator", "bad")  # was not measured before
+    before = EarlierVersion("tuning", table([_run(name, "orchestrator", "bad") for name in "abcd"]))
+    new = replace(_run("e", "orchestrator", "bad"), held_out=True)  # was not measured before
     (goal,) = (goal for goal in goals_of([*wrong, new], before) if "false" in goal.name)
     assert (goal.value, goal.met) == (0.25, True)
     (row,) = (row for row in table(wrong) if row["group"] == "all")
@@ -149,9 +161,29 @@ def test_answers_in_the_log_are_judged_again_by_changed_checks(tmp_path: Path) -
 
 
 def _write_row(bench: JobBench, job: BenchJob) -> None:
-    row = {"text": "Hello", "files": {}, "seconds": 2.0, "input_tokens": 3, "output_tokens": 1, "status": "done"}
+    row = {
+        "text": "Hello",
+        "files": {},
+        "processor": "a processor",
+        "seconds": 2.0,
+        "input_tokens": 3,
+        "output_tokens": 1,
+        "status": "done",
+    }
     row |= {"exit_code": 0, "doubt": "", "error": "", "plan": {}}
     bench.row("m", "chat", job, 0, lambda: row)
+
+
+def test_published_rows_are_completed_and_not_measured_again(tmp_path: Path) -> None:
+    job = BenchJob("greet", "one-call", "Say hello.", lambda answer: ["it is always wrong"])
+    published = JudgedRun.from_json(replace(_run("greet", "chat", model="m"), seconds=None).to_json())
+    bench = JobBench(tmp_path, [job], ["chat"], published=[published])
+    bench.run(ModelSetup("m", ("--model", "there-is-no-such-model")), 1)  # would fail if it started a daemon
+    assert [*bench.judged(["m"], 1)] == [published]
+    (row, *_) = table([published])
+    assert (row["right"], row["seconds"]) == (1, None)
+    timed = [_run("a", "chat"), _run("a", "orchestrator", seconds=None)]
+    assert not [goal for goal in goals_of(timed) if "times as long" in goal.name]
 
 
 @pytest.mark.slow
