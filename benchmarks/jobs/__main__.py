@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     published = {} if options.published is None else results.read(options.published)
     earlier = [JudgedRun.from_json(row) for row in published.get("rows", ())]
     say = partial(print, flush=True)
-    bench = JobBench(options.folder, jobs, options.arm or ARMS, say, published=earlier, timed=not options.untimed)
+    bench = JobBench(options.folder, jobs, options.arm or ARMS, say, published=earlier, at_once=options.at_once)
     models = options.model or [*setups]
     if not options.judge:
         for model in models:
@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--jobs", nargs="+", default=(), metavar="NAME", help="names of jobs or groups; else all of the half")
     add("--judge", action="store_true", help="judge the answers in the log again, and run nothing")
     add("--published", type=Path, metavar="FILE", help="results to complete; their rows are not measured again")
-    add("--untimed", action="store_true", help="something else runs on the machine: rows have no seconds")
+    add("--at-once", type=positive, default=1, help="jobs at the same time; with several, rows have no seconds")
     add("--before", type=Path, metavar="FILE", help="results of an earlier version, for the goal on false done")
     add("--small", default=os.environ.get(SMALL_ENV, "qwen2.5-coder-0.5b"), help=f"the 0.5B model; else {SMALL_ENV}")
     add("--large", default=os.environ.get(LARGE_ENV, "qwen2.5-coder-1.5b"), help=f"the 1.5B model; else {LARGE_ENV}")

@@ -8,10 +8,12 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
+from threading import Lock
 from typing import Any, Final, Literal, Self
 
 from benchmarks.jobs import code, one_call, parts
@@ -54,7 +56,7 @@ class JudgedRun:
     faults: tuple[str, ...]
     processor: str
     seconds: float | None
-    """None if something else ran on the machine."""
+    """None if other jobs ran at the same time."""
     input_tokens: int
     output_tokens: int
     status: str
@@ -97,8 +99,8 @@ class JobBench:
     say: Callable[[str], None] = print
     published: Sequence[JudgedRun] = ()
     """Runs that are not done again, since their rows are published. They stay as they were judged."""
-    timed: bool = True
-    """Whether nothing else runs on the machine, so that seconds mean something."""
+    at_once: int = 1
+    """How many jobs are done at the same time. With more than one, no row has seconds."""
     _log: RowLog = field(init=False)
     _judged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _missing: set[Arm] = field(default_factory=set)
@@ -114,13 +116,20 @@ class JobBench:
         Each round has a daemon with a state folder of its own, so that no round learns from another one.
         """
         for number in range(rounds):
-            with ExitStack() as stack:
-                started: list[JobDaemon] = []
-                for index, job in enumerate(self.jobs):
-                    for arm in self.arms[:: -1 if (number + index) % 2 else 1]:
-                        done = (setup.name, arm, job.name, number) in self._published
-                        if arm not in self._missing and not done:
-                            self._do(setup, number, job, arm, started, stack)
+            with ExitStack() as stack, ThreadPoolExecutor(self.at_once) as threads:
+                daemon = _DaemonOnDemand(setup, self.folder / setup.name / f"round-{number}", stack)
+                submitted = [
+                    threads.submit(
+                        self._do, setup.name, number, job, self.arms[:: -1 if (number + index) % 2 else 1], daemon
+                    )
+                    for index, job in enumerate(self.jobs)
+                ]
+                try:
+                    for future in submitted:
+                        future.result()
+                except BaseException:
+                    threads.shutdown(wait=False, cancel_futures=True)
+                    raise
 
     def judged(self, models: Sequence[str], rounds: int) -> Iterator[JudgedRun]:
         """Yield the published runs and the judged rows of the log."""
@@ -141,25 +150,24 @@ class JobBench:
         """Return the row of the log, made now unless it is there."""
         return self._log.get(_key(model, arm, job, number), make)
 
-    def _do(
-        self, setup: ModelSetup, number: int, job: BenchJob, arm: Arm, started: list[JobDaemon], stack: ExitStack
-    ) -> None:
-        def make() -> Row:
-            if not started:
-                home = self.folder / setup.name / f"round-{number}"
-                started.append(stack.enter_context(job_daemon(setup, home)))
-            row = started[0].run(arm, job) | {"processor": cpu_model()}
-            if not self.timed:
-                row["seconds"] = None
-            verdict = _verdict(self._judge(setup.name, arm, job, number, row))
-            self.say(f"{setup.name} round {number} {job.name} {arm}: {verdict}")
-            return row
+    def _do(self, model: str, number: int, job: BenchJob, arms: Sequence[Arm], daemon: "_DaemonOnDemand") -> None:
+        for arm in arms:
+            if arm in self._missing or (model, arm, job.name, number) in self._published:
+                continue
 
-        try:
-            self.row(setup.name, arm, job, number, make)
-        except ArmMissing as missing:
-            self._missing.add(arm)
-            self.say(f"the arm {arm} is left out: {missing}")
+            def make(arm: Arm = arm) -> Row:
+                row = daemon.get().run(arm, job) | {"processor": cpu_model()}
+                if self.at_once > 1:
+                    row["seconds"] = None
+                verdict = _verdict(self._judge(model, arm, job, number, row))
+                self.say(f"{model} round {number} {job.name} {arm}: {verdict}")
+                return row
+
+            try:
+                self.row(model, arm, job, number, make)
+            except ArmMissing as missing:
+                self._missing.add(arm)
+                self.say(f"the arm {arm} is left out: {missing}")
 
     def _judge(self, model: str, arm: Arm, job: BenchJob, number: int, row: Row) -> JudgedRun:
         files = files_in(row["text"], job.outputs) if arm == "chat" else row["files"]
@@ -174,6 +182,24 @@ class JobBench:
         if key not in self._judged:
             self._judged[key] = tuple(job.check(answer))
         return self._judged[key]
+
+
+class _DaemonOnDemand:
+    """The daemon of a round, which starts when the first job of the round is done."""
+
+    def __init__(self, setup: ModelSetup, home: Path, stack: ExitStack) -> None:
+        self._setup = setup
+        self._home = home
+        self._stack = stack
+        self._lock = Lock()
+        self._daemon: JobDaemon | None = None
+
+    def get(self) -> JobDaemon:
+        """Return the daemon, started now unless it runs. Raises BenchmarkFailed."""
+        with self._lock:
+            if self._daemon is None:
+                self._daemon = self._stack.enter_context(job_daemon(self._setup, self._home))
+            return self._daemon
 
 
 def choose(half: Half, names: Sequence[str] = ()) -> list[BenchJob]:

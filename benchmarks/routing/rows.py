@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class RowLog:
     file: Path
     say: Callable[[str], None] = print
     _known: dict[str, Row] | None = field(init=False, default=None)
+    _writing: Lock = field(init=False, default_factory=Lock)
 
     def get(self, key: tuple[str, ...], make: Callable[[], Row], *files: Path) -> Row:
         """Return the row with this key, made now unless it is in the log. `files` are sources that it depends on.
@@ -42,7 +44,7 @@ class RowLog:
         if name not in self.known:
             self.known[name] = row = make()
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            with self.file.open("a", encoding="utf-8") as file:
+            with self._writing, self.file.open("a", encoding="utf-8") as file:
                 file.write(f"\n{json.dumps([name, row])}")  # a line that was cut off stays one of its own
             self.say(f"{' '.join(key)}: {str(row)[:SAID]}")
         return self.known[name]

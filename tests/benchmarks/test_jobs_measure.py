@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.daemon.process import BenchmarkFailed
 from benchmarks.jobs.__main__ import main
 from benchmarks.jobs.arms import Arm, ModelSetup
 from benchmarks.jobs.chat_files import files_in, question_of
@@ -184,6 +185,14 @@ def test_published_rows_are_completed_and_not_measured_again(tmp_path: Path) -> 
     assert (row["right"], row["seconds"]) == (1, None)
     timed = [_run("a", "chat"), _run("a", "orchestrator", seconds=None)]
     assert not [goal for goal in goals_of(timed) if "times as long" in goal.name]
+
+
+def test_models_that_cannot_start_end_a_round(tmp_path: Path) -> None:
+    jobs = [BenchJob(name, "one-call", "Say hello.", lambda answer: []) for name in "abcd"]
+    bench = JobBench(tmp_path, jobs, ["chat"], at_once=2)
+    with pytest.raises(BenchmarkFailed, match="there-is-no-such-model"):
+        bench.run(ModelSetup("m", ("--model", "there-is-no-such-model")), 1)
+    assert [*bench.judged(["m"], 1)] == []
 
 
 @pytest.mark.slow
