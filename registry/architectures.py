@@ -13,6 +13,8 @@ HYBRID = frozenset(
     "bailingmoe3 deepseek4 falcon-h1 glm5-next granitehybrid jamba kimi-k3 kimi-linear lfm2 lfm2moe minimax-01 "
     "nemotron_h nemotron_h_moe plamo2 qwen35 qwen35moe qwen3next qwen4exp".split()
 )
+# Models that keep keys which stand for several tokens each. llama.cpp gives every sequence cells of its own for them.
+COMPRESSED = frozenset({"deepseek4"})
 DIFFUSION = frozenset("dream llada llada-moe rnd1".split())
 NOT_GENERATIVE = frozenset(
     "bert clip eurobert gemma-embedding jina-bert-v2 jina-bert-v3 llama-embed modern-bert neo-bert nomic-bert "

@@ -1,13 +1,14 @@
 """Estimate the memory of a loaded model, in bytes, from its file's header.
 
-A model is loaded if its estimate fits, so estimates err on the high side: sliding windows and compressed attention make
-the real KV cache smaller.
+A model is loaded if its estimate fits, so estimates err on the high side: sliding windows count as if they held every
+token.
 """
 
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, get_args
 
+from orchestrator.registry.architectures import COMPRESSED
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.gguf_layout import TENSOR_TYPES
 from orchestrator.registry.options import (
@@ -75,9 +76,11 @@ def estimate(header: GgufHeader, options: LoadOptions, *, embeds: bool = False) 
         cells = _rounded(context + max(INVARIANT_ROWS)) * invariant_streams(slots)
     else:
         cells = _rounded(context) * slots
-    per_head = header.key_length * CACHE_TYPES[key_type] + header.value_length * CACHE_TYPES[value_type]
     states = slots if options.batch_invariant or embeds else state_sequences(slots)
-    kv_cache = int(sum(header.kv_heads) * per_head * cells) + header.state_bytes * states
+    per_cell = header.cached_keys * CACHE_TYPES[key_type] + header.cached_values * CACHE_TYPES[value_type]
+    # A model that compresses its keys has as many cells for every sequence as others have for all.
+    pools = states if header.architecture in COMPRESSED else 1
+    kv_cache = int(per_cell * cells) * pools + header.state_bytes * states
     micro_batch = context if embeds else INVARIANT_MICRO_BATCH if options.batch_invariant else BATCH
     logits = 2 * context if embeds else BATCH
     activations = 4 * header.embedding + 3 * header.feed_forward

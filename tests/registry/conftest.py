@@ -1,5 +1,6 @@
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import gguf
 import numpy as np
@@ -19,12 +20,14 @@ def _write(
     embedding: int = 64,
     heads: int = 4,
     kv_heads: int | list[int] = 2,
+    feed_forward: int | list[int] | None = None,
     tokens: Iterable[str] = TOKENS,
     template: str | None = TEMPLATE,
     experts: int = 0,
     quantised: bool = False,
     pooling: int | None = None,
     name: str = "a test model",
+    metadata: Mapping[str, int | Sequence[int]] = MappingProxyType({}),
 ) -> Path:
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(name)
@@ -33,13 +36,16 @@ def _write(
     writer.add_context_length(context)
     writer.add_block_count(layers)
     writer.add_embedding_length(embedding)
-    writer.add_feed_forward_length(3 * embedding)
+    writer.add_feed_forward_length(3 * embedding if feed_forward is None else feed_forward)
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0 if quantised else gguf.LlamaFileType.ALL_F32)
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(2)
+    for key, value in metadata.items():
+        add = writer.add_uint32 if isinstance(value, int) else writer.add_array
+        add(f"{architecture}.{key}", value)
     words = list(tokens)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")

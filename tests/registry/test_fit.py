@@ -20,8 +20,8 @@ def header(tmp_path_factory: pytest.TempPathFactory, write_gguf: WriteGguf) -> G
     path: Path = tmp_path_factory.mktemp("gguf") / "model.gguf"
     small = read_header(write_gguf(path, layers=32, embedding=256, heads=8, kv_heads=8))
     return replace(
-        small, weight_bytes=5 * GIB, key_length=128, value_length=128, embedding=4096, feed_forward=14336,
-        context_length=131_072,
+        small, weight_bytes=5 * GIB, key_length=128, value_length=128, cached_keys=32 * 8 * 128,
+        cached_values=32 * 8 * 128, embedding=4096, feed_forward=14336, context_length=131_072,
     )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_what_does_not_fit_says_how_much_is_missing(header: GgufHeader) -> None:
 
 
 def test_the_model_that_drafts_needs_room_too(header: GgufHeader) -> None:
-    draft = replace(header, weight_bytes=GIB, kv_heads=(2,) * 4)
+    draft = replace(header, weight_bytes=GIB, cached_keys=256, cached_values=256)
     room = Room(budget=32 * GIB)
     alone, both = fit(header, room), fit(header, room, draft)
     assert both.memory == estimate(header, both.options) + estimate_draft(draft, both.options)
@@ -79,13 +79,13 @@ def test_the_model_that_drafts_needs_room_too(header: GgufHeader) -> None:
     budget=st.integers(0, 300 * GIB),
     hot=st.integers(0, 50 * GIB),
     context_length=st.integers(1, 1 << 22),
-    kv_heads=st.integers(0, 64),
+    cached=st.integers(0, 1 << 16),
 )
 def test_what_is_proposed_fits_and_leaves_no_slot_unused(
-    header: GgufHeader, budget: int, hot: int, context_length: int, kv_heads: int
+    header: GgufHeader, budget: int, hot: int, context_length: int, cached: int
 ) -> None:
     room = Room(budget=budget, hot=hot)
-    model = replace(header, context_length=context_length, kv_heads=(kv_heads,) * 32)
+    model = replace(header, context_length=context_length, cached_keys=cached, cached_values=cached)
     found = fit(model, room)
     assert 1 <= found.context <= context_length
     assert 1 <= found.options.slots <= MOST_SLOTS

@@ -27,7 +27,7 @@ def test_kv_cache_by_hand(header: GgufHeader) -> None:
 
 
 def test_layers_without_attention_have_no_cache_but_a_state(header: GgufHeader) -> None:
-    hybrid = replace(header, kv_heads=(0, 2, 0, 0), state_bytes=1000)
+    hybrid = replace(header, cached_keys=64, cached_values=64, state_bytes=1000)
     parts = estimate(hybrid, LoadOptions(context=256, slots=3))
     assert parts.kv_cache == 2 * 64 * 2 * 256 * 3 + 1000 * (3 + 8)
     assert estimate(hybrid, LoadOptions(context=256, slots=20)).kv_cache == 2 * 64 * 2 * 256 * 20 + 1000 * 40
