@@ -56,6 +56,7 @@ TAGS: Final = (
     _tags("<thought>", "</thought>"),
     _tags("◁think▷", "◁/think▷"),
     ThoughtMarkers("<|START_THINKING|>", "<|END_THINKING|>", "<|END_THINKING|><|START_RESPONSE|>"),
+    ThoughtMarkers("<|channel>thought", "<channel|>", "<channel|>"),  # Gemma 4
 )
 
 

@@ -11,6 +11,7 @@ from orchestrator.engine.worker.loop import thinking_room
 from orchestrator.registry.thinking import HARMONY, TAGS, template_arguments, thinking_budget, thought_markers
 
 THINK = TAGS[0]
+GEMMA = TAGS[-1]
 
 
 def split(splitter: ThoughtSplitter, pieces: list[bytes]) -> tuple[str, str]:
@@ -79,6 +80,8 @@ def test_a_message_to_a_tool_is_the_answer_where_it_may_call(text: str, places: 
         (THINK, "<|im_start|>assistant\n", "start"),
         (THINK, "<|im_start|>assistant\n<think>\n", "thinking"),
         (THINK, "<|im_start|>assistant\n<think>\n\n</think>\n\n", "answering"),
+        (GEMMA, "<|turn>model\n", "start"),
+        (GEMMA, "<|turn>model\n<|channel>thought\n<channel|>", "answering"),
         (HARMONY, "<|start|>assistant", "start"),
         (HARMONY, f"<|start|>assistant{FINAL}", "answering"),
     ],
@@ -91,6 +94,7 @@ def test_the_marks_are_those_of_the_template_or_of_the_vocabulary() -> None:
     assert thought_markers("{{ content.split('</think>')[-1] }}", lambda _: False) is THINK
     assert thought_markers(None, {"<think>", "</think>"}.__contains__) is THINK
     assert thought_markers("{# [THINK]a[/THINK] #}", lambda _: False) is TAGS[1]
+    assert thought_markers("{{ content.split('<channel|>')[-1] }}", lambda _: False) is GEMMA
     assert thought_markers("<|channel|>analysis<|message|>", lambda _: False) is HARMONY
     assert thought_markers("<|im_start|>assistant", lambda _: False) is None
 
