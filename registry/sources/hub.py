@@ -35,6 +35,7 @@ TIMEOUT_SECONDS: Final = 60.0
 _NAME: Final = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[^:]+\.gguf)|:(?P<quantisation>[\w.-]+))?")
 _QUANTISATION: Final = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d\w*|T?Q\d_\w+|F16|BF16|F32|MXFP4\w*))(?=[-._]|$)", re.I)
 _NO_MODELS: Final = ("mmproj", "imatrix")  # in names of GGUF files that hold no language model
+_HEADS: Final = ("mtp-", "dspark-")  # begin the names of files that only draft for the model of the repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,8 @@ def _models(paths: Iterable[str]) -> dict[str, list[str]]:
     models: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(paths):
         name = PurePosixPath(path).name
-        if name.endswith(".gguf") and not any(kind in name.lower() for kind in _NO_MODELS):
+        holds_model = not name.startswith(_HEADS) and not any(kind in name.lower() for kind in _NO_MODELS)
+        if name.endswith(".gguf") and holds_model:
             piece = PIECE.fullmatch(path)
             models[path if piece is None else f"{piece['stem']}.gguf"].append(path)
     return models

