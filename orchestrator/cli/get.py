@@ -20,7 +20,7 @@ from orchestrator.registry.errors import GgufError
 from orchestrator.registry.forms import EMBEDDER, RERANKER
 from orchestrator.registry.gguf import GgufHeader, read_header
 from orchestrator.registry.propose import DRAFT
-from orchestrator.registry.sources.catalogue import CatalogueEntry, read_catalogue
+from orchestrator.registry.sources.catalogue import read_catalogue
 from orchestrator.registry.sources.contract import Obtained, SourceError
 from orchestrator.registry.sources.get import FORMS, get_model
 from orchestrator.registry.sources.local import find_here, link_model
@@ -120,12 +120,10 @@ def _list(as_json: bool) -> None:
     if as_json:
         print_json({"models": [{"name": name, **entry.model_dump(mode="json")} for name, entry in entries.items()]})
         return
-    width = max(map(len, entries))
-    write(lambda: print("\n".join(_line(name, entry, width) for name, entry in entries.items())))
-
-
-def _line(name: str, entry: CatalogueEntry, width: int) -> str:
-    return f"{name:{width}}  {size(entry.size):>10}  {entry.quantisation:6}  {entry.licence:10}  {entry.description}"
+    rows = [(name, size(e.size), e.quantisation, e.licence, e.description) for name, e in entries.items()]
+    name, amount, form, licence, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = (f"{a:{name}}  {b:>{amount}}  {c:{form}}  {d:{licence}}  {e}" for a, b, c, d, e in rows)
+    write(lambda: print("\n".join(lines)))
 
 
 def _facts(obtained: Obtained, header: GgufHeader) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -39,6 +39,22 @@ class GgufFile(BaseModel):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="the digest of its bytes")]
 
 
+class ModelFacts(BaseModel):
+    """What public documents say of a model. `init` reads the header of the file instead."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    architecture: Annotated[str, Field(description="llama.cpp's name of its architecture")]
+    attention: Annotated[str, Field(description="which tokens its layers attend to")]
+    context: Annotated[int, Field(gt=0, description="the longest sequence that it was made for, in tokens")]
+    thinking: Annotated[
+        Literal["switch", "effort", "always"],
+        Field(description="how its thinking is controlled: it can be switched off, has an effort, or is always on"),
+    ]
+    drafts: Annotated[str | None, Field(description="the heads that were published to draft for it")] = None
+    confirmed: Annotated[str, Field(description="which of this is confirmed, and by what kind of document")]
+
+
 class CatalogueEntry(BaseModel):
     """A model that `orchestrator models get` knows by a short name."""
 
@@ -55,7 +71,8 @@ class CatalogueEntry(BaseModel):
     measured: Annotated[
         MeasuredShares | None, Field(description="what `orchestrator bench model` counted of this very file")
     ] = None
-    gguf: Annotated[GgufFile | None, Field(description="the exact file, by which a copy is recognised")] = None
+    gguf: Annotated[GgufFile | None, Field(description="the exact file, whose digest a download must have")] = None
+    facts: Annotated[ModelFacts | None, Field(description="what public documents say of it")] = None
     adapters: Annotated[
         dict[str, AdapterEntry], Field(description="adapters of ours, by the role that they are for")
     ] = {}
