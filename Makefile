@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WORKERS ?= 4
 
-.PHONY: setup run test test-slow test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-jobs lock clean
+.PHONY: setup run test test-slow test-library test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-jobs lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -20,6 +20,9 @@ test: $(READY)  ## all tests, in four processes, as many of them wait (WORKERS=2
 test-slow: $(READY)  ## the tests that take minutes, and those of properties on ten times as many examples
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/python -m pytest -m "hypothesis and not slow" --hypothesis-profile=thorough
+
+test-library: $(READY)  ## the engine's tests on another build of llama.cpp (LIBRARY=PATH: libllama.so or its folder)
+	ORCHESTRATOR_LLAMA_LIBRARY="$(LIBRARY)" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/orchestrator/engine
 
 test-escape: $(READY)  ## the attempts to get out of the sandbox
 	$(BIN)/python -m pytest -m escape tests/escape

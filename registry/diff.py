@@ -86,8 +86,9 @@ def _as_loaded(model: ModelEntry) -> tuple[object, ...]:
 
 
 def files_of(model: ModelEntry) -> frozenset[Path]:
-    """Return the files that an engine reads for a model: its own, its draft model's, and its adapters."""
+    """Return the files that an engine reads for a model: its own, its draft model's, adapters and a library."""
     speculation = model.options.speculation
     weights = [model.file, None if speculation is None else Path(speculation.draft)]
     adapters = (*(adapter.file for adapter in model.options.lora), *model.adapters)
-    return frozenset({*(piece for file in weights if file is not None for piece in pieces(file)), *map(Path, adapters)})
+    named = (*adapters, *filter(None, (model.options.llama_library,)))
+    return frozenset({*(piece for file in weights if file is not None for piece in pieces(file)), *map(Path, named)})

@@ -164,6 +164,7 @@ class Defaults:
     max_replans: MaxReplans = 2  # continuations of one plan
     idle_unload_seconds: Annotated[float, Field(gt=0, le=31_536_000)] = 900.0  # for a model that is not HOT
     batch_invariant: bool = False  # for models that do not say
+    llama_library: FileName | None = None  # for models that do not say
     max_tokens: MaxTokens = 1024  # of an answer without another limit
 
 

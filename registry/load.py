@@ -27,6 +27,7 @@ from orchestrator.registry.forms import (
     with_new_keys,
 )
 from orchestrator.registry.gguf import GgufHeader, pieces, read_adapter, read_header
+from orchestrator.registry.llama_library import library_file, why_no_library
 from orchestrator.registry.models import Endpoint, ModelEntry, Registry, RoleEntry
 from orchestrator.registry.options import Adapters, LoadOptions, shared_fields
 from orchestrator.registry.persona import Persona
@@ -93,7 +94,7 @@ def empty_registry(path: Path, defaults: DefaultsForm | None = None) -> Registry
         models=MappingProxyType({}),
         roles=MappingProxyType({}),
         personas=MappingProxyType({}),
-        defaults=Defaults(**shared_fields(Defaults, defaults or DefaultsForm())),
+        defaults=_defaults(path, defaults or DefaultsForm()),
     )
 
 
@@ -137,7 +138,9 @@ class UncheckedRegistry:
         path = self.document.path
         models = (file for model in self.form.models.values() for file in _model_files(path, model))
         adapters = (_resolve(path, adapter.file) for role in self.form.roles.values() for adapter in role.lora)
-        return frozenset({path, _personas_file(path, self.form), *models, *adapters})
+        named = (options.llama_library for options in self.options.values())
+        libraries = (Path(name) for name in named if name is not None)
+        return frozenset({path, _personas_file(path, self.form), *models, *adapters, *libraries})
 
     def registry(self) -> Registry:
         """Return the registry. There must be no `problems`."""
@@ -146,7 +149,7 @@ class UncheckedRegistry:
             models=MappingProxyType({name: self._model(name, form) for name, form in self.form.models.items()}),
             roles=MappingProxyType({name: self._role(name, form) for name, form in self.form.roles.items()}),
             personas=MappingProxyType(dict(self.personas)),
-            defaults=Defaults(**shared_fields(Defaults, self.form.defaults)),
+            defaults=_defaults(self.document.path, self.form.defaults),
         )
         return registry.with_shipped_prompts()
 
@@ -220,6 +223,9 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
     options = {
         name: _options(name, model, document, form.defaults, headers[name]) for name, model in form.models.items()
     }
+    for name in options.keys() - reasons.keys():
+        if why := _why_no_library(options[name]):
+            reasons[name] = why
     personas: dict[str, Persona] = {}
     problems: tuple[RegistryProblem, ...] = ()
     try:
@@ -306,7 +312,25 @@ def _options(
         if not document.has(("models", name, option))
     }
     lora = _absolute(document.path, form.lora)
-    return replace(stated, context=form.context or longest, lora=lora, **missing)
+    named = form.llama_library or defaults.llama_library
+    library = None if form.file is None else _library(document.path, named)
+    return replace(stated, context=form.context or longest, lora=lora, llama_library=library, **missing)
+
+
+def _defaults(registry: Path, form: DefaultsForm) -> Defaults:
+    return replace(
+        Defaults(**shared_fields(Defaults, form)), llama_library=_library(registry.absolute(), form.llama_library)
+    )
+
+
+def _library(registry: Path, name: str | None) -> str | None:
+    return None if name is None else str(library_file(_resolve(registry, name)))
+
+
+def _why_no_library(options: LoadOptions) -> str | None:
+    if options.llama_library is None or (why := why_no_library(Path(options.llama_library))) is None:
+        return None
+    return f"llama_library {options.llama_library}: {why}; accepted: a build of llama.cpp, libllama.so or its folder"
 
 
 def _endpoint(form: ModelForm) -> Endpoint | None:

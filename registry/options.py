@@ -247,6 +247,9 @@ class LoadOptions:
     speculation: SpeculationOptions | None = None
     prompt_lookup: PromptLookupOptions | None = None
     lora: Annotated[Adapters, Len(1, 8)] = ()  # always active; a role's adapters are in its entry
+    llama_library: FileName | None = None
+    """The build of llama.cpp that runs the model, and its draft model: `libllama.so` or its folder. None: the default
+    (`registry.llama_library`). In a loaded registry the absolute name of the file."""
 
     @property
     def splits_cache(self) -> bool:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
-
+import orchestrator.engine.llama.binding as lib
 from benchmarks.engine.cells import Cell, State, UserCell
 from benchmarks.engine.prose import document, list_task, question
 from benchmarks.engine.system import BenchmarkPrompt, RequestLoad

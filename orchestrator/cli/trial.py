@@ -154,7 +154,8 @@ def _unregistered(file: Path, registry: Registry, options: Settings) -> Subject:
     header = read_model(file)
     _check_text(str(file), header)
     fitted = fit(header, Room(budget=memory_for_models(options, registry)))
-    load_options = replace(fitted.options, context=min(fitted.context, MOST_CONTEXT), slots=1)
+    context, library = min(fitted.context, MOST_CONTEXT), registry.defaults.llama_library
+    load_options = replace(fitted.options, context=context, slots=1, llama_library=library)
     return Subject(file.name, None, file, header, load_options)
 
 

@@ -12,7 +12,7 @@
     kv           contents of the KV cache, and admission to it
     speculation  sources, number and acceptance of draft tokens
     step_cost    the duration of a decode step on this machine
-    llama        the only package that calls llama.cpp
+    llama        the only package that calls llama.cpp; its `binding` loads the library
 
 `client` imports nothing that only the engine's process needs. This file imports nothing, so that the process starts
 without its caller's dependencies.

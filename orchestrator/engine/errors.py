@@ -21,7 +21,7 @@ from typing import Literal
 from orchestrator.errors import OrchestratorError
 
 LoadFailure = Literal[
-    "missing", "unreadable", "not-gguf", "corrupt", "architecture", "memory", "settings", "died", "hung"
+    "missing", "unreadable", "not-gguf", "corrupt", "library", "architecture", "memory", "settings", "died", "hung"
 ]
 
 

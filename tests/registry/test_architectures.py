@@ -1,12 +1,12 @@
 import ctypes
 from pathlib import Path
 
-import llama_cpp
 import pytest
 
 from orchestrator.registry import architectures
+from orchestrator.registry.llama_library import installed_library
 
-LIBRARY = Path(llama_cpp.__file__).parent / "lib" / "libllama.so"
+LIBRARY = installed_library() or Path("libllama.so")
 
 
 def _says(predicate: str) -> set[str]:

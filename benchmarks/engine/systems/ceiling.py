@@ -4,11 +4,10 @@ import os
 import time
 from typing import Any, Self
 
-import llama_cpp.llama_cpp as lib
-
+import orchestrator.engine.llama.binding as lib
 from benchmarks.engine.names import POOLED, SPLIT
 from benchmarks.engine.system import Measured, RequestLoad, SystemSetup, Tokens
-from benchmarks.engine.systems.parameters import avoid_broken_amx
+from benchmarks.engine.systems.parameters import has_broken_amx
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama.batch import Batch
 from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
@@ -26,9 +25,10 @@ class Ceiling:
         """Load the model. Raises MemoryError if llama.cpp cannot make the context, OSError if it cannot load the
         model."""
         self.name = SPLIT if split else POOLED
-        avoid_broken_amx()
         lib.llama_backend_init()
-        self._model: Any = lib.llama_model_load_from_file(os.fsencode(setup.model), lib.llama_model_default_params())
+        parameters = lib.llama_model_default_params()
+        parameters.use_extra_bufts = not has_broken_amx()
+        self._model: Any = lib.llama_model_load_from_file(os.fsencode(setup.model), parameters)
         if not self._model:
             raise OSError(f"llama.cpp cannot load {setup.model}")
         self._context: Any = lib.llama_init_from_model(self._model, _parameters(self._model, setup, split))
@@ -146,7 +146,7 @@ def _parameters(model: Any, setup: SystemSetup, split: bool) -> Any:
 def _keeps_scores(model: Any, setup: SystemSetup) -> bool:
     """Return whether our engine keeps the scores of attention with this model and setup."""
     spec = EngineSpec(file=str(setup.model), slots=setup.width)
-    key = attention_key(spec, lib.llama_version().decode(), setup.threads)
+    key = attention_key(spec, lib.build(), setup.threads)
     measured = None if key is None else load_attention(setup.folder / "curves", key)
     heads = lib.llama_model_n_head(model)
     return measured != "on" and may_keep_scores(spec, context=setup.context, heads=heads, split=True)

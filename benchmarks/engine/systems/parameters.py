@@ -2,7 +2,9 @@
 
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
+import llama_cpp.llama_cpp
+
+import orchestrator.engine.llama.binding as lib
 
 
 def has_broken_amx() -> bool:
@@ -16,7 +18,7 @@ def has_broken_amx() -> bool:
 def avoid_broken_amx() -> None:
     """Change this process's default parameters, which llama_cpp's classes use, so that the broken kernels are not
     used."""
-    defaults = lib.llama_model_default_params
+    defaults = llama_cpp.llama_cpp.llama_model_default_params
     if not has_broken_amx() or not defaults().use_extra_bufts:
         return
 
@@ -25,4 +27,4 @@ def avoid_broken_amx() -> None:
         parameters.use_extra_bufts = False
         return parameters
 
-    lib.llama_model_default_params = without
+    llama_cpp.llama_cpp.llama_model_default_params = without

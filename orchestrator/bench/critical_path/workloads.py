@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import llama_cpp
-
+from orchestrator.engine.llama import vocabulary_of
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import task_from
 
@@ -253,8 +252,5 @@ def sample_text(words: int) -> str:
 
 def tokens_per_word(file: Path) -> float:
     """Return how many tokens a word of our texts has for a model, by its vocabulary alone."""
-    llama: Any = llama_cpp.Llama(str(file), vocab_only=True, verbose=False)
-    try:
-        return len(llama.tokenize(sample_text(SAMPLE_WORDS).encode(), add_bos=False)) / SAMPLE_WORDS
-    finally:
-        llama.close()
+    with vocabulary_of(file) as vocabulary:
+        return len(vocabulary.tokenize(sample_text(SAMPLE_WORDS), special=False)) / SAMPLE_WORDS

@@ -56,13 +56,10 @@ def launch(spec: EngineSpec) -> EngineProcess:
     log = _opened(spec.log_file) if spec.log_file else tempfile.TemporaryFile("wb+")
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "orchestrator.engine.worker.process", str(theirs.fileno()), str(spec.niceness)]
-    paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
     tunables = ["glibc.malloc.hugetlb=1", *filter(None, [os.environ.get("GLIBC_TUNABLES")])]
     environment = {
-        **os.environ,
+        **engine_environment(),
         **spin_environment(None if spec.step_costs is None else Path(spec.step_costs)),
-        "PYTHONPATH": os.pathsep.join(paths),
-        "GGML_NO_BACKTRACE": "1",  # a failed assertion would start gdb on itself and hang instead of dying
         "GLIBC_TUNABLES": ":".join(tunables),  # weights and KV cells in huge pages: steps are some percent faster
     }
     try:
@@ -75,6 +72,15 @@ def launch(spec: EngineSpec) -> EngineProcess:
     finally:
         theirs.close()
     return EngineProcess(process, ours, os.pidfd_open(process.pid), log, start)
+
+
+def engine_environment() -> dict[str, str]:
+    """Return the environment of a process that imports this program and loads llama.cpp."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "GGML_NO_BACKTRACE": "1",  # a failed assertion would start gdb on itself and hang instead of dying
+    }
 
 
 def start_process(

@@ -1,4 +1,4 @@
-"""Call llama.cpp. This is the only package that imports llama_cpp.
+"""Call llama.cpp. `binding` declares what we call of it; the other files call it.
 
 llama.cpp aborts the process on wrong arguments, so they are checked here. A `Llama` or `Embedder` is a model with one
 context, for one thread. Token arrays are int32, logits and vectors float32.
@@ -7,7 +7,7 @@ context, for one thread. Token arrays are int32, logits and vectors float32.
 from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens
 from orchestrator.engine.llama.embedding import Embedder
 from orchestrator.engine.llama.grammar import Grammar, Logits
-from orchestrator.engine.llama.loading import CannotLoad
+from orchestrator.engine.llama.loading import CannotLoad, vocabulary_of
 from orchestrator.engine.llama.model import DecodeFailed, Llama
 from orchestrator.engine.llama.vocabulary import Vocabulary
 
@@ -22,4 +22,5 @@ __all__ = [
     "Tokens",
     "Vocabulary",
     "as_tokens",
+    "vocabulary_of",
 ]

@@ -3,15 +3,21 @@
 import ctypes
 from collections.abc import Iterable, Sequence
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
+
+import orchestrator.engine.llama.binding as lib
 
 Tokens = npt.NDArray[np.int32]
 
 
 def as_tokens(tokens: Sequence[int]) -> Tokens:
     return np.asarray(tokens, dtype=np.int32)
+
+
+def floats_at(address: int, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    """Return an array of llama.cpp's own memory, which changes and ends with it."""
+    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), shape=shape)
 
 
 class Batch:

@@ -5,22 +5,24 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 
+import orchestrator.engine.llama.binding as lib
 from orchestrator.engine.contract import EngineSpec, ModelInfo, Vectors
 from orchestrator.engine.errors import TextTooLong
-from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens
+from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens, floats_at
 from orchestrator.engine.llama.loading import (
     CannotLoad,
     LlamaLog,
     apply_adapters,
+    check_feature,
     describe,
     load_adapters,
     load_model,
     new_context,
+    open_library,
 )
-from orchestrator.engine.llama.model import DEFAULT_CONTEXT, DecodeFailed
+from orchestrator.engine.llama.model import DEFAULT_CONTEXT, FLASH_ATTENTION, DecodeFailed
 from orchestrator.engine.llama.vocabulary import Vocabulary, meta
 from orchestrator.engine.processor import usable_cores
 
@@ -34,7 +36,6 @@ _POOLING: dict[str, int] = {
 }
 _RANK = str(lib.LLAMA_POOLING_TYPE_RANK)  # a classifier scores a query and a text
 _RERANK_TEMPLATE = b"rerank"  # the prompt template of rerankers that were made from generating models
-_FLASH = {"auto": -1, "off": 0, "on": 1}
 _WARM_TOKENS = 64
 
 
@@ -46,6 +47,8 @@ class Embedder:
 
     def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
         started = time.monotonic()
+        open_library(spec)
+        check_feature("embedding and ranking")
         self.log = LlamaLog()
         self._model: Any = load_model(spec, self.log, progress)
         self.vocab = Vocabulary(self._model)
@@ -72,11 +75,12 @@ class Embedder:
         params.n_seq_max = self.slots
         params.kv_unified = True
         params.n_threads = params.n_threads_batch = self.threads
-        params.flash_attn_type = _FLASH[spec.flash_attention]
+        params.flash_attn_type = FLASH_ATTENTION[spec.flash_attention]
         params.offload_kqv = False
         params.no_perf = True
         context = new_context(self._model, params, self.log)
-        apply_adapters(context, load_adapters(self._model, spec, self.log), spec.lora, self.log)
+        if spec.lora:
+            apply_adapters(context, load_adapters(self._model, spec, self.log), spec.lora, self.log)
         return context
 
     def _warm_up(self) -> float:
@@ -166,8 +170,8 @@ class Embedder:
         return units
 
     def _pooled(self, seq: int) -> Vectors:
-        pointer: Any = lib.llama_get_embeddings_seq(self._context, seq)
-        return np.ctypeslib.as_array(pointer, shape=(self.size,))
+        address = lib.llama_get_embeddings_seq(self._context, seq)
+        return floats_at(address, (self.size,))
 
     def set_threads(self, threads: int) -> None:
         self.threads = threads

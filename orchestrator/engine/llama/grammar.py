@@ -4,10 +4,10 @@ import ctypes
 from collections.abc import Collection, Iterator
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+import orchestrator.engine.llama.binding as lib
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.llama.batch import Tokens, as_tokens
 from orchestrator.engine.llama.vocabulary import Vocabulary

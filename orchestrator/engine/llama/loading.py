@@ -3,18 +3,17 @@
 import ctypes
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-import llama_cpp.llama_cpp as lib
-
+import orchestrator.engine.llama.binding as lib
 from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.errors import LoadFailure
 from orchestrator.engine.llama.vocabulary import Vocabulary, meta
 from orchestrator.registry.options import Adapters
 
-_LEVEL_WARN, _LEVEL_ERROR, _LEVEL_CONTINUE = 3, 4, 5
 _MOST_ERRORS = 8
 _ERROR_CHARACTERS = 300  # of an error; the log contains the whole text
 _FUNCTION = re.compile(r"^(?:[a-z]\w*_\w+(?:\(\))?: )+")  # C++ functions at the start of llama.cpp's messages
@@ -50,14 +49,29 @@ class LlamaLog:
         return self.errors[0] if self.errors else otherwise
 
     def _write(self, level: int, text: bytes, _: object) -> None:
-        level = self._last if level == _LEVEL_CONTINUE else level
+        level = self._last if level == lib.GGML_LOG_LEVEL_CONT else level
         self._last = level
-        if level == _LEVEL_ERROR and len(self.errors) < _MOST_ERRORS:
+        if level == lib.GGML_LOG_LEVEL_ERROR and len(self.errors) < _MOST_ERRORS:
             line = text.decode("utf-8", "replace").strip().partition("\n")[0]
             if line := _FUNCTION.sub("", line)[:_ERROR_CHARACTERS]:
                 self.errors.append(line)
-        if (self.verbose and 0 < level <= _LEVEL_ERROR and level != 1) or level in (_LEVEL_WARN, _LEVEL_ERROR):
+        least = lib.GGML_LOG_LEVEL_INFO if self.verbose else lib.GGML_LOG_LEVEL_WARN
+        if least <= level <= lib.GGML_LOG_LEVEL_ERROR:
             os.write(2, text)
+
+
+def open_library(spec: EngineSpec) -> None:
+    """Load the build of llama.cpp that the specification names, or the default. Raises CannotLoad."""
+    try:
+        lib.load(spec.llama_library)
+    except lib.UnusableLibrary as error:
+        raise CannotLoad("library", str(error)) from error
+
+
+def check_feature(feature: str) -> None:
+    """Raises CannotLoad if the library lacks functions for a feature of `binding.OPTIONAL`."""
+    if problem := lib.why_not(feature):
+        raise CannotLoad("library", problem)
 
 
 def load_model(spec: EngineSpec, log: LlamaLog, progress: Callable[[float], None], *, repack: bool = True) -> Any:
@@ -69,7 +83,7 @@ def load_model(spec: EngineSpec, log: LlamaLog, progress: Callable[[float], None
     lib.llama_backend_init()
     params = lib.llama_model_default_params()
     params.n_gpu_layers = 0
-    params.load_mode = (lib.LLAMA_LOAD_MODE_MMAP if spec.mmap else 0) | (2 if spec.mlock else 0)
+    params.load_mode = (lib.LLAMA_LOAD_MODE_MMAP if spec.mmap else 0) | (lib.LLAMA_LOAD_MODE_MLOCK if spec.mlock else 0)
     params.check_tensors = spec.check_tensors
     # ggml's AMX kernels, as gcc 12 compiles them, load a tile configuration that was never stored (the stores are
     # taken for dead), and the first product with quantised weights ends in SIGSEGV. Without the extra buffer types
@@ -110,7 +124,10 @@ def load_adapters(model: Any, spec: EngineSpec, log: LlamaLog) -> dict[str, Any]
     The handles are valid until the model is freed.
     """
     handles = {}
-    for file in dict.fromkeys([*(adapter.file for adapter in spec.lora), *spec.adapters]):
+    files = dict.fromkeys([*(adapter.file for adapter in spec.lora), *spec.adapters])
+    if files:
+        check_feature("adapters")
+    for file in files:
         _check_file(file)
         log.errors.clear()
         handle = lib.llama_adapter_lora_init(model, os.fsencode(file))
@@ -129,8 +146,7 @@ def apply_adapters(context: Any, handles: Mapping[str, Any], lora: Adapters, log
     for adapter in lora:
         scales[adapter.file] = scales.get(adapter.file, 0.0) + adapter.scale
     count = len(scales)
-    pointers = (ctypes.cast(handles[file], lib.llama_adapter_lora_p_ctypes) for file in scales)
-    adapters = (lib.llama_adapter_lora_p_ctypes * count)(*pointers)
+    adapters = (ctypes.c_void_p * count)(*(handles[file] for file in scales))
     log.errors.clear()
     if lib.llama_set_adapters_lora(context, adapters, count, (ctypes.c_float * count)(*scales.values())):
         raise CannotLoad("settings", log.first_error("llama.cpp does not take the adapters"))
@@ -150,18 +166,14 @@ def describe(model: Any, vocab: Vocabulary, **context_fields: Any) -> ModelInfo:
         training_context=lib.llama_model_n_ctx_train(model),
         bos=vocab.text(vocab.bos),
         eos=vocab.text(vocab.eos),
-        llama_cpp=lib.llama_version().decode("utf-8", "replace"),
+        llama_cpp=lib.build(),
         **context_fields,
     )
 
 
 def _expert_override(spec: EngineSpec, log: LlamaLog) -> Any:
     # The header is read first, since the setting's name starts with the architecture.
-    params = lib.llama_model_default_params()
-    params.vocab_only = True
-    model = lib.llama_model_load_from_file(os.fsencode(spec.file), params)
-    if not model:
-        raise _load_error(log)
+    model = _load_without_weights(spec.file, log)
     architecture = meta(model, "general.architecture")
     count = meta(model, f"{architecture}.expert_count")
     lib.llama_model_free(model)
@@ -170,8 +182,29 @@ def _expert_override(spec: EngineSpec, log: LlamaLog) -> Any:
     overrides = (lib.llama_model_kv_override * 2)()
     overrides[0].tag = lib.LLAMA_KV_OVERRIDE_TYPE_INT
     overrides[0].key = f"{architecture}.expert_used_count".encode()
-    overrides[0].value.val_i64 = spec.experts
+    overrides[0].val_i64 = spec.experts
     return overrides
+
+
+@contextmanager
+def vocabulary_of(file: Path) -> Iterator[Vocabulary]:
+    """Read the vocabulary of a model, without its weights. Raises CannotLoad. Uses the default library."""
+    log = LlamaLog()
+    log.verbose = False
+    model = _load_without_weights(str(file), log)
+    try:
+        yield Vocabulary(model)
+    finally:
+        lib.llama_model_free(model)
+
+
+def _load_without_weights(file: str, log: LlamaLog) -> Any:
+    params = lib.llama_model_default_params()
+    params.vocab_only = True
+    model = lib.llama_model_load_from_file(os.fsencode(file), params)
+    if not model:
+        raise _load_error(log)
+    return model
 
 
 def _load_error(log: LlamaLog) -> CannotLoad:

@@ -7,22 +7,24 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+import orchestrator.engine.llama.binding as lib
 from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.kv.layout import begins_as_pool
-from orchestrator.engine.llama.batch import Batch
+from orchestrator.engine.llama.batch import Batch, floats_at
 from orchestrator.engine.llama.grammar import Grammars, Logits
 from orchestrator.engine.llama.loading import (
     CannotLoad,
     LlamaLog,
     apply_adapters,
+    check_feature,
     describe,
     load_adapters,
     load_model,
     new_context,
+    open_library,
 )
 from orchestrator.engine.llama.vocabulary import Vocabulary
 from orchestrator.engine.processor import usable_cores
@@ -35,6 +37,7 @@ from orchestrator.registry.options import (
     MAX_SEQUENCES,
     Adapters,
     FlashAttention,
+    KvType,
     invariant_streams,
     state_sequences,
 )
@@ -42,12 +45,21 @@ from orchestrator.registry.options import (
 BATCH = 512  # tokens of a step
 VERIFIED = 64  # tokens of a step that may have logits, at least, to verify draft tokens
 DEFAULT_CONTEXT = 8192  # tokens of a sequence, if the spec does not say
-_KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
-_FLASH = {"auto": -1, "off": 0, "on": 1}
-# Declared to return a number: making a pointer object at each step would take ten times as long.
-_logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
-    ctypes.cast(lib.llama_get_logits, ctypes.c_void_p).value or 0
-)
+_KV_TYPES: dict[KvType, int] = {
+    "f32": lib.GGML_TYPE_F32,
+    "f16": lib.GGML_TYPE_F16,
+    "bf16": lib.GGML_TYPE_BF16,
+    "q4_0": lib.GGML_TYPE_Q4_0,
+    "q4_1": lib.GGML_TYPE_Q4_1,
+    "q5_0": lib.GGML_TYPE_Q5_0,
+    "q5_1": lib.GGML_TYPE_Q5_1,
+    "q8_0": lib.GGML_TYPE_Q8_0,
+}
+FLASH_ATTENTION: dict[FlashAttention, int] = {
+    "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+}
 
 
 class DecodeFailed(Exception):
@@ -67,11 +79,14 @@ class Llama:
 
     def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
         started = time.monotonic()
+        open_library(spec)
         self.log = LlamaLog()
         if spec.batch_invariant:
             os.environ["GGML_CPU_TILED_MM"] = "0"  # those kernels take over from eight tokens on, by other sums
         self._model: Any = load_model(spec, self.log, progress)
         self.can_cut_back = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
+        if not self.can_cut_back:
+            check_feature("models with recurrent layers")
         if spec.batch_invariant and not self.can_cut_back:  # tokens of a sequence cannot make its rows whole, see ADR 5
             lib.llama_model_free(self._model)
             self._model = load_model(spec, self.log, progress, repack=False)
@@ -172,7 +187,7 @@ class Llama:
         self._most_rows = self.max_outputs + 2 * extra
         params.n_outputs_max = self._most_rows
         params.n_threads = params.n_threads_batch = threads
-        params.flash_attn_type = _FLASH[self.flash_attention]
+        params.flash_attn_type = FLASH_ATTENTION[self.flash_attention]
         params.type_k = _KV_TYPES[spec.kv_type_k]
         params.type_v = _KV_TYPES[spec.kv_type_v]
         params.kv_unified = not self.split
@@ -300,11 +315,10 @@ class Llama:
         # memory, and never for a single row once there was one. Several rows are put in order only by llama_get_logits.
         if count == 1 and self._logits_at:
             return self._logits[:1]
-        address = _logits_address(self._context)
+        address = lib.llama_get_logits(self._context)
         if address != self._logits_at:
             self._logits_at = address
-            pointer: Any = lib.llama_get_logits(self._context)
-            self._logits = np.ctypeslib.as_array(pointer, shape=(self._most_rows, self.vocab.size))
+            self._logits = floats_at(address, (self._most_rows, self.vocab.size))
         return self._logits[:count]
 
     def _padding(self, width: int) -> list[tuple[int, int]]:
@@ -390,6 +404,11 @@ class Llama:
         removed = lib.llama_memory_seq_rm(self._memory, seq, length if length else -1, -1)
         assert removed, f"sequence {seq} cannot be cut back to {length} tokens"
         self._held[seq] = length
+
+    @property
+    def can_store(self) -> bool:
+        """Whether the library has the functions for `state` and `restore`."""
+        return lib.why_not("prefixes stored on disk") is None
 
     def state(self, seq: int) -> bytes:
         """Return the contents of a sequence's cells, for `restore`."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+import orchestrator.engine.llama.binding as lib
 from orchestrator.engine.llama.batch import Tokens, as_tokens
 
 _CACHED = 256  # texts; with the next line 32 MiB at most
@@ -48,13 +48,8 @@ class Vocabulary:
         # Whether tokenizing prepends a space.
         self.adds_space = kind == "llama" and meta(model, "tokenizer.ggml.add_space_prefix") != "false"
         self.keeps_all = kind in _KEEPING  # so a text has at least its bytes / `longest` tokens
-        self.fim = FimTokens(
-            lib.llama_vocab_fim_pre(self.handle),
-            lib.llama_vocab_fim_suf(self.handle),
-            lib.llama_vocab_fim_mid(self.handle),
-            lib.llama_vocab_fim_rep(self.handle),
-            lib.llama_vocab_fim_sep(self.handle),
-        )
+        self.fim = _fim_tokens(self.handle)
+        self.why_no_fim = lib.why_not("infilling") or "its vocabulary has no FIM tokens"
         self.llama_seconds = 0.0  # total time to tokenize
         self._buffer = ctypes.create_string_buffer(64)
         # All are made now, in a few dozen milliseconds: asking llama.cpp for one takes as long as the rest of a step.
@@ -145,6 +140,18 @@ class Vocabulary:
             buffer = ctypes.create_string_buffer(-count)
             count = lib.llama_token_to_piece(self.handle, token, buffer, -count, 0, special)
         return buffer.raw[:count]
+
+
+def _fim_tokens(vocab: Any) -> FimTokens:
+    if lib.why_not("infilling"):
+        return FimTokens(-1, -1, -1, -1, -1)
+    return FimTokens(
+        lib.llama_vocab_fim_pre(vocab),
+        lib.llama_vocab_fim_suf(vocab),
+        lib.llama_vocab_fim_mid(vocab),
+        lib.llama_vocab_fim_rep(vocab),
+        lib.llama_vocab_fim_sep(vocab),
+    )
 
 
 def meta(model: Any, key: str) -> str:

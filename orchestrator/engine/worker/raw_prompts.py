@@ -31,7 +31,7 @@ def infill_tokens(vocab: Vocabulary, place: Infill) -> Tokens:
     """Return the tokens of a FIM prompt. Raises BadPrompt for a model without FIM."""
     fim = vocab.fim
     if min(fim.prefix, fim.suffix, fim.middle) < 0:
-        raise BadPrompt("the model cannot fill a place in a text: its vocabulary has no FIM tokens")
+        raise BadPrompt(f"the model cannot fill a place in a text: {vocab.why_no_fim}")
     # Qwen2.5-Coder (arXiv 2409.12186, section 3.2) and StarCoder 2 (arXiv 2402.19173, section 5.2): files of a
     # repository, then prefix, suffix and middle, each after a control token.
     parts: list[Sequence[int]] = [(vocab.bos,) if vocab.adds_bos else ()]

@@ -36,7 +36,7 @@ class StoredPrefixes:
         self._most_bytes = spec.prefix_bytes
         self._folder = Path(spec.prefixes) if spec.prefixes is not None and llama.can_keep else None
         self.prefixes: tuple[_Prefix, ...] = ()
-        if self._folder is not None:
+        if self._folder is not None and llama.can_store:
             self.prefixes = _prefixes(llama, template, spec.system_prompts)
 
     def restore(self, slots: Slots) -> None:

@@ -5,9 +5,9 @@ import ctypes
 from dataclasses import replace
 from pathlib import Path
 
-import llama_cpp.llama_cpp as lib
 import pytest
 
+import tests.orchestrator.engine.llama_reference as lib
 from benchmarks.models import ModelShape, write_llama
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation

@@ -133,9 +133,9 @@ async def test_the_error_of_a_dead_engine_says_where_its_log_is_and_has_its_end_
 
 
 FAILED_ASSERTION = """
-import llama_cpp
+import orchestrator.engine.llama.binding as lib
 def replaced(self, *args):
-    llama_cpp.llama_memory_seq_cp(self._llama._memory, 1 << 20, 0, 0, 1)
+    lib.llama_memory_seq_cp(self._llama._memory, 1 << 20, 0, 0, 1)
 """
 EXCEPTION = """
 def replaced(*args):

@@ -14,12 +14,11 @@ from typing import Any, Final
 import gguf
 import pytest
 
-lib: Any = pytest.importorskip("llama_cpp.llama_cpp")
-
-from orchestrator.engine.contract import Message, OfferedTool, ToolCall  # noqa: E402
-from orchestrator.engine.llama import Vocabulary  # noqa: E402
-from orchestrator.engine.worker.chat import PromptTemplate  # noqa: E402
-from orchestrator.registry.chat_template import why_words_are_lost  # noqa: E402
+import orchestrator.engine.llama.binding as lib
+from orchestrator.engine.contract import Message, OfferedTool, ToolCall
+from orchestrator.engine.llama import Vocabulary
+from orchestrator.engine.worker.chat import PromptTemplate
+from orchestrator.registry.chat_template import why_words_are_lost
 
 TEMPLATES: Final = Path(__file__).parent / "chat_templates"
 TINY: Final = Path(__file__).parents[3] / "registry" / "tiny" / "small.gguf"

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import pytest
 
+import orchestrator.engine.llama.binding as lib
 from benchmarks.models import write_adapter
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message, SystemPrompt

@@ -4,12 +4,12 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import tests.orchestrator.engine.llama_reference as lib
 from orchestrator.engine.worker.sampling import (
     Candidates,
     Logits,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 import pytest_asyncio
 
+import tests.orchestrator.engine.llama_reference as lib
 from benchmarks.models import ModelShape, write_llama
 from orchestrator.engine.client.engine import Completion, Engine, TextPiece
 from orchestrator.engine.contract import EngineSpec, Generation, Message, TokenLogprob

@@ -17,6 +17,7 @@ from orchestrator.pool.placement import Node, Topology
 from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.registry.load import load_registry
 from orchestrator.run.steps.role import resolve_role
+from tests.orchestrator.engine.llama_builds import copied
 
 SHAPE = ModelShape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=1024)
 SHORT = Generation(messages=(Message("user", "hello"),), max_tokens=4)
@@ -179,6 +180,14 @@ async def test_weights_are_mapped_or_read_and_locked_as_asked_for(spec_of: Calla
         assert re.search(r"VmLck:\s+0 kB", status)
     log, status, *_ = await _loaded(spec_of(mlock="true"))
     assert not re.search(r"VmLck:\s+0 kB", status) or "failed to mlock" in log
+
+
+async def test_the_build_of_llama_cpp_is_the_one_that_is_named(
+    spec_of: Callable[..., EngineSpec], tmp_path: Path
+) -> None:
+    build = copied(tmp_path / "build")
+    *_, maps, _ = await _loaded(spec_of(llama_library=str(build)))
+    assert {Path(path).parent for path in maps if Path(path).name.startswith("libllama")} == {build}
 
 
 @pytest.mark.parametrize("experts", [1, 4])
