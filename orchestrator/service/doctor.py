@@ -8,9 +8,8 @@ import fcntl
 import os
 import platform
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,11 +17,13 @@ from typing import Literal
 
 import psutil
 
+from orchestrator.engine.client.library import LibraryFacts, LibraryFailed, probe_library
 from orchestrator.engine.processor import cpu_quota, usable_cpus
 from orchestrator.pool import memory_budget, memory_limits
 from orchestrator.pool.remote import probe
 from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
 from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.llama_library import ENVIRONMENT, default_library, installed_library
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import Endpoint, ModelEntry, Registry
@@ -34,8 +35,6 @@ from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
 
 MINIMUM_PYTHON = (3, 11)
-PROBE_SECONDS = 60
-PROBE = "import llama_cpp; print(llama_cpp.llama_print_system_info().decode())"
 CPU_FLAGS = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "amx_int8", "asimd", "sve", "i8mm")
 FURTHER_USES = {"pytest": ", and the tool run_tests,"}  # of a gate's tool
 
@@ -76,20 +75,35 @@ def _python() -> Check:
 
 
 def _llama() -> Check:
+    is_installed = default_library() == installed_library()
+    mend = "build it here: `make setup`" if is_installed else f"correct or unset {ENVIRONMENT}"
     try:
-        build = version("llama-cpp-python")
-        # A process of its own, which a build for another processor would kill.
-        probe = subprocess.run(  # noqa: S603 - our own interpreter and text
-            [sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=PROBE_SECONDS, check=False
-        )
-    except (PackageNotFoundError, subprocess.TimeoutExpired, OSError) as error:
-        return Check("llama.cpp", "broken", str(error), "run `make setup`")
-    if probe.returncode:
-        last = (probe.stderr.strip().splitlines() or [f"it ended with {probe.returncode}"])[-1]
-        return Check("llama.cpp", "broken", f"llama-cpp-python {build}: {last}", "build it here: `make setup`")
-    features = [part.split("=")[0].strip() for part in probe.stdout.split("|") if part.strip().endswith("= 1")]
-    names = ", ".join(name.split(":")[-1].strip() for name in features)
-    return Check("llama.cpp", "ok", f"llama-cpp-python {build}, built with {names or 'no extensions'}")
+        facts = probe_library()
+        package = f"llama-cpp-python {version('llama-cpp-python')}" if is_installed else facts.file
+    except (PackageNotFoundError, LibraryFailed) as error:
+        return Check("llama.cpp", "broken", str(error), mend)
+    return _library_check("llama.cpp", package, facts)
+
+
+def _libraries(models: Iterable[ModelEntry]) -> Iterator[Check]:
+    # Those that the registry names; a library that is no file makes its models unusable already.
+    named = {model.options.llama_library for model in models if model.unavailable is None}
+    for file in sorted(filter(None, named)):
+        name = f"llama.cpp at {file}"
+        try:
+            yield _library_check(name, f"llama.cpp {(facts := probe_library(file)).build}", facts)
+        except LibraryFailed as error:
+            yield Check(name, "broken", str(error), "correct llama_library in the registry")
+
+
+def _library_check(name: str, package: str, facts: LibraryFacts) -> Check:
+    built = f"{package}, built with {', '.join(facts.extensions) or 'no extensions'}"
+    if facts.strangers:
+        built += f"; it loaded {', '.join(facts.strangers)}"
+        return Check(name, "note", built, "a build whose libraries find each other in their own folder")
+    if facts.lacking:
+        return Check(name, "note", f"{built}; {'; '.join(facts.lacking)}", "a newer build of llama.cpp")
+    return Check(name, "ok", built)
 
 
 def _processor() -> Check:
@@ -126,6 +140,7 @@ def _registry(path: Path) -> Iterator[Check]:
             yield Check("registry", "broken", str(problem), "correct the file, or name another one by --registry")
         return
     yield Check("registry", "ok", f"{registry.path}: {len(registry.models)} models, {len(registry.roles)} roles")
+    yield from _libraries(registry.models.values())
     for model in registry.models.values():
         yield _model(model, registry)
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from benchmarks.models import ModelShape, write_jamba, write_llama
+from orchestrator.registry.llama_library import ENVIRONMENT
 from orchestrator.service.doctor import examine
 from tests.orchestrator.cli.cli_command import Cli, Result
+from tests.orchestrator.engine.llama_builds import copied, without
 
 
 def test_a_tool_is_looked_for_where_gates_find_it(command: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,3 +83,55 @@ def test_a_model_with_recurrent_layers_is_said_to_share_prefixes_by_states(
     assert check["state"] == "ok"
     assert how in check["found"]
     assert "5.5 KiB a state" in check["found"]
+
+
+def libraries(command: Cli, folder: Path, **models: Path) -> dict[str, dict[str, str]]:
+    """Return what the doctor says of llama.cpp where the models have these libraries."""
+    write_llama(folder / "m.gguf", ModelShape())
+    entries = "".join(f"  {name}: {{file: m.gguf, llama_library: {library}}}\n" for name, library in models.items())
+    registry = folder / "registry.yaml"
+    registry.write_text(f"models:\n{entries}roles: {{worker: {{model: {next(iter(models))}}}}}\n")
+    checks = json.loads(command("--registry", registry, "doctor", "--json").out)["checks"]
+    return {
+        check["name"]: check for check in checks if "llama.cpp" in check["name"] or check["name"].startswith("model")
+    }
+
+
+def test_builds_that_the_registry_names_are_loaded_and_described(command: Cli, tmp_path: Path) -> None:
+    good = copied(tmp_path / "good")
+    poor = without(tmp_path / "poor", ["llama_adapter_lora_init"])
+    bad = without(tmp_path / "bad", ["llama_decode"])
+    checks = libraries(command, tmp_path, a=good, b=poor, c=bad, d=bad, e=tmp_path / "nowhere")
+    assert checks["llama.cpp"]["state"] == "ok"
+    assert checks["llama.cpp"]["found"].startswith("llama-cpp-python ")
+    assert checks[f"llama.cpp at {good}/libllama.so"]["state"] == "ok"
+    assert ", built with " in checks[f"llama.cpp at {good}/libllama.so"]["found"]
+    noted = checks[f"llama.cpp at {poor}/libllama.so"]
+    assert noted["state"] == "note"
+    assert f"{poor}/libllama.so lacks llama_adapter_lora_init, which is needed for adapters" in noted["found"]
+    broken = checks[f"llama.cpp at {bad}/libllama.so"]
+    assert (broken["state"], broken["mend"]) == ("broken", "correct llama_library in the registry")
+    assert broken["found"].startswith(f"{bad}/libllama.so lacks llama_decode; accepted: ")
+    assert checks["model e"]["found"].startswith(f"model e: llama_library {tmp_path}/nowhere: there is no such file")
+    assert len(checks) == 4 + 5
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_default_build_of_the_environment_is_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    library = copied(tmp_path / "build") if there else tmp_path / "build"
+    monkeypatch.setenv(ENVIRONMENT, str(library))
+    (check,) = (check for check in examine(tmp_path / "registry.yaml", tmp_path) if check.name == "llama.cpp")
+    assert (check.state, check.mend) == (("ok", "") if there else ("broken", f"correct or unset {ENVIRONMENT}"))
+    assert check.found.startswith(f"{library}/libllama.so, built with " if there else f"{library} cannot be loaded: ")
+
+
+def test_a_role_whose_library_is_missing_is_refused_by_validate(command: Cli, tmp_path: Path) -> None:
+    libraries(command, tmp_path, m=tmp_path / "nowhere")
+    task = tmp_path / "task.json"
+    step = {"id": "S1", "actor": "worker", "action": "Say hello.", "outputs": ["o"]}
+    task.write_text(json.dumps({"objective": "x", "plan": {"steps": [step]}}))
+    refused = command("--registry", tmp_path / "registry.yaml", "validate", task)
+    assert refused.code == 2
+    assert f"llama_library {tmp_path}/nowhere: there is no such file" in refused.err
