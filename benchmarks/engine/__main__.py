@@ -1,4 +1,7 @@
-"""Measure the engine against its peers: `python -m benchmarks.engine {list,models,build,run,further,report,all}`."""
+"""Measure the engine against its peers: `python -m benchmarks.engine {list,models,build,run,further,report,all}`.
+
+`python -m benchmarks.engine run --library A --library B` compares builds of llama.cpp instead: our engine with each.
+"""
 
 import argparse
 import asyncio
@@ -14,7 +17,7 @@ from benchmarks.engine import report, rows
 from benchmarks.engine.cells import Cell, chosen
 from benchmarks.engine.goals import goals, undecided
 from benchmarks.engine.models import DRAFTS, LARGE, SMALL, SMOLLM2
-from benchmarks.engine.names import SPINNING, SYSTEMS
+from benchmarks.engine.names import SPINNING, SYSTEMS, of_library
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import ModelMissing, PeerMissing, Peers, build, fetch_model
 from benchmarks.engine.run import FURTHER, BenchmarkPlan, run
@@ -23,6 +26,7 @@ from benchmarks.engine.suites import SUITES, Suite
 from benchmarks.engine.systems.daemon import DaemonFailed
 from benchmarks.options import positive
 from orchestrator.engine.processor import usable_cores
+from orchestrator.registry.llama_library import library_file, why_no_library
 
 FOLDER = Path(__file__).parents[2] / "build" / "bench"
 _say = partial(print, flush=True)
@@ -32,12 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the command line names."""
     options = _parser().parse_args(arguments)
     suite = SUITES[options.suite]
+    if options.library:
+        _check_libraries(options)
+        options.systems = [of_library(number) for number in range(len(options.library))]
     options.systems = options.systems or list(suite.systems)
-    if others := [name for name in options.systems if name not in suite.systems]:
+    if not options.library and (others := [name for name in options.systems if name not in suite.systems]):
         accepted = ", ".join(suite.systems)
         raise SystemExit(f"not in the suite {options.suite}: {', '.join(others)}; accepted: {accepted}")
     if options.command == "list":
-        for cell in chosen(suite.cells(_models(options)), options.cells):
+        for cell in chosen(_cells(suite, options), options.cells):
             _say(f"{cell.name:24} {cell.own} own tokens, {cell.answer} to generate")
         return
     try:
@@ -50,6 +57,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(str(error)) from error
     if options.command in ("run", "further", "report", "all"):
         _report(suite, options)
+
+
+def _check_libraries(options: argparse.Namespace) -> None:
+    if options.suite != "engine" or options.systems or options.command not in ("list", "run", "report"):
+        accepted = "the commands list, run and report of the suite engine, without --systems"
+        raise SystemExit(f"--library compares builds of llama.cpp; accepted: {accepted}")
+    options.library = [library_file(file).absolute() for file in options.library]
+    if len({*options.library}) < max(2, len(options.library)):
+        raise SystemExit("--library compares builds of llama.cpp; accepted: at least two, each one once")
+    for file in options.library:
+        if why := why_no_library(file):
+            raise SystemExit(f"--library {file}: {why}; accepted: a build of llama.cpp, libllama.so or its folder")
 
 
 def _prepare(options: argparse.Namespace) -> None:
@@ -85,7 +104,7 @@ def _run(suite: Suite, options: argparse.Namespace, *, further: bool) -> None:
         left = tuple(cell for cell in cells if cell.name not in current)
         _say(f"{len(cells) - len(left)} of {len(cells)} cells are finished already")
     plan = BenchmarkPlan(
-        place=Place(options.folder, peers, tuple(options.systems)),
+        place=Place(options.folder, peers, tuple(options.systems), tuple(options.library)),
         cells=left,
         before=current if further else {},
         file=_rows_file(suite, options),
@@ -104,11 +123,13 @@ def _report(suite: Suite, options: argparse.Namespace) -> None:
     """Print the tables of the finished cells, and write the results unless this is a trial."""
     finished, engine = _finished(suite, options), report.source_hash(suite.source)
     found = [row for each in finished.values() for row in each.rows]
-    reached = goals(found, suite.goals)
+    reached = [] if options.library else goals(found, suite.goals)
+    for name, file in zip(options.systems, options.library, strict=False):
+        _say(f"{name}: {file}")
     _say(report.printed(found, reached))
     if earlier := [name for name, each in finished.items() if each.engine != engine]:
         _say(f"measured with an earlier engine: {', '.join(earlier)}")
-    if not options.trial:
+    if not (options.trial or options.library):
         cells = suite.cells(_models(options))
         results.write(suite.published, report.document(finished, reached, _stamp(options), engine, cells, suite.about))
         _say(f"written to {suite.published}")
@@ -117,7 +138,7 @@ def _report(suite: Suite, options: argparse.Namespace) -> None:
 def _finished(suite: Suite, options: argparse.Namespace) -> dict[str, rows.MeasuredCell]:
     """Return all finished cells, in the order of the suite; some may have been measured with an earlier engine."""
     cells, stamp, engine = _cells(suite, options), _stamp(options), report.source_hash(suite.source)
-    before = {} if options.trial else rows.published(suite.published, stamp, cells)
+    before = {} if options.trial or options.library else rows.published(suite.published, stamp, cells)
     kept = rows.read(_rows_file(suite, options), stamp, cells)
     found = [*before.items(), *kept.items()]
     finished = dict(sorted(found, key=lambda item: item[1].engine == engine))  # of equal names, the last one counts
@@ -125,7 +146,8 @@ def _finished(suite: Suite, options: argparse.Namespace) -> dict[str, rows.Measu
 
 
 def _cells(suite: Suite, options: argparse.Namespace) -> tuple[Cell, ...]:
-    return suite.trial if options.trial else suite.cells(_models(options))
+    cells = suite.trial if options.trial else suite.cells(_models(options))
+    return tuple(cell for cell in cells if cell.task is None) if options.library else cells
 
 
 def _models(options: argparse.Namespace) -> Path:
@@ -134,7 +156,10 @@ def _models(options: argparse.Namespace) -> Path:
 
 
 def _stamp(options: argparse.Namespace) -> rows.Stamp:
-    return {**report.stamp(usable_cores()), "systems": list(options.systems), "rounds": options.rounds}
+    # The kernels are in ggml's libraries, which lie next to libllama.so.
+    builds = [[str(file), max(part.stat().st_mtime_ns for part in file.parent.iterdir())] for file in options.library]
+    compared = {"libraries": builds} if builds else {}
+    return {**report.stamp(usable_cores()), "systems": list(options.systems), "rounds": options.rounds, **compared}
 
 
 def _rounds(suite: Suite, options: argparse.Namespace) -> Rounds:
@@ -144,7 +169,8 @@ def _rounds(suite: Suite, options: argparse.Namespace) -> Rounds:
 
 def _rows_file(suite: Suite, options: argparse.Namespace) -> Path:
     folder: Path = options.folder
-    return folder / f"{suite.rows}{'trial' if options.trial else 'rows'}.jsonl"
+    compared = "libraries-" if options.library else ""
+    return folder / f"{suite.rows}{compared}{'trial' if options.trial else 'rows'}.jsonl"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -156,6 +182,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cells", nargs="+", default=[], metavar="PATTERN", help="such as '150m/*x1024'; default: all")
     systems = (*SYSTEMS, SPINNING)
     parser.add_argument("--systems", nargs="+", choices=systems, help="default: all of the suite")
+    parser.add_argument(
+        "--library", action="append", default=[], type=Path, metavar="PATH", help="compare builds of llama.cpp in pairs"
+    )
     rounds = "; ".join(f"{name}: {suite.rounds.least} to {suite.rounds.most}" for name, suite in SUITES.items())
     parser.add_argument("--rounds", type=positive, help=f"default: as noise needs ({rounds})")
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="begin no further cell after so long")

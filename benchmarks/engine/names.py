@@ -22,3 +22,8 @@ SETTINGS = ("its settings", "our settings")
 def speculating(system: str, method: str, settings: str = "") -> str:
     """Return the name of a system when it drafts with a method, and for llama-server with which settings."""
     return ", ".join(filter(None, (system, method, settings)))
+
+
+def of_library(number: int) -> str:
+    """Return the name of our engine with one of several builds of llama.cpp: `OURS` for number 0, the first."""
+    return OURS if number == 0 else f"{OURS}, library {number + 1}"

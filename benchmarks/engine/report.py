@@ -128,8 +128,8 @@ def printed(rows: Sequence[EngineRow], goals: Iterable[EngineGoal]) -> str:
     lines = [_line("cell", "state", "system", "seconds", "(least-most)", "tokens/s", "ours is faster by", "own time")]
     reference = {(row.cell, row.state): row for row in rows if row.system == OURS}
     lines += [_row_line(row, reference.get((row.cell, row.state))) for row in rows]
-    lines += ["", f"{'goal':62} {'value':>8} {'wanted':>8}  met"]
-    lines += [_goal_line(goal) for goal in goals]
+    if goal_lines := [_goal_line(goal) for goal in goals]:
+        lines += ["", f"{'goal':62} {'value':>8} {'wanted':>8}  met", *goal_lines]
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from benchmarks.engine.cells import Cell, State, UserCell, groups
 from benchmarks.engine.chats import Chats
 from benchmarks.engine.goals import LEAST_ROUNDS, MOST_ROUNDS, Goals, engine_goals, undecided
 from benchmarks.engine.measure import WARM_UP, measure, measure_task, measure_user, step_times, with_bounds
+from benchmarks.engine.names import OURS
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.rows import EngineRow, Stamp
 from benchmarks.engine.start import MODELS, TINY, Place, started, takes_part
@@ -86,7 +87,7 @@ def _undecided(plan: BenchmarkPlan, cell: Cell) -> set[str]:
 
 
 async def _cell(plan: BenchmarkPlan, cell: Cell, systems: Sequence[System]) -> list[EngineRow]:
-    partners = [system for system in systems if takes_part(system.name, cell)]
+    partners = [system for system in systems if takes_part(OURS if plan.place.libraries else system.name, cell)]
     before = plan.before.get(cell.name)
     if before is None:
         return await _bounded(plan.place, cell, await _measured(plan, cell, partners))

@@ -18,6 +18,7 @@ from benchmarks.engine.names import (
     SETTINGS,
     SPINNING,
     SPLIT,
+    of_library,
     speculating,
 )
 from benchmarks.engine.peers import Peers
@@ -49,6 +50,8 @@ class Place:
     peers: Peers
     systems: tuple[str, ...]
     """The names of the systems."""
+    libraries: tuple[Path, ...] = ()
+    """Builds of llama.cpp. If there are any, our engine with each of them is measured, and no other system."""
 
     def setup(self, cells: Sequence[Cell]) -> SystemSetup:
         """Return the common setup of a group of cells. The trial model gets one thread, being too small for several."""
@@ -109,6 +112,10 @@ def takes_part(system: str, cell: Cell) -> bool:
 
 
 def _starters(place: Place, setup: SystemSetup, cells: Sequence[Cell]) -> list[Starter]:
+    if place.libraries:
+        return [
+            partial(Ours.start, setup, of_library(number), library=file) for number, file in enumerate(place.libraries)
+        ]
     if isinstance(cells[0], UserCell):
         return _served(place, setup, cells)
     return _speculating(place, setup, cells[0]) if cells[0].task else _plain(place, setup, cells)

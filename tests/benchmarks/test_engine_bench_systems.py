@@ -1,12 +1,15 @@
 """The engine's benchmark on real systems, with a model of no size: what it measures is right and is kept."""
 
 import dataclasses
+import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.engine import rows
+from benchmarks.engine.__main__ import main
 from benchmarks.engine.cells import Cell
 from benchmarks.engine.chats import Chats
 from benchmarks.engine.measure import WrongAnswer, measure
@@ -20,6 +23,7 @@ from benchmarks.engine.system import SystemSetup
 from benchmarks.engine.systems.serial import Serial
 from benchmarks.engine.systems.served import Answered, Served, ServerFailed, free_port, serve
 from benchmarks.engine.workload import loads
+from tests.orchestrator.engine.llama_builds import copied
 
 CELL = Cell(model="trial", width=3, prefix=20, own=6, answer=4)
 STAMP = {"threads": 1}
@@ -90,6 +94,44 @@ async def test_what_drafts_could_bring_at_best_is_reported_for_all_rounds(folder
     found = rows.read(kept, STAMP, [cell])[cell.name].rows
     assert {len(row.seconds) for row in found} == {4}
     assert {row.system for row in found if row.bound is not None} == drafting
+
+
+def test_builds_of_llama_cpp_are_compared_in_pairs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    builds = [copied(folder / name) for name in ("one", "two")]
+    named = [argument for build in builds for argument in ("--library", str(build))]
+    run = ["run", "--trial", "--folder", str(folder), "--cells", "trial/3x0", "--rounds", "2", *named]
+    main(run)
+    main(run)
+    once, again = capsys.readouterr().out.split("0 of 1 cells are finished already\n")[1].split("1 of 1 cells")
+    assert "trial/3x0" in once
+    assert f"ours: {builds[0]}/libllama.so\nours, library 2: {builds[1]}/libllama.so\n" in again
+    of_first, of_second = (line.split() for line in again.splitlines() if line.startswith("trial/3x0"))
+    assert "library" not in of_first
+    assert re.search(r"\d\.\d{3} \(\d\.\d{3}-\d+\.\d{3}\)", " ".join(of_second)), "how much faster the first one is"
+    (kept,) = (folder / "libraries-trial.jsonl").read_text().splitlines()
+    assert {(row["system"], len(row["seconds"])) for row in json.loads(kept)["rows"]} == {
+        ("ours", 2),
+        ("ours, library 2", 2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refused"),
+    [
+        (("run", "--library", "build"), "at least two"),
+        (("run", "--library", "build", "--library", "build/libllama.so"), "each one once"),
+        (("run", "--library", "build", "--library", "nowhere"), "nowhere: there is no such file"),
+        (("run", "--library", "build", "--library", "b", "--suite", "user-path"), "of the suite engine"),
+        (("all", "--library", "build", "--library", "b"), "list, run and report"),
+    ],
+)
+def test_a_comparison_of_builds_says_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], refused: str
+) -> None:
+    copied(tmp_path / "build")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=refused):
+        main(arguments)
 
 
 async def test_a_system_that_says_something_else_is_found_out(folder: Path) -> None:

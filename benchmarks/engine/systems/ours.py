@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Self
 
 from benchmarks.engine.names import OURS
@@ -26,8 +27,12 @@ class Ours:
         *,
         lookup: PromptLookupOptions | None = None,
         speculation: SpeculationOptions | None = None,
+        library: Path | None = None,
     ) -> Self:
-        """Start an engine with its default settings, and the given kind of drafts. Raises ModelLoadFailed."""
+        """Start an engine with its default settings, the given kind of drafts and build of llama.cpp.
+
+        Raises ModelLoadFailed.
+        """
         spec = EngineSpec(
             file=str(setup.model),
             context=setup.context,
@@ -36,6 +41,7 @@ class Ours:
             niceness=0,
             prompt_lookup=lookup,
             speculation=speculation,
+            llama_library=None if library is None else str(library),
             step_costs=str(setup.folder / "curves"),
             hung_seconds=120.0,
         )
