@@ -21,8 +21,9 @@ from orchestrator.engine.contract import (
     TokenLogprob,
 )
 from orchestrator.registry.thinking import Thinking
+from orchestrator.task.reuse import Reuse
 
-VERSION = 8
+VERSION = 9
 MAX_FRAME = 256 << 20  # bytes
 _LENGTH = struct.Struct("<I")
 
@@ -134,6 +135,7 @@ class Started(WireMessage, frozen=True):
     """These requests have left the queue; they are computed from the next step on."""
 
     seqs: tuple[int, ...]
+    prompts: tuple[bytes, ...]  # of each, see `Completion.prompt_blocks`
 
 
 class Prompts(WireMessage, frozen=True):
@@ -171,6 +173,7 @@ class Finished(WireMessage, frozen=True):
     stop_string: str = ""  # the stop string that ended the text
     logprobs: tuple[TokenLogprob, ...] = ()  # all tokens of the text, if the request has `logprobs`
     prompt_logprobs: tuple[TokenLogprob, ...] = ()  # all tokens of the prompt, if the request has `prompt_logprobs`
+    reuse: Reuse = Reuse()  # by the prompts before, on this engine
 
 
 class Failed(WireMessage, frozen=True):

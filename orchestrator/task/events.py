@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from orchestrator.task.critical_path import Effort
+from orchestrator.task.reuse import Reuse
 from orchestrator.task.taskir.models import Level, Step, TaskIR
 
 Mode = Literal["as-planned", "discover", "serial", "direct"]  # "direct": one step that answers the whole request
@@ -86,6 +87,7 @@ class Usage:
     alone_seconds: float = 0.0  # The same compute without other sequences, by the engine's step costs.
     # Share if every engine step had the width with the best tokens per second, by the engine's step costs.
     packed_seconds: float = 0.0
+    reuse: Reuse = field(default_factory=Reuse)  # of earlier prompts; journals of earlier versions lack it
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,7 @@ class _SimulatedSequence(EngineSequence):
             work_seconds=self.work_seconds,
             alone_seconds=self.alone_seconds,
             packed_seconds=self.packed_seconds,
+            reuse=self.reuse,
         )
         return Completion(self.answer.text, "stop", usage)
 
@@ -306,6 +307,7 @@ class SimulatedEngine:
         self.info = info
         self.died = asyncio.Event()
         self.failure: EngineDied | None = None
+        self.lost_prompts: list[bytes] = []
         self.steps = self.drafted = self.accepted = 0
         self._step_seconds = step_seconds
         self._write = write

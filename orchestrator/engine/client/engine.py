@@ -107,6 +107,7 @@ class Completion:
     logprobs: tuple[TokenLogprob, ...] = ()  # the tokens of the text, if the request has `logprobs`
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     """The tokens of the prompt, if the request has `prompt_logprobs`. The first one has logprob 0 and no `top`."""
+    prompt_blocks: bytes = b""  # digests of `reuse.DIGEST_BYTES` for the whole blocks of the prompt; b"" if unknown
 
 
 @dataclass(slots=True)
@@ -116,6 +117,7 @@ class _Waiting:
     on_thought: OnText | None = None
     on_stage: stages.OnStage | None = None
     queued: bool = False  # in the engine's queue, so it cannot have caused the end of the process
+    prompt_blocks: bytes = b""  # once it has left the queue
 
 
 class Engine(asyncio.Protocol):
@@ -131,6 +133,7 @@ class Engine(asyncio.Protocol):
         self.spec = spec
         self.died = asyncio.Event()
         self.failure: EngineDied | None = None
+        self.lost_prompts: list[bytes] = []
         self._loop = asyncio.get_running_loop()
         self._child = child
         self._transport: asyncio.Transport | None = None
@@ -229,9 +232,8 @@ class Engine(asyncio.Protocol):
             grammar = kept_schema_grammar(schema) or await asyncio.to_thread(schema_grammar, schema)
         wire = dataclasses.replace(request, schema=None, grammar=grammar, seed=seed)
         streamed = on_text is not None or on_thought is not None
-        reply: Finished = await self._ask(
-            lambda seq: Submit(seq, wire, streamed, request.schema is not None), on_text, on_thought
-        )
+        waiting = _Waiting(self._loop.create_future(), on_text, on_thought, stages.listener())
+        reply: Finished = await self._ask(lambda seq: Submit(seq, wire, streamed, request.schema is not None), waiting)
         usage = Usage(
             prompt_tokens=reply.prompt_tokens,
             cached_tokens=reply.cached_tokens,
@@ -243,6 +245,7 @@ class Engine(asyncio.Protocol):
             work_seconds=reply.work_seconds,
             alone_seconds=reply.alone_seconds,
             packed_seconds=reply.packed_seconds,
+            reuse=reply.reuse,
         )
         stop = reply.stop_string if reply.stop_string in request.stop else ""  # not one of the chat template's own
         return Completion(
@@ -253,6 +256,7 @@ class Engine(asyncio.Protocol):
             stop,
             logprobs=reply.logprobs,
             prompt_logprobs=reply.prompt_logprobs,
+            prompt_blocks=waiting.prompt_blocks,
         )
 
     async def count(
@@ -340,11 +344,9 @@ class Engine(asyncio.Protocol):
             raise ValueError(f"threads is {threads}; accepted: 0 to 1024")
         self._send(SetThreads(threads))
 
-    async def _ask(
-        self, command: Callable[[int], EngineCommand], on_text: OnText | None = None, on_thought: OnText | None = None
-    ) -> Any:
+    async def _ask(self, command: Callable[[int], EngineCommand], waiting: _Waiting | None = None) -> Any:
         seq = next(self._ids)
-        waiting = _Waiting(self._loop.create_future(), on_text, on_thought, stages.listener())
+        waiting = waiting or _Waiting(self._loop.create_future(), on_stage=stages.listener())
         self._send(command(seq))
         if not self._waiting:
             self._watchdog.signal()  # until now it had no work
@@ -408,8 +410,9 @@ class Engine(asyncio.Protocol):
         match reply:
             case Queued(seqs):
                 self._note_queued(seqs, queued=True)
-            case Started(seqs):
+            case Started(seqs, prompts):
                 self._note_queued(seqs, queued=False)
+                self._note_prompts(seqs, prompts)
             case Prompts():
                 self._tell_stages(reply)
             case Texts():
@@ -458,6 +461,11 @@ class Engine(asyncio.Protocol):
         for seq in seqs:
             if (waiting := self._waiting.get(seq)) is not None:
                 waiting.queued = queued
+
+    def _note_prompts(self, seqs: Sequence[int], prompts: Sequence[bytes]) -> None:
+        for seq, blocks in zip(seqs, prompts, strict=True):
+            if (waiting := self._waiting.get(seq)) is not None:
+                waiting.prompt_blocks = blocks
 
     def _tell_stages(self, reply: Prompts) -> None:
         for seq, ahead in reply.queued:
@@ -540,6 +548,7 @@ class Engine(asyncio.Protocol):
             self._exit_timer.cancel()
         if not self._loading.done():
             self._loading.set_exception(self.failure)
+        self.lost_prompts = [waiting.prompt_blocks for waiting in self._waiting.values()]
         for waiting in self._waiting.values():
             if not waiting.future.done():
                 failure = not_started(self.failure) if waiting.queued else self.failure

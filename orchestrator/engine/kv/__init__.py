@@ -6,4 +6,5 @@ slots         admission to a pool of cells that all share
 states        the same for models with recurrent layers, whose sequences are forked at their ends only
 streams       the same with a stream of cells for each sequence
 layout        choice between pool and streams
+prompt_history  how much of a prompt the cache is expected to hold, by the prompts before
 """

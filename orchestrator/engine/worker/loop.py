@@ -21,6 +21,7 @@ from orchestrator.engine.errors import (
     PromptTooLong,
 )
 from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_may_change
+from orchestrator.engine.kv.prompt_history import PromptHistory
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.speculation.speculator import Speculator
 from orchestrator.engine.step_cost.attention_trial import AttentionTrial
@@ -115,8 +116,9 @@ class Loop:
         self._ends = as_tokens(sorted(llama.vocab.end))
         self._counts: Counter[str] = Counter()
         self._stored_prefixes = StoredPrefixes(llama, spec, self._prompts.template)
+        self._history = PromptHistory(llama.vocab.is_control)
         self._sequences = self._without_sequences()
-        self._stored_prefixes.restore(self._sequences.slots)
+        self._stored_prefixes.restore(self._sequences.slots, self._history)
         self._llama_seconds = self._own_seconds = 0.0
 
     @property
@@ -147,11 +149,14 @@ class Loop:
         return self._llama.cells - self._sequences.slots.tree.cells
 
     def _without_sequences(self) -> Sequences:
-        return Sequences(self._llama, self._counts, self._forget_drafts, self._stored_prefixes.prefixes)
+        self._history.forget_cells()
+        prefixes = self._stored_prefixes.prefixes
+        return Sequences(self._llama, self._counts, self._forget_drafts, prefixes, self._history)
 
     def _step(self) -> None:
         if entered := self._sequences.admit():
-            self._outbox.add(protocol.Started(tuple(sequence.number for sequence in entered)))
+            prompts = tuple(b"".join(sequence.blocks) for sequence in entered)
+            self._outbox.add(protocol.Started(tuple(sequence.number for sequence in entered), prompts))
         self._report_prompts()
         self._outbox.flush()  # if the process dies in the step, the parent knows which requests are still queued
         calls = self._schedule()
@@ -216,7 +221,7 @@ class Loop:
         if self._llama.flash_attention != self._learned_attention:
             self._begin_learning()
         self._sequences = self._without_sequences()
-        self._stored_prefixes.restore(self._sequences.slots)
+        self._stored_prefixes.restore(self._sequences.slots, self._history)
 
     def _stop_measuring(self) -> None:
         self._idle.interrupt()
@@ -672,7 +677,7 @@ class Loop:
         )
         self._step_costs.use_threads(llama.threads)
         self._sequences = self._without_sequences()
-        self._stored_prefixes.restore(self._sequences.slots)
+        self._stored_prefixes.restore(self._sequences.slots, self._history)
 
     def _set_threads(self, threads: int) -> None:
         self._tuner.grant(threads)

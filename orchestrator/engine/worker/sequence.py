@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Mapping
 import numpy as np
 
 from orchestrator.engine.contract import Finish, Generation
+from orchestrator.engine.kv.prompt_history import Blocks
 from orchestrator.engine.llama import Grammar, Logits, Tokens, as_tokens
 from orchestrator.engine.protocol import Finished
 from orchestrator.engine.step_cost.model import StepShare
@@ -18,6 +19,7 @@ from orchestrator.engine.worker.repetition import LOOP_PERIOD, RepetitionGuard, 
 from orchestrator.engine.worker.sampling import Sampler
 from orchestrator.engine.worker.text import TextStream, utf8_rest
 from orchestrator.engine.worker.thinking import Thoughts
+from orchestrator.task.reuse import Reuse
 
 Biases = tuple[Tokens, Logits]  # tokens, which may repeat, and what is added to the logit of each
 _LONGEST_ENDING = 16  # the most tokens that are looked ahead for the end of a text
@@ -38,6 +40,7 @@ class Sequence:
         "alone_seconds",
         "arrived",
         "biases",
+        "blocks",
         "cached",
         "call_grammars",
         "computed",
@@ -69,6 +72,7 @@ class Sequence:
         "prompt",
         "prompt_logprobs",
         "rejections",
+        "reuse",
         "sampler",
         "seq",
         "steps_left_out",
@@ -136,6 +140,8 @@ class Sequence:
         self.deadline = None if request.deadline_seconds is None else now + request.deadline_seconds
         self.seq = -1  # number in the KV cache, -1 outside
         self.cached = 0  # prefill tokens that a shared prefix saved when it first entered the cache
+        self.reuse = Reuse()  # what was expected of the cache then
+        self.blocks: Blocks = ()  # of the prompt
         self.computed = 0  # prefill tokens that are in the cache
         self.output: list[int] = []
         self.rejections = 0
@@ -397,6 +403,7 @@ class Sequence:
             stop_string=self.text.stopped_by,
             logprobs=() if self.logprobs is None else tuple(self.logprobs.released),
             prompt_logprobs=() if self.prompt_logprobs is None else self.prompt_logprobs.found,
+            reuse=self.reuse,
         )
 
     def _count_wait(self, now: float) -> None:

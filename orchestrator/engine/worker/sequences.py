@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.engine.kv.prefix_tree import common_prefix
+from orchestrator.engine.kv.prompt_history import PromptHistory
 from orchestrator.engine.kv.slots import NO_TOKENS, PooledSlots, Slots
 from orchestrator.engine.kv.states import StateSlots
 from orchestrator.engine.kv.streams import StreamSlots
@@ -18,6 +19,7 @@ from orchestrator.engine.llama import Llama, Tokens, as_tokens
 from orchestrator.engine.worker.priority import CacheHolder, select_preemption_victim
 from orchestrator.engine.worker.sequence import Sequence
 from orchestrator.registry.options import Adapters
+from orchestrator.task.reuse import Reuse
 
 _SCAN = 64  # at most this many queued sequences are considered in a step
 # A sequence waits for a prefix that another one is computing if that saves at least this many tokens.
@@ -31,7 +33,7 @@ class Sequences:
     """All sequences of one context, by number and in their groups.
 
     `counts` gets the counts of EngineStats that change here. `on_cells_lost` gets a sequence before it loses its cells.
-    `prefixes` are those with which many prompts start, with their adapters.
+    `prefixes` are those with which many prompts start, with their adapters. `history` has the engine's earlier prompts.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Sequences:
         counts: Counter[str],
         on_cells_lost: Callable[[Sequence], None],
         prefixes: Iterable[tuple[Adapters, Tokens]] = (),
+        history: PromptHistory | None = None,
     ) -> None:
         self.slots = _make_slots(llama)
         self.all: dict[int, Sequence] = {}
@@ -52,6 +55,7 @@ class Sequences:
         self._checkpoints: dict[int, list[int]] = {}
         self._llama = llama
         self._prefixes = tuple(prefixes)
+        self._history = history or PromptHistory()
         self._counts = counts
         self._on_cells_lost = on_cells_lost
 
@@ -67,7 +71,12 @@ class Sequences:
         self._take_out(sequence)
         self._on_cells_lost(sequence)
         if sequence.seq >= 0:
-            self.slots.release(sequence.seq, sequence.computed, self._answer_in_cache(sequence))
+            answer = self._answer_in_cache(sequence)
+            self.slots.release(sequence.seq, sequence.computed, answer)
+            self._history.leave(sequence.number, sequence.computed)
+            if len(answer):
+                kept = np.concatenate((sequence.prefill_tokens[: sequence.computed], answer))
+                self._history.note(kept, sequence.lora)
         else:
             self.slots.retry_admission()
 
@@ -96,13 +105,27 @@ class Sequences:
                 break
             sequence.enter(*place)
             self._checkpoints[sequence.number] = self._choose_checkpoints(sequence, parting)
-            if not sequence.preempted:
-                self._counts["reused_tokens"] += sequence.cached
+            self._note_entry(sequence)
             bisect.insort(self.prefilling, sequence, key=_priority)
             entered.append(sequence)
         for sequence in entered:
             self.queue.remove(sequence)
         return entered
+
+    def _note_entry(self, sequence: Sequence) -> None:
+        can_fork = self._llama.can_fork
+        shareable = sequence.prompt[:-1]
+        reuse, sequence.blocks = self._history.enter(
+            sequence.number,
+            sequence.prompt,
+            sequence.lora,
+            cached=sequence.computed,
+            held=self.slots.tree.match(shareable, sequence.lora)[1] if can_fork else len(shareable),
+            obstacle="too short" if can_fork and not self._llama.keeps_states else "model cannot share",
+        )
+        if not sequence.preempted:
+            self._counts["reused_tokens"] += sequence.cached
+            sequence.reuse = reuse if sequence.shares else Reuse()
 
     def next_chunk_limit(self, sequence: Sequence) -> int:
         """Return how many prefill tokens may be computed next: up to where another one forks or a state is kept."""
@@ -154,6 +177,7 @@ class Sequences:
         self._take_out(sequence)
         self._on_cells_lost(sequence)
         self.slots.preempt(sequence.seq)
+        self._history.leave(sequence.number, sequence.computed)
         sequence.preempt()
         bisect.insort(self.queue, sequence, key=_priority)
         self._counts["preempted"] += 1

@@ -9,6 +9,7 @@ from orchestrator.engine.contract import EngineSpec, Message, SystemPrompt
 from orchestrator.engine.errors import BadPrompt
 from orchestrator.engine.kv.prefix_store import BadPrefix, keep_within, prefix_file, read_prefix, write_prefix
 from orchestrator.engine.kv.prefix_tree import common_prefix
+from orchestrator.engine.kv.prompt_history import PromptHistory
 from orchestrator.engine.kv.slots import Slots
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.processor import cpu_model
@@ -39,8 +40,8 @@ class StoredPrefixes:
         if self._folder is not None and llama.can_store:
             self.prefixes = _prefixes(llama, template, spec.system_prompts)
 
-    def restore(self, slots: Slots) -> None:
-        """Put the prefixes that were stored for this cache layout into free sequences."""
+    def restore(self, slots: Slots, history: PromptHistory) -> None:
+        """Put the prefixes that were stored for this cache layout into free sequences, and note them in `history`."""
         try:
             self._keys = {lora: _key(self._llama, self._spec, lora) for lora, _ in self.prefixes}
         except OSError as error:  # a file that has gone since it was loaded
@@ -54,6 +55,7 @@ class StoredPrefixes:
             if missing >= MIN_STORED_TOKENS and slots.insert_prefix(tokens, lora, partial(self._fill, lora, tokens)):
                 self.restored += 1
                 self.restored_tokens += len(tokens)
+                history.note(tokens, lora)
 
     def save(self, slots: Slots) -> None:
         """Store the prefixes that sequences hold. These are truncated for it: nothing may be computed afterwards."""

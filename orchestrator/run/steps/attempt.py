@@ -12,6 +12,7 @@ from orchestrator.run.steps.prompt import StepInput
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.run.steps.seen import SeenFiles
 from orchestrator.task.events import Failure, Usage
+from orchestrator.task.reuse import Reuse
 from orchestrator.task.taskir.models import Step
 
 # A prompt that leaves less room than this, and less than the answer's limit, is too long.
@@ -73,7 +74,9 @@ class StepRunner(Protocol):
 
 
 def added(*usages: Usage) -> Usage:
-    return Usage(**{entry.name: sum(getattr(usage, entry.name) for usage in usages) for entry in fields(Usage)})
+    numbers = [entry.name for entry in fields(Usage) if entry.name != "reuse"]
+    reuse = sum((usage.reuse for usage in usages), Reuse())
+    return Usage(**{name: sum(getattr(usage, name) for usage in usages) for name in numbers}, reuse=reuse)
 
 
 @contextmanager

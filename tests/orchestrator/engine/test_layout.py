@@ -201,6 +201,8 @@ async def test_the_engine_follows_its_load_and_loses_nothing(
         assert (await engine.stats()).split_cache
         pooled = await until_changed(engine, siblings, 1)
         assert (pooled.layout_changes, pooled.split_cache) == (1, False)
+        again = await ask(engine, siblings(0))
+        assert any(one.usage.reuse.lost_tokens.get("layout changed", 0) > len(LONG) / 2 for one in again)
         reused = (await engine.stats()).reused_tokens
         answers = await ask(engine, siblings(100))
         assert {one.finish for one in answers} == {"length"}
