@@ -39,6 +39,10 @@ class EngineHandle(Protocol):
     def failure(self) -> EngineDied | None:
         """Why the engine ended; None while it runs."""
 
+    @property
+    def lost_prompts(self) -> Sequence[bytes]:
+        """The prompts that the engine was answering when it ended, as in `Completion.prompt_blocks`."""
+
     async def generate(
         self, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
     ) -> Completion:

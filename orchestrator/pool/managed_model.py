@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
+from orchestrator.pool.computed_prompts import ComputedPrompts
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable, UnknownModel
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.placement import ReplicaCandidate, ReplicaId, Topology, choose_replica, nodes_for
@@ -133,6 +134,7 @@ class ManagedModel:
     failed_loads: int = 0  # in a row
     unloadable: bool = False  # the last load failed for a lasting reason, such as a missing file
     last_failure: str | None = None
+    prompts: ComputedPrompts = field(default_factory=ComputedPrompts)
 
     @classmethod
     def of(cls, entry: ModelEntry, topology: Topology) -> "ManagedModel":

@@ -192,10 +192,10 @@ class Pool:
                         completion = await engine.generate(later, on_text, on_thought)
                 except NotStarted:  # another engine can carry it out
                     remaining = None if end is None else end - clock()
-                    await self._note_death(replica, engine)
+                    await self._note_death(managed, replica, engine)
                     continue
             # Loading counts as queueing.
-            usage = completion.usage
+            usage = managed.prompts.compare(completion, engine.died)
             queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
             return dataclasses.replace(completion, usage=queued)
 
@@ -336,13 +336,14 @@ class Pool:
             yield replica, engine
         except EngineDied:
             # The process must have ended before EngineDied is raised, so that a retry gets another engine.
-            await self._note_death(replica, engine)
+            await self._note_death(managed, replica, engine)
             raise
         finally:
             self._residency.release(replica)
 
-    async def _note_death(self, replica: Replica, engine: EngineHandle) -> None:
+    async def _note_death(self, managed: ManagedModel, replica: Replica, engine: EngineHandle) -> None:
         await engine.wait_dead()
+        managed.prompts.note(engine.died, *engine.lost_prompts)
         self._residency.on_engine_exit(replica, engine)
 
 
