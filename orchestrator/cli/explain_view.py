@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.report_view import counted, format_gates, format_rating
+from orchestrator.cli.report_view import counted, format_gates, format_losses, format_rating, format_reuse
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
 from orchestrator.run.journal.chats import ChatRecord
 from orchestrator.run.record.report import Report, StepRow, last_dependency
@@ -181,6 +181,10 @@ def _add_attempt(table: Table, attempt: AttemptRow) -> None:
         tokens = f"{usage.prompt_tokens} prompt{shared} and {usage.output_tokens} output tokens{thought}{rate}"
         table.add_row("", f"{about}{tokens}")
         table.add_row("", f"queued {seconds(usage.queued_seconds)}, prefill {seconds(usage.prefill_seconds)}")
+    if usage.reuse.expected_tokens:
+        table.add_row("", format_reuse(usage.reuse))
+    for loss in format_losses(usage.reuse):
+        table.add_row("", Text(loss, style="yellow"))
     if attempt.reasoning:
         table.add_row("", Text(f"thoughts: object {attempt.reasoning}", style="dim"))
     for wait in attempt.waits:

@@ -16,6 +16,7 @@ from orchestrator.run.gates import PlannedGate
 from orchestrator.run.record.report import PathRow, Report, StepRow
 from orchestrator.run.record.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.task.events import Usage
+from orchestrator.task.reuse import LOSS_TEXTS, Reuse
 from orchestrator.task.states import State
 
 MANY = 40  # the most steps, edges or names that are printed unless the user asks for all
@@ -250,9 +251,31 @@ def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> Renderab
     plans = [report.plan_usage, *(row.usage for row in report.replans)]
     if any(usage.prompt_tokens for usage in plans):
         table.add_row("", f"{_tokens(plans)} for the plan")
+    _add_reuse(table, report)
     if speedup:
         table.add_row("Speedup", Text(format_speedup(speedup)))
     return table
+
+
+def _add_reuse(table: Table, report: Report) -> None:
+    if not report.reuse.expected_tokens:
+        return
+    table.add_row("Reuse", format_reuse(report.reuse))
+    losses = [(step.id, loss) for step in report.steps for loss in format_losses(step.reuse)]
+    for step, loss in losses[:MANY]:
+        table.add_row("", Text(f"{step}: {loss}", style="yellow"))
+    if len(losses) > MANY:
+        table.add_row("", Text(f"{len(losses) - MANY} more: `orchestrator explain {report.run_id} STEP`", style="dim"))
+
+
+def format_reuse(reuse: Reuse) -> str:
+    """Return in one line how many of the tokens that prompts share with earlier ones were not computed again."""
+    return f"{reuse.reused_tokens:,} of {reuse.expected_tokens:,} shared tokens reused"
+
+
+def format_losses(reuse: Reuse) -> list[str]:
+    """Return for each cause a line about the tokens that were computed again."""
+    return [f"{count:,} computed again: {LOSS_TEXTS[cause].why}" for cause, count in reuse.losses]
 
 
 def _tokens(usages: Sequence[Usage]) -> str:

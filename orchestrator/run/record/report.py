@@ -37,6 +37,7 @@ from orchestrator.task.events import (
     Usage,
 )
 from orchestrator.task.prediction import predict_run
+from orchestrator.task.reuse import Reuse
 
 Read = Callable[[str], bytes]
 Times = Mapping[str, tuple[float | None, float | None]]
@@ -72,6 +73,10 @@ class StepRow:
         if self.predicted is None or self.started is None or self.finished is None or self.children:
             return None
         return misprediction(self.id, self.predicted, self.finished - self.started, self.attempts)
+
+    @property
+    def reuse(self) -> Reuse:
+        return sum((attempt.usage.reuse for attempt in self.attempts), Reuse())
 
     @property
     def prompt_tokens(self) -> int:
@@ -160,6 +165,10 @@ class Report:
     results: tuple[RunResult, ...] = ()  # what the run has made for the user so far
 
     @property
+    def reuse(self) -> Reuse:
+        return sum((step.reuse for step in self.steps), Reuse())
+
+    @property
     def why_direct(self) -> str:
         """Why the request was answered directly; empty if it was not, or if the user wanted it."""
         if self.plan_origin != "direct":
@@ -209,6 +218,7 @@ class Report:
             "waves": [list(wave) for wave in self.waves],
             "width": self.width,
             "critical_path": _plain(self.critical_path),
+            "reuse": _reuse_json(self.reuse),
             "artifacts": dict(self.artifacts),
             "results": _plain(self.results),
             "ratings": _plain(self.ratings),
@@ -456,8 +466,12 @@ def _answer(view: RunView, read: Read) -> str:
 def _step_json(step: StepRow) -> dict[str, Any]:
     row: dict[str, Any] = _plain(step)
     row |= {"prompt_tokens": step.prompt_tokens, "output_tokens": step.output_tokens}
-    row |= {"reasoning_tokens": step.reasoning_tokens}
+    row |= {"reasoning_tokens": step.reasoning_tokens, "reuse": _reuse_json(step.reuse)}
     return row
+
+
+def _reuse_json(reuse: Reuse) -> dict[str, Any]:
+    return {**asdict(reuse), "reused_tokens": reuse.reused_tokens}
 
 
 def _plain(value: object) -> Any:
