@@ -33,9 +33,11 @@ from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
+from orchestrator.task.reuse import LOSS_TEXTS, Reuse
 
 MINIMUM_PYTHON = (3, 11)
 CPU_FLAGS = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "amx_int8", "asimd", "sve", "i8mm")
+REUSED_SHARE = 0.9  # if less of what prompts share is reused, that is worth a note
 FURTHER_USES = {"pytest": ", and the tool run_tests,"}  # of a gate's tool
 
 
@@ -60,7 +62,7 @@ def examine(registry: Path, home: Path) -> list[Check]:
         *_registry(registry),
         _folder(home),
         _lock(home),
-        _journal(home),
+        *_journal(home),
         Check("gates", "ok", f"built: {', '.join(row.gate.name for row in GATES)}"),
         *_tools(),
         _sandbox(),
@@ -205,17 +207,33 @@ def _lock(home: Path) -> Check:
     return Check("lock", "ok", "free")
 
 
-def _journal(home: Path) -> Check:
+def _journal(home: Path) -> Iterator[Check]:
     try:
         with JournalReader.open_to_read(home) as journal:
             damage = journal.damage()
             runs, unfinished = len(journal.runs()), len(journal.unfinished())
+            reuse = Reuse() if damage else journal.reuse()
     except JournalError as error:
-        return Check("journal", "broken", str(error), "move the state folder away to start anew")
+        yield Check("journal", "broken", str(error), "move the state folder away to start anew")
+        return
     if damage:
-        return Check("journal", "broken", damage[0], "restore it from a backup, or move the state folder away")
+        yield Check("journal", "broken", damage[0], "restore it from a backup, or move the state folder away")
+        return
     open_runs = f", {unfinished} unfinished: `orchestrator runs`" if unfinished else ""
-    return Check("journal", "ok", f"{runs} run{'' if runs == 1 else 's'}{open_runs}")
+    yield Check("journal", "ok", f"{runs} run{'' if runs == 1 else 's'}{open_runs}")
+    if reuse.expected_tokens:
+        yield _reuse(reuse)
+
+
+def _reuse(reuse: Reuse) -> Check:
+    """Compare how much the latest steps have reused of earlier prompts with what was expected."""
+    counts = f"{reuse.reused_tokens:,} of {reuse.expected_tokens:,} shared tokens of the latest steps reused"
+    causes = "; ".join(f"{tokens:,} not, since {LOSS_TEXTS[cause].why}" for cause, tokens in reuse.losses)
+    found = f"{counts}; {causes}" if causes else counts
+    if reuse.reused_tokens >= REUSED_SHARE * reuse.expected_tokens:
+        return Check("shared prompts", "ok", found)
+    hints = (LOSS_TEXTS[cause].hint for cause, _ in reuse.losses)
+    return Check("shared prompts", "note", found, next(filter(None, hints), ""))
 
 
 def _tools() -> Iterator[Check]:

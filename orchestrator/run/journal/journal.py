@@ -49,6 +49,7 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.made_personas import MadePersona, decode_persona
 from orchestrator.task.prediction import COMPARED_RUNS, EarlierRun
+from orchestrator.task.reuse import Reuse
 
 MEASURED_GENERATIONS = 2000
 
@@ -130,6 +131,10 @@ class JournalReader:
     ) -> list[GenerationRow]:
         """Return the last `limit` generations after event `number`, and those with the numbers `also`, newest first."""
         return self._store.generations_after(number, also, limit)
+
+    def reuse(self, limit: int = MEASURED_GENERATIONS) -> Reuse:
+        """Return what the last `limit` generations together have reused of earlier prompts."""
+        return self._store.reuse(limit)
 
     def earlier_runs(self, shape: str, limit: int = COMPARED_RUNS) -> list[EarlierRun]:
         """Return the last runs of plans of a shape that are done, newest first."""

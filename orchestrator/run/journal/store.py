@@ -22,6 +22,7 @@ from orchestrator.run.journal.outcomes import AttemptOutcome, encode_outcome
 from orchestrator.task.events import Event, Mode, RunAccepted, RunFinished, RunStatus
 from orchestrator.task.made_personas import MadePersona, encode_persona
 from orchestrator.task.prediction import EarlierRun, MeasuredGeneration
+from orchestrator.task.reuse import Reuse
 
 TITLE_LENGTH = 200
 # After so many events of chats, the chats beyond `MOST_CHATS` are removed.
@@ -417,6 +418,22 @@ class Store:
             limit,
         )
         return [GenerationRow(at, bool(settled), MeasuredGeneration(*row)) for at, settled, *row in rows]
+
+    def reuse(self, limit: int) -> Reuse:
+        rows = self._rows(
+            """
+            WITH latest AS (
+                SELECT body -> '$.usage.reuse' AS reuse FROM events
+                WHERE kind = 'attempt_generated' ORDER BY number DESC LIMIT ?
+            )
+            SELECT NULL, ifnull(sum(reuse ->> '$.expected_tokens'), 0) FROM latest
+            UNION ALL
+            SELECT key, sum(value) FROM latest, json_each(reuse, '$.lost_tokens') GROUP BY key
+            """,
+            limit,
+        )
+        (_, expected), *lost = rows
+        return Reuse(expected, dict(lost))
 
     def earlier_runs(self, shape: str, limit: int) -> list[EarlierRun]:
         # The plus keeps SQLite from looking for the kind in the events of all runs.
