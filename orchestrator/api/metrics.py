@@ -13,6 +13,7 @@ from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.pool import ModelStatus, PoolSnapshot
 from orchestrator.service.service import Service
+from orchestrator.task.reuse import Reuse
 
 PREFIX: Final = "orchestrator"
 LLAMA_SERVER: Final = "llamacpp"  # the prefix of llama-server's metrics
@@ -49,6 +50,7 @@ class _ServiceCollector(Collector):
         yield _counter("run_seconds", "seconds from the acceptance to the end of runs, summed", ("status",), seconds)
         yield _counter("attempts", "attempts that ended", ("model", "outcome"), totals.attempts.items())
         yield _counter("tokens", "tokens of finished generations", ("model", "kind"), totals.tokens.items())
+        yield from _reuse(totals.reuse)
         if self._pool is not None:
             yield from _pool_metrics(self._pool)
             yield from _llama_server_metrics(self._pool)
@@ -60,6 +62,15 @@ async def exposition(service: Service) -> bytes:
     registry = CollectorRegistry()
     registry.register(_ServiceCollector(service, pool))
     return generate_latest(registry)
+
+
+def _reuse(by_model: Mapping[str, Reuse]) -> Iterator[Metric]:
+    expected = [((model,), reuse.expected_tokens) for model, reuse in by_model.items()]
+    yield _counter("reuse_expected_tokens", "prompt tokens that the cache was expected to hold", ("model",), expected)
+    reused = [((model,), reuse.reused_tokens) for model, reuse in by_model.items()]
+    yield _counter("reuse_tokens", "prompt tokens of these that it held", ("model",), reused)
+    lost = [((model, cause), count) for model, reuse in by_model.items() for cause, count in reuse.losses]
+    yield _counter("reuse_lost_tokens", "prompt tokens of these that were computed again", ("model", "cause"), lost)
 
 
 def _pool_metrics(snapshot: PoolSnapshot) -> Iterator[Metric]:

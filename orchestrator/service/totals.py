@@ -13,6 +13,7 @@ from orchestrator.task.events import (
     RunAccepted,
     RunFinished,
 )
+from orchestrator.task.reuse import Reuse
 
 DEFAULT_RUN_SECONDS: Final = 5.0  # assumed as long as no run has ended
 
@@ -26,6 +27,7 @@ class Totals:
     run_seconds: Counter[str] = field(default_factory=Counter)  # from acceptance to end, by status
     attempts: Counter[tuple[str, str]] = field(default_factory=Counter)  # that have ended, by model and outcome
     tokens: Counter[tuple[str, str]] = field(default_factory=Counter)  # by model and kind: prompt, cached or output
+    reuse: dict[str, Reuse] = field(default_factory=dict)  # of prompts, by model
     executions: int = 0  # of runs, until they ended or were interrupted
     execution_seconds: float = 0.0
 
@@ -48,6 +50,7 @@ class Totals:
                 self.tokens[model, "prompt"] += usage.prompt_tokens
                 self.tokens[model, "cached"] += usage.cached_tokens
                 self.tokens[model, "output"] += usage.output_tokens
+                self.reuse[model] = self.reuse.get(model, Reuse()) + usage.reuse
             case AttemptSucceeded(step=step, number=number):
                 self.attempts[models.pop((step, number), ""), "done"] += 1
             case AttemptFailed(step=step, number=number, failure=failure):

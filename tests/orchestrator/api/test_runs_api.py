@@ -255,6 +255,28 @@ def test_prometheus_gets_counters(client: httpx2.Client) -> None:
     assert line in client.get("/metrics").text.splitlines()
 
 
+def test_prometheus_counts_tokens_that_prompts_share(client: httpx2.Client) -> None:
+    def counted() -> dict[str, float]:
+        families = ("reuse_expected_tokens_total", "reuse_tokens_total", "reuse_lost_tokens_total")
+        lines = client.get("/metrics").text.splitlines()
+        return {
+            name: sum(float(line.split()[-1]) for line in lines if line.startswith(f"orchestrator_{name}{{"))
+            for name in families
+        }
+
+    before = counted()
+    runs = [executed(client, summary())["run_id"] for _ in range(2)]
+    reuses = [client.get(f"/v1/runs/{run}").json()["reuse"] for run in runs]
+    assert reuses[1]["expected_tokens"] > 0
+    assert reuses[1]["reused_tokens"] == reuses[1]["expected_tokens"] - sum(reuses[1]["lost_tokens"].values())
+    after = counted()
+    assert [after[name] - before[name] for name in after] == [
+        sum(reuse["expected_tokens"] for reuse in reuses),
+        sum(reuse["reused_tokens"] for reuse in reuses),
+        sum(sum(reuse["lost_tokens"].values()) for reuse in reuses),
+    ]
+
+
 def test_a_run_that_has_ended_is_rated(client: httpx2.Client) -> None:
     run = executed(client, summary())["run_id"]
     made = client.post(f"/v1/runs/{run}/ratings", json={"score": 0.5, "step": "S1", "note": "so so"})
