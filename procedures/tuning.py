@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Final, Protocol
 
+from orchestrator.bench.paired import Ratio, ratio
 from orchestrator.procedures.errors import StepFailed
-from orchestrator.procedures.paired import Ratio, ratio
 
 Setting = Mapping[str, Any]  # values by key; None removes a key; missing keys keep the present value
 

@@ -32,12 +32,17 @@ sys.dont_write_bytecode = False
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 TESTS = Path(__file__).parent
-DAEMONS = ("tests/orchestrator/api/", "tests/clients/", "tests/orchestrator/cli/test_backend.py")
+DAEMONS = (
+    "tests/orchestrator/api/",
+    "tests/clients/",
+    "tests/memrl/test_endpoints.py",
+    "tests/procedures/test_endpoints.py",
+)
 """How the names of the tests begin that start daemons. They take a fifth of the time of all tests."""
 LONGEST = (
     "orchestrator/api",
     "orchestrator/run/gates/test_tools.py",
-    "orchestrator/service/test_procedures.py",
+    "procedures/test_library.py",
     "orchestrator/cli/test_interrupts.py",
     "orchestrator/run/steps/tools/test_servers.py",
     "orchestrator/cli/test_daemon_commands.py",
@@ -51,7 +56,7 @@ LONGEST = (
     "memrl/test_memory.py",
     "orchestrator/engine/test_engine_faults.py",
     "orchestrator/run/gates/test_in_a_run.py",
-    "orchestrator/cli/test_procedure_runs.py",
+    "procedures/test_procedure_runs.py",
     "orchestrator/engine/test_speculation.py",
     "procedures/test_engine.py",
     "memrl/test_graph.py",

@@ -27,11 +27,11 @@ from starlette.types import Message, Receive, Scope, Send
 from orchestrator.api.app import make_app
 from orchestrator.api.guard import Guard
 from orchestrator.cli.main import app as command
+from orchestrator.memrl.learning import Learning
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.service.configuration import Configuration
-from orchestrator.service.learning import Learning
 from orchestrator.service.service import Service
 from orchestrator.task.taskir.parse import task_from
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.procedures.paired import Ratio, ratio
+from orchestrator.bench.paired import Ratio, ratio
 
 __all__ = ["Ratio", "Rounds", "ratio"]
 

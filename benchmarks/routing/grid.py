@@ -23,10 +23,10 @@ from benchmarks.routing.outcomes import DataError
 from benchmarks.routing.rows import BenchmarkPart, Row, RowLog
 from benchmarks.tiny.sizes import CONTEXT
 from orchestrator.bench.families.example import SYSTEM_PROMPTS, persona_texts
-from orchestrator.bench.rollouts import MAX_TOKENS, RolloutTask, family_tasks
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.memrl.episodes import Action, Situation
+from orchestrator.memrl.rollouts import MAX_TOKENS, RolloutTask, family_tasks
 from orchestrator.memrl.router import situation_of
 from orchestrator.run.steps.prompt import StepInput, step_messages
 from orchestrator.task import lexical

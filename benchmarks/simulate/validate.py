@@ -29,6 +29,7 @@ from benchmarks.peers.suite import ROLE
 from benchmarks.routing.rows import Row
 from orchestrator.bench import environment
 from orchestrator.bench.critical_path.workloads import Document, Roles, Workload, sample_text, task_of, workloads
+from orchestrator.bench.paired import ratio
 from orchestrator.bench.simulate.machine import Machine, read_machine
 from orchestrator.bench.simulate.measure import Probe, fit, probe, run_here
 from orchestrator.bench.simulate.run import (
@@ -40,7 +41,6 @@ from orchestrator.bench.simulate.run import (
     simulate,
     simulate_rounds,
 )
-from orchestrator.procedures.paired import ratio
 from orchestrator.registry.models import Registry
 from orchestrator.run.record import Report
 from orchestrator.task.taskir.models import TaskIR

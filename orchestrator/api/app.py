@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 
-from orchestrator.api import admin, chats, events, memory, metrics, models, procedures, runs
+from orchestrator.api import admin, chats, events, metrics, models, runs
 from orchestrator.api.access import authorise, check_declared
 from orchestrator.api.anthropic import messages
 from orchestrator.api.errors import add_error_handlers
@@ -22,6 +22,8 @@ from orchestrator.api.mcp.endpoint import McpEndpoint
 from orchestrator.api.mcp.tools import CALLABLE
 from orchestrator.api.openai import chat, embeddings, files, rerank, responses, text_completions
 from orchestrator.api.openai import models as openai_models
+from orchestrator.memrl import endpoints as memory
+from orchestrator.procedures import endpoints as procedures
 from orchestrator.run.journal.home import Home
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses

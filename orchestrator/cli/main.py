@@ -37,7 +37,7 @@ COMMANDS: Final = {
         "List, show, add and retire personas, each of which says how a role does its work.",
     ),
     "memory": CommandPlace(
-        "orchestrator.cli.memory:app", "Show, ask and train what the router has learned from the outcomes of runs."
+        "orchestrator.memrl.commands:app", "Show, ask and train what the router has learned from the outcomes of runs."
     ),
     "bench": CommandPlace("orchestrator.cli.bench:app", "Measure what a model can do, and how long tasks take."),
     "runs": CommandPlace("orchestrator.cli.runs:runs", "List past runs, newest first."),
@@ -84,7 +84,7 @@ COMMANDS: Final = {
         "Remove runs and chats that exceed the limits, and data that no run uses.",
     ),
     "procedures": CommandPlace(
-        "orchestrator.cli.procedures:app",
+        "orchestrator.procedures.commands:app",
         "Maintain this installation by procedures: planned, approved, audited and reversible.",
     ),
     "service": CommandPlace("orchestrator.cli.serve:service_app", "Have systemd run the daemon."),

@@ -14,8 +14,6 @@ from orchestrator.cli.export import check_target, export_results
 from orchestrator.cli.foreground import Foreground, StartRun
 from orchestrator.cli.live import choose_display
 from orchestrator.cli.modes import DirectFlag, ModeOption
-from orchestrator.cli.procedure_client import Body, ProcedureClient, with_procedures
-from orchestrator.cli.procedures import ask_about
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, Settings, settings
@@ -24,6 +22,8 @@ from orchestrator.cli.speedup import compare_with_serial
 from orchestrator.cli.task import dry_run as print_dry_run
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.procedures.client import Body, ProcedureClient, with_procedures
+from orchestrator.procedures.commands import ask_about
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.record.cache import ViewCache

@@ -24,9 +24,13 @@ from typing import Any, Final, Self, TypeVar
 import structlog
 
 from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.memrl.learning import Learning, compact_memory, offline, rebuild_memory
 from orchestrator.memrl.memory import Compacted
 from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.installation import procedure_library, procedure_ports, procedures_engine, propose
+from orchestrator.procedures.operations.state import Installation, Runs, Upkeep, run_or_fail
 from orchestrator.procedures.planner import ProcedurePlanner, asks_for_procedure, managed_task
+from orchestrator.procedures.queue import ProcedureQueue
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import FRONTDOOR_PLANNER, CheckedJob, Job, check_job, job_of
@@ -49,11 +53,7 @@ from orchestrator.service.callers import Callers
 from orchestrator.service.cancelling import Cancellation, cancellation
 from orchestrator.service.configuration import Configuration, tool_servers
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
-from orchestrator.service.executions import ProcedureQueue
 from orchestrator.service.extent import Extent
-from orchestrator.service.learning import Learning, compact_memory, offline, rebuild_memory
-from orchestrator.service.operations import Installation, Runs, Upkeep, run_or_fail
-from orchestrator.service.procedures import procedure_library, procedure_ports, procedures_engine, propose
 from orchestrator.service.queue import RunQueue, Submitted
 from orchestrator.service.quota import effective_limits, enforce_quota, why_full
 from orchestrator.service.ratings import rate, rate_chat

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from orchestrator.bench.critical_path.measure import WorkloadSummary, summaries
 from orchestrator.bench.critical_path.sessions import MeasuringSession
-from orchestrator.procedures.paired import ratio
+from orchestrator.bench.paired import ratio
 
 Verdict = Literal["faster", "slower", "no change that is certain", "one round is too few", "not comparable"]
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, Final, Literal
 
-from orchestrator.procedures.paired import ratio
+from orchestrator.bench.paired import ratio
 from orchestrator.run.record import Report
 from orchestrator.run.record.report import StepRow
 from orchestrator.task.events import MODEL_CALLS

@@ -5,10 +5,10 @@ from functools import cache
 from pathlib import Path
 from threading import Thread
 
+from orchestrator.procedures.operations.state import Upkeep
 from orchestrator.registry.load import empty_registry
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.extent import Extent
-from orchestrator.service.operations import Upkeep
 from orchestrator.service.retention import Retention, VacuumResult
 from orchestrator.service.service import Service, ServiceUpkeep
 

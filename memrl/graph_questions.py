@@ -7,10 +7,10 @@ from math import ceil
 from orchestrator.errors import InputError, Problem
 from orchestrator.memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError, MemrlError
 from orchestrator.memrl.graph import GraphAnswer, ProcessEnd, ReaderJob
+from orchestrator.memrl.learning import Learning, open_memory
 from orchestrator.memrl.memory import Memory
 from orchestrator.run.sandbox import MIB, Sandbox, SandboxError, SandboxJob, SandboxLimits
 from orchestrator.service.errors import MemoryUnavailable
-from orchestrator.service.learning import Learning, open_memory
 
 ProbeSandbox = Callable[[], Awaitable[Sandbox]]  # raises SandboxUnavailable
 

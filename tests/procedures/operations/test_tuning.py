@@ -13,12 +13,18 @@ from benchmarks.models import ModelShape, write_llama, write_mamba
 from orchestrator.pool import Node, Topology
 from orchestrator.pool.residency import Folders
 from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.operations import tuning
+from orchestrator.procedures.operations.state import Installation, Upkeep
+from orchestrator.procedures.operations.tuning import (
+    AskedRequest,
+    SettingComparison,
+    TuneArguments,
+    TuningOperations,
+    dimensions,
+)
+from orchestrator.procedures.operations.tuning import requests as requests_in
 from orchestrator.procedures.ports import planning_work as work
 from orchestrator.registry.load import load_registry
-from orchestrator.service import tuning
-from orchestrator.service.operations import Installation, Upkeep
-from orchestrator.service.tuning import AskedRequest, SettingComparison, TuneArguments, TuningOperations, dimensions
-from orchestrator.service.tuning import requests as requests_in
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny"
 ONE_NODE = Topology.flat(8, 1 << 34)

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.forms import MAX_ATTEMPTS, TaskForm
+from orchestrator.procedures.operations.state import Installation, Runs, run_or_fail
 from orchestrator.procedures.ports import Operation, Work
 from orchestrator.registry.load import load_registry
 from orchestrator.run.job import Job, check_job
@@ -21,7 +22,6 @@ from orchestrator.run.journal.store import RunRow
 from orchestrator.run.record import load_report
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import tool_servers
-from orchestrator.service.operations import Installation, Runs, run_or_fail
 from orchestrator.task.taskir.parse import task_from
 from orchestrator.task.taskir.problems import InvalidTask
 

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.models import ModelShape, write_bert
-from orchestrator.bench.rollouts import RolloutTask, family_tasks, train, write_page
 from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
+from orchestrator.memrl.graph_questions import ask_graph
+from orchestrator.memrl.learning import FOLDER, POLICY
 from orchestrator.memrl.lessons import Lesson, lessons_of
 from orchestrator.memrl.memory import DATABASE, Memory
 from orchestrator.memrl.policy import Policy
+from orchestrator.memrl.rollouts import RolloutTask, family_tasks, train, write_page
 from orchestrator.memrl.router import Learned, candidates
 from orchestrator.memrl.routers import choices_of, evaluate
 from orchestrator.registry.load import load_registry
@@ -25,16 +27,14 @@ from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.routing import DecisionContext
 from orchestrator.run.routing.rules import by_rules
 from orchestrator.service.configuration import Configuration, MemorySettings
-from orchestrator.service.graph_questions import ask_graph
-from orchestrator.service.learning import FOLDER, POLICY
 from orchestrator.service.service import Service
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, RatingGiven
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
 from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.run_jobs import job, step
 
-TINY = Path(__file__).parents[3] / "registry" / "tiny"
-EARLIER = Path(__file__).parents[2] / "data" / "memory-without-quality.db.gz"
+TINY = Path(__file__).parents[2] / "registry" / "tiny"
+EARLIER = Path(__file__).parents[1] / "data" / "memory-without-quality.db.gz"
 SHORT = [step("S1", "Summarize a.txt.", ["a.txt"], ["s1"])]
 
 

@@ -16,12 +16,12 @@ from orchestrator.cli.complete import complete_procedure
 from orchestrator.cli.daemon import DaemonClient, DaemonRefused, path_part
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.on_demand import load
-from orchestrator.cli.procedure_client import Body, ProcedureClient, Tell, with_procedures
 from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.procedures.audit import AuditHead, head_from
+from orchestrator.procedures.client import Body, ProcedureClient, Tell, with_procedures
 from orchestrator.procedures.errors import ProcedureInvalid
 from orchestrator.procedures.forms import (
     ActionForm,
@@ -55,7 +55,7 @@ ExecutionArgument = Annotated[
     str, typer.Argument(metavar="EXECUTION", help="The execution, as `procedures history` names it.")
 ]
 # Imported only where it is needed, because operations use the whole program.
-OPERATIONS: Final = "orchestrator.service.procedures:known_operations"
+OPERATIONS: Final = "orchestrator.procedures.installation:known_operations"
 SCAFFOLD: Final = """\
 # `orchestrator procedures schema` has everything that a procedure may say.
 id: {name}

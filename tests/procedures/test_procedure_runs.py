@@ -13,7 +13,7 @@ from orchestrator.run.journal.journal import JournalReader
 from tests.orchestrator.cli.cli_command import COMMAND, RECORDS, Cli, environment
 from tests.orchestrator.run_jobs import step
 
-TINY = Path(__file__).parents[3] / "registry" / "tiny"
+TINY = Path(__file__).parents[2] / "registry" / "tiny"
 STEPS = [
     step("S1", "Summarize a.txt.", ["a.txt"], ["s1"]),
     step("S2", "Summarize b.txt.", ["b.txt", "s1"], ["s2"]),

@@ -35,7 +35,7 @@ from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.model_calls import ModelCalls, count_characters
 from tests.orchestrator.run_jobs import RECORDS, execute, report_of
 
-TINY = Path(__file__).parents[4] / "registry" / "tiny"
+TINY = Path(__file__).parents[2] / "registry" / "tiny"
 SHIPPED = Library()
 OWN_STEP = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s"]}
 

@@ -28,6 +28,14 @@ from orchestrator.memrl.policy import ExplorationSettings, Policy, PolicySetting
 from orchestrator.memrl.reward import judge_weight, staged, teaches
 from orchestrator.memrl.router import Embed, HybridRouter, Learned, Use, Vector, named
 from orchestrator.memrl.routers import ROUTERS, LoggedChoice, choices_of, evaluate
+from orchestrator.memrl.task_patterns import (
+    ALIKE_TASKS,
+    NOT_WELL,
+    OFTEN,
+    PATTERNS,
+    proposed_persona,
+    room_for_proposals,
+)
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.errors import JournalCorrupt, UnknownChat, UnknownRun
 from orchestrator.run.journal.journal import Journal, JournalReader
@@ -38,14 +46,6 @@ from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings
 from orchestrator.service.errors import MemoryUnavailable
 from orchestrator.service.permissions import Permission, granted
-from orchestrator.service.task_patterns import (
-    ALIKE_TASKS,
-    NOT_WELL,
-    OFTEN,
-    PATTERNS,
-    proposed_persona,
-    room_for_proposals,
-)
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RatingGiven, RouteAdvice
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME
 from orchestrator.task.lexical import embed as embed_lexically

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.procedures.forms import TaskForm
+from orchestrator.procedures.operations.runs import RunOperations
+from orchestrator.procedures.operations.state import Installation
 from orchestrator.procedures.ports import planning_work
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.service.configuration import Configuration
-from orchestrator.service.operations import Installation
-from orchestrator.service.run_operations import RunOperations
 from orchestrator.task.events import PlanFinished, RunAccepted, StepsPlanned
 from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.service.alone import upkeep_alone

@@ -22,9 +22,9 @@ from orchestrator.procedures.audit import Entry
 from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.errors import ProcedureError
 from orchestrator.procedures.execution import Execution
+from orchestrator.procedures.installation import schedule_caller
 from orchestrator.procedures.ports import Caller
 from orchestrator.procedures.run import ExecutionWatcher
-from orchestrator.service.procedures import schedule_caller
 from orchestrator.service.schedules import Calendar, DueSchedule, Schedule
 
 T = TypeVar("T")

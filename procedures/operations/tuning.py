@@ -29,6 +29,7 @@ from orchestrator.pool.placement import nodes_for
 from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.procedures.durable import replace_file
 from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.operations.state import Installation, run_to_end
 from orchestrator.procedures.ports import Operation, Work
 from orchestrator.procedures.tuning import Compared, Dimension, Setting, TriedSetting, TuningResult, search
 from orchestrator.registry.checks import why_no_draft
@@ -40,7 +41,6 @@ from orchestrator.registry.memory import estimate
 from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.strict_yaml import parse_text
 from orchestrator.run.journal.home import Home
-from orchestrator.service.operations import Installation, run_to_end
 
 Name = Literal["threads", "speculation", "prompt_lookup", "replicas", "kv_types", "experts"]
 MOST_CONTEXT: Final = 4096  # tokens while settings are measured, so that two engines fit into memory

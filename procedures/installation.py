@@ -14,6 +14,10 @@ from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.errors import PlanUnusable, ProcedureError, ProcedureInvalid, StepFailed
 from orchestrator.procedures.forms import Procedure
 from orchestrator.procedures.library import SHIPPED, Library
+from orchestrator.procedures.operations.memory import MemoryOperations
+from orchestrator.procedures.operations.runs import RunOperations
+from orchestrator.procedures.operations.state import Installation, Operations, Upkeep
+from orchestrator.procedures.operations.tuning import TuningOperations
 from orchestrator.procedures.plan import ProcedurePlan, plan_to_json
 from orchestrator.procedures.ports import MAX_OUTPUT, Caller, Ended, Operation, ProcedurePorts, Program, Work
 from orchestrator.run.sandbox import SandboxJob, SandboxLimits
@@ -25,11 +29,7 @@ from orchestrator.service.configuration import (
     load_configuration,
     procedures_folder,
 )
-from orchestrator.service.memory_operations import MemoryOperations
-from orchestrator.service.operations import Installation, Operations, Upkeep
-from orchestrator.service.run_operations import RunOperations
 from orchestrator.service.schedules import Schedule
-from orchestrator.service.tuning import TuningOperations
 
 # Of the environment, for programs outside the sandbox.
 SHELL_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")

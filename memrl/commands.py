@@ -15,10 +15,10 @@ from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, one_line, plain_table, print_json, size, write
 from orchestrator.memrl.episodes import Action
+from orchestrator.memrl.learning import evaluate_router, explained_choices
 from orchestrator.memrl.router import CONFIDENT, MODES, named
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.service.extent import Extent
-from orchestrator.service.learning import evaluate_router, explained_choices
 
 # Explains the columns of `memory explain`
 LEGEND: Final = """\
@@ -31,7 +31,7 @@ _MODE_OF: Final = {name: mode for mode, name in MODES.items()}
 class _Memory(GroupOnDemand):
     places: ClassVar[Mapping[str, CommandPlace]] = {
         "train": CommandPlace(
-            "orchestrator.cli.train:train_router",
+            "orchestrator.memrl.train:train_router",
             "Have tasks done whose answers can be checked, and learn from them which choices are best.",
         )
     }

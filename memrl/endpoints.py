@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 
 from orchestrator.api.dependencies import ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
-from orchestrator.service.graph_questions import ask_memory
-from orchestrator.service.learning import evaluate_router, explained_choices, plain, rebuild_memory
+from orchestrator.memrl.graph_questions import ask_memory
+from orchestrator.memrl.learning import evaluate_router, explained_choices, plain, rebuild_memory
 from orchestrator.service.service import Service
 
 router = APIRouter(prefix="/v1/memory", tags=["memory"], responses=dict(DOCUMENTED))

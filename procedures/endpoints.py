@@ -24,11 +24,7 @@ from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_
 from orchestrator.errors import InputError, Problem
 from orchestrator.procedures.audit import AuditHead, Entry, head_from
 from orchestrator.procedures.forms import InputForm
-from orchestrator.service.callers import Access
-from orchestrator.service.executions import StepProgress
-from orchestrator.service.extent import Extent
-from orchestrator.service.permissions import Permission
-from orchestrator.service.procedures import (
+from orchestrator.procedures.installation import (
     entry_body,
     execution_body,
     listing,
@@ -36,6 +32,10 @@ from orchestrator.service.procedures import (
     procedure_body,
     verified_body,
 )
+from orchestrator.procedures.queue import StepProgress
+from orchestrator.service.callers import Access
+from orchestrator.service.extent import Extent
+from orchestrator.service.permissions import Permission
 from orchestrator.service.schedules import schedules_from
 from orchestrator.service.service import Service
 

@@ -11,12 +11,12 @@ import pytest
 
 from orchestrator.memrl.contribution import FULL_BY_ACTION, READY_BY_CALLER, Contribution, readiness
 from orchestrator.memrl.episodes import Action, Situation
+from orchestrator.memrl.learning import READY_OUTCOMES, Learning, ReadingProgress, teach
 from orchestrator.memrl.lessons import Lesson, lessons_of
 from orchestrator.memrl.memory import Memory
 from orchestrator.memrl.policy import Estimate, Policy
 from orchestrator.memrl.router import Learned, Vector, settle
 from orchestrator.service.configuration import MemorySettings
-from orchestrator.service.learning import READY_OUTCOMES, Learning, ReadingProgress, teach
 from orchestrator.task.events import (
     AttemptFailed,
     AttemptGenerated,

@@ -22,7 +22,9 @@ from orchestrator.memrl.router import named
 from orchestrator.procedures import retention
 from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.installation import execution_body, procedures_engine
 from orchestrator.procedures.library import SHIPPED, Library
+from orchestrator.procedures.operations.state import Installation, Upkeep
 from orchestrator.procedures.ports import Operation, Program
 from orchestrator.procedures.ports import planning_work as work
 from orchestrator.registry.load import load_registry
@@ -40,8 +42,6 @@ from orchestrator.service.configuration import (
     RetentionSettings,
     load_configuration,
 )
-from orchestrator.service.operations import Installation, Upkeep
-from orchestrator.service.procedures import execution_body, procedures_engine
 from orchestrator.task.events import (
     AdviceEstimate,
     AttemptFailed,
@@ -64,8 +64,8 @@ from tests.orchestrator.service.alone import upkeep_alone
 from tests.orchestrator.service.test_retention import journaled
 from tests.procedures.maintained import NoArguments, contents
 
-RECORDS: Final = Path(__file__).resolve().parents[3] / "examples" / "records"
-TINY: Final = Path(__file__).resolve().parents[3] / "registry" / "tiny"
+RECORDS: Final = Path(__file__).resolve().parents[2] / "examples" / "records"
+TINY: Final = Path(__file__).resolve().parents[2] / "registry" / "tiny"
 KEEPER: Final = "Speak as a lighthouse keeper of the last century would have spoken to his cat."
 PROJECTIONS: Final = ("home/memory/index", "home/memory/graph")
 """What is made anew from the memory's database."""

@@ -7,8 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from orchestrator.memrl.learning import FOLDER, evaluate_router
 from orchestrator.memrl.memory import DATABASE
 from orchestrator.procedures.errors import StepFailed
+from orchestrator.procedures.operations.state import Installation, NoArguments, run_or_fail
 from orchestrator.procedures.ports import Operation, Work
 from orchestrator.procedures.resources import DatabaseResource, RowsResource
 from orchestrator.registry.forms import Form
@@ -16,8 +18,6 @@ from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.service.configuration import configuration_path, variable, with_value
-from orchestrator.service.learning import FOLDER, evaluate_router
-from orchestrator.service.operations import Installation, NoArguments, run_or_fail
 
 DAY_SECONDS = 86_400.0
 

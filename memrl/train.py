@@ -12,13 +12,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from orchestrator.bench.families import STEP_FAMILIES
-from orchestrator.bench.rollouts import Point, RolloutTask, family_tasks, folder_tasks, train, write_page
 from orchestrator.cli.daemon import answers
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, plain_table, print_json, write
 from orchestrator.errors import InputError, Problem
+from orchestrator.memrl.rollouts import Point, RolloutTask, family_tasks, folder_tasks, train, write_page
 from orchestrator.run.journal.home import Home
 from orchestrator.service.configuration import EVERY_TYPE, load_configuration
 from orchestrator.service.service import Service
