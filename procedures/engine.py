@@ -33,9 +33,10 @@ from orchestrator.procedures.forms import Procedure, procedure_from
 from orchestrator.procedures.library import Library
 from orchestrator.procedures.locks import Locks
 from orchestrator.procedures.plan import ProcedurePlan, make_plan, plan_from_json, plan_to_json
-from orchestrator.procedures.ports import Caller, ProcedurePorts
+from orchestrator.procedures.ports import ProcedurePorts, require_role
 from orchestrator.procedures.retention import KEPT_CHECKPOINTS, plan_file
 from orchestrator.procedures.run import UNWATCHED, ExecutionWatcher, RunningExecution, RunWithoutPlan
+from orchestrator.service.callers import Caller
 
 DAMAGED: Final = ".damaged"  # suffix of a plan's file that was set aside
 _NOT_BEGUN: Final = ("planned", "approved", "queued")
@@ -77,7 +78,7 @@ class ProcedureEngine:
         """
         procedure = self.library.procedure(name)
         if not proposed:
-            caller.require(procedure.form.permissions.roles, f"run {procedure.id}")
+            require_role(caller, procedure.form.permissions.roles, f"run {procedure.id}")
         return make_plan(procedure, inputs, self.ports)
 
     def submit(self, plan: ProcedurePlan, caller: Caller, *, proposed: bool = False) -> str:
@@ -88,7 +89,7 @@ class ProcedureEngine:
         if plan.problems:
             raise ProcedureRefused("this plan would fail:\n" + "\n".join(plan.problems))
         if not proposed:
-            caller.require(plan.roles, f"run {plan.procedure}")
+            require_role(caller, plan.roles, f"run {plan.procedure}")
         identity = _new_identity()
         path = self._plan_path(identity)
         try:
@@ -186,7 +187,7 @@ class ProcedureEngine:
         """
         if not caller.person:
             raise ProcedureForbidden(f"{caller.name} may not begin a new audit log: only a person may")
-        caller.require(("owner",), "begin a new audit log")
+        require_role(caller, ("owner",), "begin a new audit log")
         with Locks(self.folder):
             return self.audit.begin_anew(caller.name)
 
@@ -233,7 +234,7 @@ class ProcedureEngine:
         caller is owner or operator, and ProcedureBusy.
         """
         if caller is not None:
-            caller.require(("owner", "operator"), "bring interrupted executions to their end")
+            require_role(caller, ("owner", "operator"), "bring interrupted executions to their end")
         if not self.audit.not_ended():
             return []
         with Locks(self.folder) as locks:
@@ -386,7 +387,7 @@ class ProcedureEngine:
         try:
             self._check_roles(self.plan_of(execution.id), execution.id, caller)
         except PlanUnusable:
-            caller.require(("owner",), f"stop {execution.id}, whose plan cannot be used")
+            require_role(caller, ("owner",), f"stop {execution.id}, whose plan cannot be used")
 
     def _check_roles(self, plan: ProcedurePlan, identity: str, caller: Caller) -> None:
         if not caller.roles & set(plan.roles):

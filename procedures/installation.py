@@ -19,10 +19,10 @@ from orchestrator.procedures.operations.runs import RunOperations
 from orchestrator.procedures.operations.state import Installation, Operations, Upkeep
 from orchestrator.procedures.operations.tuning import TuningOperations
 from orchestrator.procedures.plan import ProcedurePlan, plan_to_json
-from orchestrator.procedures.ports import MAX_OUTPUT, Caller, Ended, Operation, ProcedurePorts, Program, Work
+from orchestrator.procedures.ports import MAX_OUTPUT, Ended, Operation, ProcedurePorts, Program, Work
 from orchestrator.run.sandbox import SandboxJob, SandboxLimits
 from orchestrator.run.sandboxes import SandboxOnDemand
-from orchestrator.service.callers import proposer
+from orchestrator.service.callers import Caller, proposer
 from orchestrator.service.configuration import (
     Configuration,
     configuration_path,

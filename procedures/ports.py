@@ -1,4 +1,4 @@
-"""Define what procedures act on, and who asks for them. The composition root passes these in."""
+"""Define what procedures act on, and check who asks for them. What they act on is passed in."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from orchestrator.procedures.errors import ProcedureForbidden, StepFailed
 from orchestrator.procedures.resources import Resource
 from orchestrator.registry.forms import Form
+from orchestrator.service.callers import Caller
 
 F = TypeVar("F", bound=Form)
 MAX_OUTPUT: Final = 64 * 1024  # bytes kept of a program's stdout, and of its stderr
@@ -18,21 +19,13 @@ MAX_OUTPUT: Final = 64 * 1024  # bytes kept of a program's stdout, and of its st
 PLANNING_SECONDS: Final = 60.0  # limit of an operation that only reads, when a plan is made
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    name: str  # for the audit log, such as `ann (user 1000)` or `the API's token from 127.0.0.1`
-    roles: frozenset[str]
-    # May approve plans. Schedules and models are no persons; users and tokens are as the configuration says.
-    person: bool
-    key: str = ""  # owner of what the execution makes, such as `user:ann`; empty if unknown
-
-    def require(self, accepted: Sequence[str], action: str) -> None:
-        """Raise ProcedureForbidden if the caller has none of these roles."""
-        if not self.roles & set(accepted):
-            has = ", ".join(sorted(self.roles)) or "none"
-            raise ProcedureForbidden(
-                f"{self.name} may not {action}: it has the roles {has}; accepted: {', '.join(accepted)}"
-            )
+def require_role(caller: Caller, accepted: Sequence[str], action: str) -> None:
+    """Raise ProcedureForbidden if the caller has none of these roles."""
+    if not caller.roles & set(accepted):
+        has = ", ".join(sorted(caller.roles)) or "none"
+        raise ProcedureForbidden(
+            f"{caller.name} may not {action}: it has the roles {has}; accepted: {', '.join(accepted)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,14 @@ from typing import Any, Final, Self, TypeVar
 import structlog
 
 from orchestrator.procedures.audit import Entry
+from orchestrator.procedures.calendar import Calendar, DueSchedule
 from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.errors import ProcedureError
 from orchestrator.procedures.execution import Execution
 from orchestrator.procedures.installation import schedule_caller
-from orchestrator.procedures.ports import Caller
 from orchestrator.procedures.run import ExecutionWatcher
-from orchestrator.service.schedules import Calendar, DueSchedule, Schedule
+from orchestrator.service.callers import Caller
+from orchestrator.service.schedules import Schedule
 
 T = TypeVar("T")
 LONGEST_SLEEP: Final = 60.0  # seconds until the clock is read again, as it may be set, or the machine may have slept

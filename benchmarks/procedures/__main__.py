@@ -32,7 +32,8 @@ from orchestrator.bench.goals import Goal, at_most, exactly
 from orchestrator.procedures.audit import HEAD_FILE, START, Audit, AuditHead, body_of, hash_of
 from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.library import Library
-from orchestrator.procedures.ports import Caller, ProcedurePorts
+from orchestrator.procedures.ports import ProcedurePorts
+from orchestrator.service.callers import Caller
 
 RESULT: Final = results.FOLDER / "procedures.json"
 ROOT: Final = results.FOLDER.parents[1]

@@ -12,9 +12,8 @@ from pydantic_core import PydanticKnownError
 
 from orchestrator.api.access import access_in
 from orchestrator.api.limiter import GenerationLimiter
-from orchestrator.procedures.ports import Caller
 from orchestrator.service.awaited_runs import Resending
-from orchestrator.service.callers import Access
+from orchestrator.service.callers import Access, Caller
 from orchestrator.service.permissions import FORCED_MODEL
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses

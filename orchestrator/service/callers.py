@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.procedures.ports import Caller
 from orchestrator.service.permissions import ANY, OPEN, ROLES, Need, Permission, granted, procedure_roles
 
 OWN_WORDS: Final = ("owner", "operator", "approver")  # of the folder's owner and root, by default
@@ -50,6 +49,17 @@ def check_callers(stated: Mapping[str, str]) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """A caller as procedures know it: a user, a token, a schedule or the plan of a run."""
+
+    name: str  # for the audit log, such as `ann (user 1000)` or `the API's token from 127.0.0.1`
+    roles: frozenset[str]
+    # May approve plans. Schedules and models are no persons; users and tokens are as the configuration says.
+    person: bool
+    key: str = ""  # owner of what the execution makes, such as `user:ann`; empty if unknown
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
     """A caller, and what it may do."""
 
@@ -65,7 +75,6 @@ class Access:
 
     @property
     def caller(self) -> Caller:
-        """The caller as procedures know it."""
         person = Permission.APPROVE in self.permissions
         return Caller(self.name, procedure_roles(self.words), person=person, key=self.key)
 

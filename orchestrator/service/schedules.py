@@ -1,27 +1,20 @@
-"""Say when procedures are due by the schedules of the configuration, and which times were missed.
+"""Say when procedures are due by the schedules of the configuration.
 
 A schedule is a line as in crontab(5), with the name of a procedure instead of a command: `0 3 * * * backup`, or
 `@daily vacuum days=30`. Times are local to this machine; when summer time starts or ends, they are those of Debian's
 cron. Only this file uses cronsim.
 """
 
-import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice, takewhile
-from pathlib import Path
 from typing import Final
 
 from cronsim import CronSim, CronSimError
 
-from orchestrator.procedures.durable import make_private_folder, replace_file
-
-FILE: Final = "schedules.json"
 LATE_SECONDS: Final = 300.0  # an earlier time was missed: the daemon did not run, or the machine slept
-# A clock that is set back by more was wrong before; by less, nothing is executed twice (as in Debian's cron).
-CLOCK_SET_SECONDS: Final = 3 * 3600.0
 MAX_COUNTED: Final = 10_000  # missed times
 _SHORT: Final = {
     "@yearly": "0 0 1 1 *",
@@ -89,14 +82,6 @@ class Schedule:
         return (time for time in times if time > moment)  # in the hour that is repeated cronsim yields one that is over
 
 
-@dataclass(frozen=True, slots=True)
-class DueSchedule:
-    schedule: Schedule
-    at: float  # the last time that it was due, in seconds since the epoch
-    missed: int  # how many times before that were missed
-    is_late: bool  # that last time was missed too
-
-
 def schedule_from(text: str) -> Schedule:
     """Parse a line of the configuration. Raises ValueError with what would be accepted."""
     try:
@@ -124,49 +109,3 @@ def schedule_from(text: str) -> Schedule:
 def schedules_from(texts: Iterable[str]) -> tuple[Schedule, ...]:
     """Parse the schedules of a configuration, each once. Raises ValueError."""
     return tuple(schedule_from(text) for text in dict.fromkeys(texts))
-
-
-class Calendar:
-    """Stores in a file until when each schedule was handled, so that missed times are found.
-
-    `folder` is that of the procedures of a state folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE
-        self._handled = _read(self._path)
-
-    def begin(self, schedules: Sequence[Schedule], now: float) -> None:
-        """Handle new schedules from now on, and forget those that are gone. Raises OSError."""
-        # A moment far in the future comes from a wrong clock, so the schedule counts as new.
-        earlier = {text: until for text, until in self._handled.items() if until <= now + CLOCK_SET_SECONDS}
-        handled = {schedule.text: earlier.get(schedule.text, now) for schedule in schedules}
-        if handled != self._handled:
-            self._handled = handled
-            self._write()
-
-    def due(self, schedules: Sequence[Schedule], now: float) -> list[DueSchedule]:
-        """Return the schedules whose time has come since they were handled last."""
-        due_schedules = []
-        for schedule in schedules:
-            count, last = schedule.between(self._handled.get(schedule.text, now), now)
-            if count:
-                due_schedules.append(DueSchedule(schedule, last, count - 1, now - last > LATE_SECONDS))
-        return due_schedules
-
-    def handled(self, schedule: Schedule, until: float) -> None:
-        """Note, durably, that a schedule was handled until a moment. Raises OSError."""
-        self._handled[schedule.text] = until
-        self._write()
-
-    def _write(self) -> None:
-        make_private_folder(self._path.parent)
-        replace_file(self._path, json.dumps(self._handled).encode(), 0o600)
-
-
-def _read(path: Path) -> dict[str, float]:
-    try:
-        stated = json.loads(path.read_bytes())
-        return {str(text): float(until) for text, until in stated.items()}
-    except (OSError, ValueError, TypeError, AttributeError):  # then no time counts as missed
-        return {}

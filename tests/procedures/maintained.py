@@ -14,9 +14,10 @@ from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.execution import Execution
 from orchestrator.procedures.library import Library
-from orchestrator.procedures.ports import Caller, Operation, ProcedurePorts, Work
+from orchestrator.procedures.ports import Operation, ProcedurePorts, Work
 from orchestrator.procedures.resources import DatabaseResource, PathResource, RowsResource
 from orchestrator.registry.forms import Form
+from orchestrator.service.callers import Caller
 
 OWNER = Caller("user 1000", frozenset({"owner", "operator"}), person=True)
 HEAD = "version: 1.0.0\ncategory: test\ndescription: A test.\n"

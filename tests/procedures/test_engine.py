@@ -29,7 +29,7 @@ from orchestrator.procedures.errors import (
 )
 from orchestrator.procedures.locks import Locks
 from orchestrator.procedures.plan import plan_from_json
-from orchestrator.procedures.ports import Caller, Operation, Work
+from orchestrator.procedures.ports import Operation, Work
 from orchestrator.procedures.resources import PathResource
 from orchestrator.procedures.retention import KEPT_CHECKPOINTS, old_parts, old_plans
 from orchestrator.procedures.run import ExecutionWatcher
@@ -37,6 +37,7 @@ from orchestrator.registry.edit import replace_registry
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.forms import Form
 from orchestrator.registry.lock import lock_folder
+from orchestrator.service.callers import Caller
 from tests.procedures.maintained import HEAD, OWNER, NoArguments, contents, everything, execute, make_engine, make_world
 
 MODEL = Caller("a model's plan", frozenset({"owner"}), person=False)

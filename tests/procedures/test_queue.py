@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 from orchestrator.procedures.audit import Entry
+from orchestrator.procedures.calendar import Calendar
 from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.errors import ChangedMeanwhile, ProcedureForbidden, ProcedureRefused, UnknownExecution
 from orchestrator.procedures.execution import Execution
 from orchestrator.procedures.installation import listing
-from orchestrator.procedures.ports import Caller, Operation, Work
+from orchestrator.procedures.ports import Operation, Work
 from orchestrator.procedures.queue import ProcedureQueue, StepProgress
 from orchestrator.procedures.retention import plan_file
-from orchestrator.service.schedules import Calendar, Schedule, schedules_from
+from orchestrator.service.callers import Caller
+from orchestrator.service.schedules import Schedule, schedules_from
 from tests.procedures.maintained import HEAD, OWNER, NoArguments, contents, everything, make_engine, make_world
 
 FREE = "permissions: {roles: [owner, operator, schedule], requires_approval: false}\n"

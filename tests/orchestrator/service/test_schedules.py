@@ -1,8 +1,8 @@
-"""Schedules: the lines of the configuration, when they are due, and which times were missed."""
+"""Schedules: the lines of the configuration, and when they are due."""
 
 import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import InputError
 from orchestrator.service.configuration import load_configuration
-from orchestrator.service.schedules import LATE_SECONDS, MAX_COUNTED, Calendar, schedule_from, schedules_from
-
-HOURLY = "0 * * * * backup"
+from orchestrator.service.schedules import MAX_COUNTED, schedule_from, schedules_from
 
 
 def at(text: str) -> float:
@@ -91,35 +89,6 @@ def test_the_last_time_is_right_also_where_there_were_too_many_to_count() -> Non
     assert schedule_from("* * * * * backup").between(begin, end) == (MAX_COUNTED, at("2026-03-01T11:00:00"))
 
 
-def test_what_was_missed_is_known_after_a_restart_and_of_new_schedules_nothing_is(tmp_path: Path) -> None:
-    schedules, now = schedules_from([HOURLY]), at("2026-03-01T10:30:00")
-    calendar = Calendar(tmp_path)
-    calendar.begin(schedules, now)
-    assert calendar.due(schedules, now + 60) == []
-    (due,) = calendar.due(schedules, at("2026-03-01T11:00:01"))
-    assert (due.at, due.missed, due.is_late) == (at("2026-03-01T11:00:00"), 0, False)
-    calendar.handled(schedules[0], at("2026-03-01T11:00:01"))
-    assert calendar.due(schedules, at("2026-03-01T11:30:00")) == []
-
-    again = Calendar(tmp_path)
-    again.begin(schedules, at("2026-03-01T15:30:00"))
-    (due,) = again.due(schedules, at("2026-03-01T15:30:00"))
-    assert (due.at, due.missed, due.is_late) == (at("2026-03-01T15:00:00"), 3, True)
-    (due,) = again.due(schedules, at("2026-03-01T15:00:00") + LATE_SECONDS)
-    assert (due.missed, due.is_late) == (3, False)
-
-    again.begin((), now)
-    again.begin(schedules, at("2026-03-02T15:30:00"))
-    assert again.due(schedules, at("2026-03-02T15:30:00")) == []
-
-
-def test_a_calendar_that_cannot_be_read_begins_anew(tmp_path: Path) -> None:
-    (tmp_path / "schedules.json").write_text("[not json")
-    calendar, schedules = Calendar(tmp_path), schedules_from([HOURLY])
-    calendar.begin(schedules, time.time())
-    assert calendar.due(schedules, time.time() + timedelta(hours=2).total_seconds())
-
-
 @pytest.fixture
 def summer_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Central Europe: on 2026-03-29 at 01:00 UTC an hour is skipped, on 2026-10-25 at 01:00 UTC one is repeated."""
@@ -145,13 +114,3 @@ def summer_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_around_a_change_of_the_clock_nothing_is_left_out_or_carried_out_twice(line: str, after: str, due: str) -> None:
     assert schedule_from(line).after(at(after)) == at(due)
-
-
-def test_a_clock_that_was_far_ahead_does_not_silence_a_schedule(tmp_path: Path) -> None:
-    schedules, calendar, now = schedules_from([HOURLY]), Calendar(tmp_path), at("2026-03-01T10:30:00")
-    calendar.begin(schedules, now + 365 * 86_400)
-    calendar.begin(schedules, now)
-    assert [one.at for one in calendar.due(schedules, now + 1800)] == [at("2026-03-01T11:00:00")]
-    calendar.handled(schedules[0], now + 1800)
-    calendar.begin(schedules, now)
-    assert calendar.due(schedules, now + 1800) == []
