@@ -1,22 +1,26 @@
 """Remember how choices turned out, and learn from that which role, persona and model to choose next.
 
-episodes    data types: situation, action, outcome, reward, episode
-memory      Memory: learns from outcomes, finds similar episodes, answers questions
-store       the SQLite database, which is the truth
-vectors     the index of vectors, built from the database
-files       names whole files by a pointer file, for index and graph
-graph       the graph that answers Cypher, built from the database; graph_reader runs in the sandbox
-policy      Policy: chooses an action and learns from outcomes
-retrieval   estimates from similar episodes, in the two phases of MemRL
-head        linear models on the features of a situation (features)
-calibration keeps predicted probabilities true
-exploration draws actions with known probabilities, within a budget
-reward      rewards and costs
-contribution limits what one caller can teach
-evaluation  off-policy estimates of other routers
-router      HybridRouter: follows the memory where it is sure enough, else the rules
-lessons     what a run or a chat teaches
-routers     what was chosen in past runs, and what other routers would have chosen
-
-The core knows nothing of the memory: the service gives it the router, and the memory what has happened.
+episodes         data types: situation, action, outcome, reward, episode
+memory           Memory: learns from outcomes, finds similar episodes, answers questions
+store            the SQLite database, which is the truth
+vectors          the index of vectors, built from the database
+files            names whole files by a pointer file, for index and graph
+graph            the graph that answers Cypher, built from the database; graph_reader runs in the sandbox
+policy           Policy: chooses an action and learns from outcomes
+retrieval        estimates from similar episodes, in the two phases of MemRL
+head             linear models on the features of a situation (features)
+calibration      keeps predicted probabilities true
+exploration      draws actions with known probabilities, within a budget
+reward           rewards and costs
+contribution     limits what one caller can teach
+evaluation       off-policy estimates of other routers
+router           HybridRouter: follows the memory where it is sure enough, else the rules
+lessons          what a run or a chat teaches
+routers          what was chosen in past runs, and what other routers would have chosen
+learning         Learning: the memory of a state folder, which learns from its journal; what a service has of all this
+task_patterns    proposes a persona for tasks that come often and are not done well
+graph_questions  has the sandbox answer questions to the graph
+rollouts         has tasks done whose answers can be checked, to learn from them
+endpoints        the API of the memory
+commands         the commands about the memory; train
 """

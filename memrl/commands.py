@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli import client
-from orchestrator.cli.on_demand import CommandPlace, GroupOnDemand
+from orchestrator.cli.on_demand import GroupOnDemand
+from orchestrator.cli.root import CommandPlace
 from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, one_line, plain_table, print_json, size, write

@@ -1,18 +1,20 @@
 """Endpoints for the router's memory: its state, questions to its graph, comparisons of routers."""
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from orchestrator.api.app import Endpoints
 from orchestrator.api.dependencies import ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.memrl.graph_questions import ask_memory
-from orchestrator.memrl.learning import evaluate_router, explained_choices, plain, rebuild_memory
+from orchestrator.memrl.learning import evaluate_router, explained_choices, memory_of, plain, rebuild_memory
 from orchestrator.service.service import Service
 
 router = APIRouter(prefix="/v1/memory", tags=["memory"], responses=dict(DOCUMENTED))
+ENDPOINTS: Final = Endpoints(router)
 
 
 class CypherBody(StrictBody):
@@ -46,7 +48,7 @@ async def status(service: ServiceDep) -> dict[str, Any]:
 @router.post("/ask")
 async def ask(body: CypherBody, service: ServiceDep) -> GraphAnswerBody:
     """Answer a question to the graph of what led to what."""
-    with service.memory() as learning:
+    with memory_of(service) as learning:
         answer = await ask_memory(learning, service.sandbox, body.cypher, body.seconds)
     return GraphAnswerBody(columns=list(answer.columns), rows=answer.rows, more=answer.more, behind=answer.behind)
 
@@ -71,10 +73,10 @@ async def evaluate(router_name: str, service: ServiceDep) -> dict[str, Any]:
 
 
 def _status(service: Service) -> dict[str, Any]:
-    with service.memory() as learning:
+    with memory_of(service) as learning:
         return plain(learning.status())
 
 
 def _rebuild(service: Service) -> None:
-    with service.memory() as learning:
+    with memory_of(service) as learning:
         rebuild_memory(learning)

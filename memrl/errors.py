@@ -12,14 +12,21 @@
         ├── CypherFailed        invalid Cypher, or no such table or property
         └── CypherTimeout       the answer took longer than the limit
 
-None of them loses data. The caller can choose by rules instead, and say why.
+None of them loses data. The caller can choose by rules instead, and say why. What users get is MemoryUnavailable, an
+error of the service.
 """
 
 from pathlib import Path
 
+from orchestrator.service.errors import Unavailable
+
 
 class MemrlError(Exception):
     """The base class of every error that the memory raises on purpose."""
+
+
+class MemoryUnavailable(Unavailable):
+    """The memory of the router is not open, or cannot be asked; the message says why."""
 
 
 class StoreError(MemrlError):

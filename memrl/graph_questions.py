@@ -5,12 +5,18 @@ from collections.abc import Awaitable, Callable
 from math import ceil
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError, MemrlError
+from orchestrator.memrl.errors import (
+    CypherFailed,
+    CypherRefused,
+    CypherTimeout,
+    GraphError,
+    MemoryUnavailable,
+    MemrlError,
+)
 from orchestrator.memrl.graph import GraphAnswer, ProcessEnd, ReaderJob
 from orchestrator.memrl.learning import Learning, open_memory
 from orchestrator.memrl.memory import Memory
 from orchestrator.run.sandbox import MIB, Sandbox, SandboxError, SandboxJob, SandboxLimits
-from orchestrator.service.errors import MemoryUnavailable
 
 ProbeSandbox = Callable[[], Awaitable[Sandbox]]  # raises SandboxUnavailable
 

@@ -21,7 +21,7 @@ import structlog
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.memrl.contribution import READY_BY_CALLER, Contribution, readiness
 from orchestrator.memrl.episodes import Action, Episode, Reward
-from orchestrator.memrl.errors import MemrlError
+from orchestrator.memrl.errors import MemoryUnavailable, MemrlError
 from orchestrator.memrl.lessons import Agreement, Lesson, chat_lesson, lessons_of
 from orchestrator.memrl.memory import DATABASE, Compacted, Memory, MemoryOptions, MemoryStats, Teacher
 from orchestrator.memrl.policy import ExplorationSettings, Policy, PolicySettings
@@ -36,16 +36,20 @@ from orchestrator.memrl.task_patterns import (
     proposed_persona,
     room_for_proposals,
 )
+from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.errors import JournalCorrupt, UnknownChat, UnknownRun
+from orchestrator.run.journal.home import Home, HomeLock
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.presence import Presence
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.view import accepted_in
+from orchestrator.service.attachments import Learner
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings
-from orchestrator.service.errors import MemoryUnavailable
+from orchestrator.service.extent import Extent
 from orchestrator.service.permissions import Permission, granted
+from orchestrator.service.service import Service
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RatingGiven, RouteAdvice
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME
 from orchestrator.task.lexical import embed as embed_lexically
@@ -670,6 +674,41 @@ def offline(home: Path, registry: Registry, settings: MemorySettings) -> Iterato
         finally:
             if learning.learned is not None:
                 learning.learned.memory.close()
+
+
+def attach(service: Service) -> Learner:
+    """Return what learns from the runs of a service."""
+    return Learning(service.home, lambda: service.configuration.memory, lambda: service.configuration.server.callers)
+
+
+@contextmanager
+def memory_of(service: Service) -> Iterator[Learning]:
+    """Return a context manager with the memory of a service, which a daemon has open anyway. Blocks.
+
+    Without a daemon raises HomeLocked, RegistryError, MemoryUnavailable, and InputError if it needs a model.
+    """
+    if service.extent is not Extent.NOTHING:
+        yield learning_of(service)
+        return
+    with offline(service.home, load_registry(service.registry_file), service.configuration.memory) as learning:
+        yield learning
+
+
+def learning_of(service: Service) -> Learning:
+    learning = service.learning
+    assert isinstance(learning, Learning), "the composition root attaches it"
+    return learning
+
+
+@asynccontextmanager
+async def memory_closed(service: Service) -> AsyncIterator[None]:
+    """Return a context manager in which nobody has the memory's database open. Raises HomeLocked."""
+    if service.extent is Extent.NOTHING:
+        with HomeLock(Home(service.home)):
+            yield
+    else:
+        async with learning_of(service).closed():
+            yield
 
 
 def plain(status: MemoryStatus) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from typing import Any, Final
 from orchestrator.bench.families import STEP_FAMILIES
 from orchestrator.bench.families.example import Example, Family
 from orchestrator.errors import InputError, Problem
+from orchestrator.memrl.learning import learning_of
 from orchestrator.memrl.lessons import CHECKER
 from orchestrator.memrl.routers import action_of
 from orchestrator.run.job import Job
@@ -105,8 +106,8 @@ async def train(
         batch = tasks[start : start + width]
         async with asyncio.TaskGroup() as running:
             done = [running.create_task(_roll_out(service, task)) for task in batch]
-        service.learning.notice()
-        await service.learning.caught_up()
+        learning_of(service).notice()
+        await learning_of(service).caught_up()
         points.append(_point(service, start + len(batch), [one.result() for one in done]))
         progress(start + len(batch), len(tasks))
     return points
@@ -158,7 +159,7 @@ def _is_taken(started: AttemptStarted, role: str, persona: str, model: str) -> b
 
 
 def _point(service: Service, tasks: int, done: Sequence[_Rollout]) -> Point:
-    learned = service.learning.learned
+    learned = learning_of(service).learned
     regrets = [regret for one in done for regret in one.regrets]
     followed = [flag for one in done for flag in one.followed]
     return Point(

@@ -21,7 +21,6 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.memrl.rollouts import Point, RolloutTask, family_tasks, folder_tasks, train, write_page
 from orchestrator.run.journal.home import Home
 from orchestrator.service.configuration import EVERY_TYPE, load_configuration
-from orchestrator.service.service import Service
 
 
 def train_router(
@@ -92,7 +91,7 @@ async def _train(options: Settings, tasks: Sequence[RolloutTask], width: int, ex
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=make_console(sys.stderr), disable=not sys.stderr.isatty()) as progress:
         bar = progress.add_task("tasks", total=len(tasks))
-        async with Service(options.home, registry_of(options), changed) as service:
+        async with options.root.attached().service(options.home, registry_of(options), changed) as service:
             return await train(service, tasks, width, lambda finished, total: progress.update(bar, completed=finished))
 
 

@@ -6,7 +6,7 @@ expressions   conditions and templates
 library       finds the procedures that ship and those of the user
 match         finds the procedure that a request in words means
 planner       ProcedurePlanner: answers requests to maintain the installation
-ports         what a procedure acts on, and who asks for it; passed in from above
+ports         what a procedure acts on; passed in by installation
 resources     what a step changes: paths, rows, databases
 checkpoints   copies what a step changes, and puts it back
 rows          copies rows and databases of SQLite, and puts them back
@@ -20,5 +20,11 @@ run           carries out one execution, and undoes it
 secret        resolves and masks secret inputs
 retention     finds old plans and sealed parts of the log
 locks         keeps a second process from changing the same folders
-tuning        searches the fastest settings; paired compares rounds
+tuning        searches the fastest settings
+operations    what steps can call; upkeep says what they act on
+installation  the engine of an installation, and what it says as JSON
+queue         executes procedures in turn and by schedule (calendar), and tells watchers
+attachment    what a service has of all this
+endpoints     the API of procedures
+commands      the commands of procedures, by requests to the API (client)
 """

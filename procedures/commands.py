@@ -8,14 +8,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.complete import complete_procedure
 from orchestrator.cli.daemon import DaemonClient, DaemonRefused, path_part
 from orchestrator.cli.errors import ExitCode
-from orchestrator.cli.on_demand import load
 from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, write
@@ -31,10 +30,11 @@ from orchestrator.procedures.forms import (
     procedure_schema,
     read_procedure,
 )
-from orchestrator.procedures.library import SHIPPED, SUFFIX, read_named
+from orchestrator.procedures.library import SHIPPED, SUFFIX, library_of, read_named
 from orchestrator.procedures.ports import Operation
 from orchestrator.registry.errors import RegistryProblem, nearest
 from orchestrator.registry.strict_yaml import KeyPath
+from orchestrator.service.callers import proposer
 from orchestrator.service.configuration import load_configuration, procedures_folder
 
 app = typer.Typer(
@@ -45,11 +45,14 @@ app = typer.Typer(
     subcommand_metavar="COMMAND [ARGS]...",
 )
 
+
+def _complete(_context: typer.Context, incomplete: str) -> list[str]:
+    return [name for name in library_of(load_configuration().procedures).files() if name.startswith(incomplete)]
+
+
 NameArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME", help="The procedure, as `procedures list` names it.", autocompletion=complete_procedure
-    ),
+    typer.Argument(metavar="NAME", help="The procedure, as `procedures list` names it.", autocompletion=_complete),
 ]
 ExecutionArgument = Annotated[
     str, typer.Argument(metavar="EXECUTION", help="The execution, as `procedures history` names it.")
@@ -292,7 +295,10 @@ def new(
     """Write a new procedure for you to change, which works as it is."""
     target = (folder or procedures_folder(load_configuration().procedures, os.environ)) / f"{name}.yaml"
     text = SCAFFOLD.format(name=name)
-    procedure_from(text.encode(), target)  # refuses what is no name
+    try:
+        procedure_from(text.encode(), target)  # refuses what is no name
+    except ProcedureInvalid as error:
+        raise InputError(*error.input_problems) from error
     if (SHIPPED / target.name).exists():  # it would take the place of the one that ships
         raise InputError(Problem("NAME", f"{name} is a procedure that ships", "another name"))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -324,7 +330,7 @@ def validate(
         problems += _operation_problems(procedure, callable_operations)
         names.append(procedure.id)
     if problems:
-        raise ProcedureInvalid(*problems)
+        raise InputError(*ProcedureInvalid(*problems).input_problems)
     if as_json:
         print_json({"valid": names})
     else:
@@ -371,8 +377,20 @@ def ask_about(options: Settings, execution: Body) -> None:
 
 
 def _operations(options: Settings) -> Mapping[str, Operation[Any]]:
-    operations: Mapping[str, Operation[Any]] = load(OPERATIONS)(options.home, registry_path(options))
+    operations: Mapping[str, Operation[Any]] = resolve_name(OPERATIONS)(options.home, registry_path(options))
     return operations
+
+
+def ask_about_proposals(options: Settings, run: str) -> None:
+    """Ask about each procedure that a run has proposed: see `ask_about`."""
+    for execution in with_procedures(options, lambda client: _proposals(client, run)):
+        ask_about(options, execution)
+
+
+async def _proposals(client: ProcedureClient, run: str) -> list[Body]:
+    rows = await client.executions(20)
+    waiting = [row["id"] for row in rows if row["caller"] == proposer(run) and row["state"] == "planned"]
+    return [await client.execution(identity) for identity in waiting]
 
 
 async def _recover(client: ProcedureClient) -> None:

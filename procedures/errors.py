@@ -18,17 +18,27 @@ ProcedureRefused, ChangedMeanwhile and ProcedureBusy mean that nothing was chang
 from collections.abc import Iterable
 from pathlib import Path
 
+from orchestrator.errors import Problem
 from orchestrator.registry.errors import RegistryProblem, nearest
 
 
 class ProcedureError(Exception):
     """The base class of the errors of procedures."""
 
+    @property
+    def input_problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the user's input; empty if that is not the cause."""
+        return ()
+
 
 class ProcedureInvalid(ProcedureError):
     def __init__(self, *problems: RegistryProblem) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
+
+    @property
+    def input_problems(self) -> tuple[Problem, ...]:
+        return tuple(Problem(item.place, item.what, item.accepted) for item in self.problems)
 
 
 class UnknownProcedure(ProcedureError):
@@ -37,11 +47,20 @@ class UnknownProcedure(ProcedureError):
         self.accepted = nearest(name, names)
         super().__init__(f"there is no procedure {name!r}; accepted: {self.accepted}")
 
+    @property
+    def input_problems(self) -> tuple[Problem, ...]:
+        return (Problem("procedure", f"there is no procedure {self.name!r}", self.accepted),)
+
 
 class UnknownExecution(ProcedureError):
     def __init__(self, execution: str) -> None:
         super().__init__(f"there is no execution {execution!r}; `orchestrator procedures history` lists them")
         self.execution = execution
+
+    @property
+    def input_problems(self) -> tuple[Problem, ...]:
+        accepted = "one that the history of procedures lists"
+        return (Problem("execution", f"there is no execution {self.execution!r}", accepted),)
 
 
 class ProcedureRefused(ProcedureError):

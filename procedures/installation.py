@@ -11,24 +11,20 @@ from typing import Any, Final
 from orchestrator.errors import OrchestratorError
 from orchestrator.procedures.audit import Audit, AuditHead, Entry
 from orchestrator.procedures.engine import ProcedureEngine
-from orchestrator.procedures.errors import PlanUnusable, ProcedureError, ProcedureInvalid, StepFailed
+from orchestrator.procedures.errors import PlanUnusable, ProcedureInvalid, StepFailed
 from orchestrator.procedures.forms import Procedure
-from orchestrator.procedures.library import SHIPPED, Library
+from orchestrator.procedures.library import library_of
 from orchestrator.procedures.operations.memory import MemoryOperations
 from orchestrator.procedures.operations.runs import RunOperations
-from orchestrator.procedures.operations.state import Installation, Operations, Upkeep
+from orchestrator.procedures.operations.state import Operations
 from orchestrator.procedures.operations.tuning import TuningOperations
 from orchestrator.procedures.plan import ProcedurePlan, plan_to_json
 from orchestrator.procedures.ports import MAX_OUTPUT, Ended, Operation, ProcedurePorts, Program, Work
+from orchestrator.procedures.upkeep import Installation, Upkeep
 from orchestrator.run.sandbox import SandboxJob, SandboxLimits
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.callers import Caller, proposer
-from orchestrator.service.configuration import (
-    Configuration,
-    configuration_path,
-    load_configuration,
-    procedures_folder,
-)
+from orchestrator.service.configuration import configuration_path, load_configuration
 from orchestrator.service.schedules import Schedule
 
 # Of the environment, for programs outside the sandbox.
@@ -36,22 +32,13 @@ SHELL_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 MAX_SHOWN_MISSED: Final = 200  # times that a schedule missed since its last execution, the newest
 
 
-def procedures_engine(
-    installation: Installation, configuration: Configuration, environ: Mapping[str, str] = os.environ
-) -> ProcedureEngine:
+def procedures_engine(installation: Installation, environ: Mapping[str, str] = os.environ) -> ProcedureEngine:
     """Return the engine of procedures of an installation. It has to be closed."""
-    ports, library = procedure_ports(installation, configuration, environ), procedure_library(configuration, environ)
-    return ProcedureEngine(installation.home, ports, library, part_bytes=configuration.procedures.audit_bytes)
+    ports, settings = procedure_ports(installation, environ), installation.configuration.procedures
+    return ProcedureEngine(installation.home, ports, library_of(settings, environ), part_bytes=settings.audit_bytes)
 
 
-def procedure_library(configuration: Configuration, environ: Mapping[str, str] = os.environ) -> Library:
-    """Return the user's own procedures and those that ship."""
-    return Library((procedures_folder(configuration.procedures, environ), SHIPPED))
-
-
-def procedure_ports(
-    installation: Installation, configuration: Configuration, environ: Mapping[str, str] = os.environ
-) -> ProcedurePorts:
+def procedure_ports(installation: Installation, environ: Mapping[str, str] = os.environ) -> ProcedurePorts:
     """Return what procedures act on."""
     return ProcedurePorts(
         registry=installation.registry.absolute(),
@@ -67,15 +54,13 @@ def procedure_ports(
             **MemoryOperations(installation, environ).by_name(),
             **TuningOperations(installation).by_name(),
         },
-        run_program=Programs(configuration.procedures.commands).run,
+        run_program=Programs(installation.configuration.procedures.commands).run,
     )
 
 
 def known_operations(home: Path, registry: Path) -> Mapping[str, Operation[Any]]:
     """Return the operations that steps can call, by name, for checks: they cannot be carried out."""
-    configuration = load_configuration()
-    installation = Installation.of(home, registry, configuration, Upkeep())
-    return procedure_ports(installation, configuration).operations
+    return procedure_ports(Installation.of(home, registry, load_configuration(), Upkeep())).operations
 
 
 def described(procedure: Procedure) -> dict[str, Any]:
@@ -148,16 +133,13 @@ def propose(engine: ProcedureEngine, name: str, inputs: Mapping[str, Any], run: 
     """Store the plan of a procedure that a run's plan requests, to wait for a person. Return a text about it.
 
     `owner`, the owner of the run, then owns what the procedure makes. The same proposal of the same run is stored once.
-    Raises StepFailed.
+    Raises ProcedureError.
     """
     caller = Caller(proposer(run), frozenset({"model"}), person=False, key=owner)
-    try:
-        plan = engine.plan(name, inputs, caller, proposed=True)
-        past = engine.executions_of(caller.name)
-        waiting = [execution.id for execution in past if (execution.plan, execution.state) == (plan.digest, "planned")]
-        identity = waiting[0] if waiting else engine.submit(plan, caller, proposed=True)
-    except ProcedureError as error:
-        raise StepFailed(str(error)) from error
+    plan = engine.plan(name, inputs, caller, proposed=True)
+    past = engine.executions_of(caller.name)
+    waiting = [execution.id for execution in past if (execution.plan, execution.state) == (plan.digest, "planned")]
+    identity = waiting[0] if waiting else engine.submit(plan, caller, proposed=True)
     return "\n".join(_proposal_lines(plan, identity))
 
 

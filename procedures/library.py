@@ -1,14 +1,21 @@
 """Find procedures: the user's own, then those that ship with the program."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from orchestrator.procedures.errors import ProcedureInvalid, UnknownProcedure
 from orchestrator.procedures.forms import Procedure, read_procedure
+from orchestrator.service.configuration import ProcedureSettings, procedures_folder
 
 SHIPPED: Final = Path(__file__).resolve().parent / "library"
 SUFFIX: Final = ".yaml"
+
+
+def library_of(settings: ProcedureSettings, environ: Mapping[str, str] = os.environ) -> "Library":
+    """Return the user's own procedures and those that ship."""
+    return Library((procedures_folder(settings, environ), SHIPPED))
 
 
 class Library:

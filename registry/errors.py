@@ -20,11 +20,15 @@ class RegistryProblem:
     what: str
     accepted: str = ""
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """The file with the line and the key, as far as they are known."""
         place = f"{self.file}:{self.line}" if self.line is not None else str(self.file)
-        where = f"{place}: {self.key}" if self.key else place
+        return f"{place}: {self.key}" if self.key else place
+
+    def __str__(self) -> str:
         tail = f"; accepted: {self.accepted}" if self.accepted else ""
-        return f"{where}: {self.what}{tail}"
+        return f"{self.place}: {self.what}{tail}"
 
 
 class RegistryError(Exception):

@@ -26,13 +26,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from orchestrator.api.app import make_app
 from orchestrator.api.guard import Guard
-from orchestrator.cli.main import app as command
+from orchestrator.app import attached, command_line
 from orchestrator.memrl.learning import Learning
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.service.configuration import Configuration
-from orchestrator.service.service import Service
 from orchestrator.task.taskir.parse import task_from
 
 ROOT: Final = Path(__file__).parents[1]
@@ -92,7 +91,7 @@ def report(home: Path) -> Journey:
     arguments = ["--home", str(home), "run", REQUEST, "--dir", str(RECORDS)]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), journey.watched():
         with contextlib.suppress(SystemExit):
-            command(arguments, standalone_mode=False)
+            command_line()(arguments, standalone_mode=False)
     return journey
 
 
@@ -100,8 +99,8 @@ async def chat(home: Path) -> Journey:
     """Watch a streamed chat from its request to its first token."""
     journey = Journey()
     registry = load_registry(find_registry(environment={}))
-    async with Service(home, registry, Configuration()) as service, asyncio.TaskGroup() as tasks:
-        app = make_app(service, tasks)
+    async with attached().service(home, registry, Configuration()) as service, asyncio.TaskGroup() as tasks:
+        app = make_app(service, tasks, attached().endpoints)
         application = Guard(app, service, None)  # as on the Unix socket, whose caller owns the state folder
 
         async def until_first_token(scope: Scope, receive: Receive, send: Send) -> None:

@@ -58,7 +58,7 @@ def running_daemon(home: Path, **settings: int | float | str) -> Iterator[Daemon
 
     Raises BenchmarkFailed if it does not start.
     """
-    command, environment = [sys.executable, "-m", "orchestrator.api"], _environment(home, settings)
+    command, environment = [sys.executable, "-m", "orchestrator.app"], _environment(home, settings)
     with open(home.parent / f"{home.name}.log", "ab") as log:
         process = subprocess.Popen(command, env=environment, stderr=log)  # noqa: S603 - our own program
         daemon = DaemonProcess(home, process)

@@ -28,7 +28,7 @@ RUN_SECONDS: Final = 900.0
 """How long a run or a chat may take."""
 CHAT_TOKENS: Final = 2048
 """The most tokens of a chat's answer: as many as `init` gives to the roles that write most."""
-COMMAND: Final = (sys.executable, "-m", "orchestrator.cli.main")
+COMMAND: Final = (sys.executable, "-m", "orchestrator")
 
 
 class ArmMissing(Exception):

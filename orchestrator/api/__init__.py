@@ -1,8 +1,8 @@
-"""The HTTP API, on a Unix socket and optionally on TCP. `python -m orchestrator.api` is the daemon.
+"""The HTTP API, on a Unix socket and optionally on TCP.
 
-daemon      serve, listen, tls, connection, logs
+daemon      daemon, serve, listen, tls, connection, logs
 checks      guard, auth, bodies, access
-endpoints   runs, events, chats, models, memory, procedures, metrics, admin
+endpoints   runs, events, chats, models, metrics, admin, and those of attachments
 dialects    openai, anthropic, llama_server, mcp
 shared      app, dependencies, errors, limiter, sse, timings, warnings
 """

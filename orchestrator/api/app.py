@@ -1,10 +1,13 @@
-"""Build the FastAPI application from its routers."""
+"""Build the FastAPI application from its routers and those of what is attached to the service."""
 
 import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
@@ -13,7 +16,7 @@ from starlette.routing import Route
 from orchestrator.api import admin, chats, events, metrics, models, runs
 from orchestrator.api.access import authorise, check_declared
 from orchestrator.api.anthropic import messages
-from orchestrator.api.errors import add_error_handlers
+from orchestrator.api.errors import ErrorHandler, add_error_handlers
 from orchestrator.api.limiter import GenerationLimiter
 from orchestrator.api.llama_server import completion as native_completion
 from orchestrator.api.llama_server import state, tokens
@@ -22,9 +25,11 @@ from orchestrator.api.mcp.endpoint import McpEndpoint
 from orchestrator.api.mcp.tools import CALLABLE
 from orchestrator.api.openai import chat, embeddings, files, rerank, responses, text_completions
 from orchestrator.api.openai import models as openai_models
-from orchestrator.memrl import endpoints as memory
-from orchestrator.procedures import endpoints as procedures
+from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home
+from orchestrator.service.attachments import Learner, Procedures
+from orchestrator.service.configuration import Configuration
+from orchestrator.service.extent import Extent
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
 
@@ -42,10 +47,35 @@ OPENAI_MODULES: Final = (
     rerank,
     openai_models,
 )  # also served without `/v1`
+DIALECTS: Final = (tokens, native_completion, state, messages)
 
 
-def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
-    """Return the application for a service. Raises Undeclared.
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """What an attachment of the service adds to the API."""
+
+    router: APIRouter
+    # By the error that its endpoints raise, what answers it; errors of the core are answered without.
+    handlers: Mapping[type[Exception], ErrorHandler] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attached:
+    """What the composition root attaches to services, and to the API of each."""
+
+    learner: Callable[[Service], Learner]
+    procedures: Callable[[Service], Procedures]
+    endpoints: tuple[Endpoints, ...]
+
+    def service(
+        self, home: Path, registry: Registry, configuration: Configuration, extent: Extent = Extent.DAEMON
+    ) -> Service:
+        """Return a service to enter."""
+        return Service(home, registry, configuration, self.learner, self.procedures, extent)
+
+
+def make_app(service: Service, tasks: asyncio.TaskGroup, attached: Iterable[Endpoints]) -> FastAPI:
+    """Return the application for a service, with the endpoints of what is attached to it. Raises Undeclared.
 
     Generations run in the task group `tasks`, which must stay open until the last request is answered. Call
     `app.state.limiter.cancel_all()` before it is closed, so that no generation keeps it open.
@@ -65,9 +95,12 @@ def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
     app.state.threads = StoredResponses(home.threads, "msg")
     app.state.limiter = GenerationLimiter(tasks, lambda: service.configuration.server.max_generations)
     add_error_handlers(app)
-    upkeep = (runs, events, chats, models, memory, procedures, admin, metrics)
-    for module in (*upkeep, *OPENAI_MODULES, tokens, native_completion, state, messages):
+    for module in (runs, events, chats, models, admin, metrics, *OPENAI_MODULES, *DIALECTS):
         app.include_router(module.router)
+    for endpoints in attached:
+        app.include_router(endpoints.router)
+        for error, handler in endpoints.handlers.items():
+            app.add_exception_handler(error, handler)
     _add_short_paths(app)
     app.router.routes.append(Route(PATH, McpEndpoint(service), include_in_schema=False))
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from pydantic_core import PydanticKnownError
 from orchestrator.api.access import access_in
 from orchestrator.api.limiter import GenerationLimiter
 from orchestrator.service.awaited_runs import Resending
-from orchestrator.service.callers import Access, Caller
+from orchestrator.service.callers import Access
 from orchestrator.service.permissions import FORCED_MODEL
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
@@ -88,10 +88,6 @@ def _access(request: Request) -> Access:
     return access_in(request.scope)
 
 
-def _caller(request: Request) -> Caller:
-    return access_in(request.scope).caller
-
-
 async def _resending(
     request: Request,
     key: Annotated[
@@ -118,7 +114,6 @@ StoredResponsesDep = Annotated[StoredResponses, Depends(_stored_responses)]
 StoredThreadsDep = Annotated[StoredResponses, Depends(_stored_threads)]
 ResendingDep = Annotated[Resending, Depends(_resending)]
 AccessDep = Annotated[Access, Depends(_access)]
-CallerDep = Annotated[Caller, Depends(_caller)]
 ForcedModel = Annotated[
     str | None,
     Header(

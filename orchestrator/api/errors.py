@@ -5,7 +5,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
@@ -20,24 +20,14 @@ from orchestrator.engine.errors import BadRequest, EngineError, PromptTooLong
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.pool import ModelBroken, ModelPinned, ModelRemote, PoolError, UnknownModel
 from orchestrator.pool.remote import RemoteResting
-from orchestrator.procedures.errors import (
-    ChangedMeanwhile,
-    PlanUnusable,
-    ProcedureBusy,
-    ProcedureError,
-    ProcedureForbidden,
-    ProcedureInvalid,
-    ProcedureRefused,
-    UnknownExecution,
-    UnknownProcedure,
-)
-from orchestrator.registry.errors import RegistryProblem
 from orchestrator.run.journal.errors import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
 from orchestrator.run.planning import PlanError
 from orchestrator.service.callers import Forbidden
-from orchestrator.service.errors import Busy, Conflict, FolderFull, MemoryUnavailable, NotReady
+from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady, Unavailable
 from orchestrator.service.stored_responses import UnknownResponse
 from orchestrator.service.uploaded_files import UnknownFile
+
+ErrorHandler = Callable[[Request, Exception], Awaitable[JSONResponse]]
 
 log = structlog.get_logger(__name__)
 
@@ -165,7 +155,7 @@ _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (Conflict, HTTPStatus.CONFLICT),
     (Busy, HTTPStatus.TOO_MANY_REQUESTS),
     (NotReady, HTTPStatus.SERVICE_UNAVAILABLE),
-    (MemoryUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (JournalClosed, HTTPStatus.SERVICE_UNAVAILABLE),
     (FolderFull, HTTPStatus.INSUFFICIENT_STORAGE),
     (DiskFull, HTTPStatus.INSUFFICIENT_STORAGE),
@@ -178,19 +168,6 @@ _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (EngineError, HTTPStatus.BAD_GATEWAY),
     (PlanError, HTTPStatus.BAD_GATEWAY),
     (OrchestratorError, HTTPStatus.INTERNAL_SERVER_ERROR),
-)
-
-
-_PROCEDURE_STATUS: Final[tuple[tuple[type[ProcedureError], HTTPStatus], ...]] = (
-    (UnknownProcedure, HTTPStatus.NOT_FOUND),
-    (UnknownExecution, HTTPStatus.NOT_FOUND),
-    (ProcedureInvalid, HTTPStatus.BAD_REQUEST),
-    (ProcedureForbidden, HTTPStatus.FORBIDDEN),
-    (ProcedureRefused, HTTPStatus.CONFLICT),
-    (ChangedMeanwhile, HTTPStatus.CONFLICT),
-    (PlanUnusable, HTTPStatus.GONE),
-    (ProcedureBusy, HTTPStatus.CONFLICT),
-    (ProcedureError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
 
 
@@ -249,7 +226,6 @@ def _answer(path: str, status: int, detail: ErrorDetail, headers: Mapping[str, s
 
 def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(OrchestratorError, _handle_ours)
-    app.add_exception_handler(ProcedureError, _handle_procedure)
     app.add_exception_handler(RequestValidationError, _handle_invalid)
     app.add_exception_handler(HTTPException, _handle_http)
     app.add_exception_handler(Exception, _handle_defect)
@@ -274,19 +250,8 @@ async def _handle_ours(request: Request, error: Exception) -> JSONResponse:
     return _answer(request.url.path, status, error_detail(error), headers)
 
 
-async def _handle_procedure(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, ProcedureError)
-    status = next(status for kind, status in _PROCEDURE_STATUS if isinstance(error, kind))
-    problems: list[ProblemBody] = []
-    match error:
-        case ProcedureInvalid():
-            problems = [_procedure_problem(item) for item in error.problems]
-        case UnknownProcedure():
-            text = f"there is no procedure {error.name!r}"
-            problems = [ProblemBody(where="procedure", what=text, accepted=error.accepted)]
-        case UnknownExecution():
-            text, accepted = f"there is no execution {error.execution!r}", "one that the history of procedures lists"
-            problems = [ProblemBody(where="execution", what=text, accepted=accepted)]
+def answer_error(request: Request, error: Exception, status: int, problems: Sequence[Problem] = ()) -> JSONResponse:
+    """Return the answer to an error that is none of the core. `problems` are what is wrong with the request."""
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("a request failed", path=request.url.path, status=status, error=str(error))
     detail = ErrorDetail(
@@ -294,14 +259,9 @@ async def _handle_procedure(request: Request, error: Exception) -> JSONResponse:
         type=_error_type(status),
         param=problems[0].where if problems else None,
         code=_snake(type(error).__name__),
-        problems=problems,
+        problems=[ProblemBody(where=item.where, what=item.what, accepted=item.accepted) for item in problems],
     )
-    return JSONResponse(ErrorBody(error=detail).model_dump(), status)
-
-
-def _procedure_problem(item: RegistryProblem) -> ProblemBody:
-    place = f"{item.file}:{item.line}" if item.line is not None else str(item.file)
-    return ProblemBody(where=f"{place}: {item.key}" if item.key else place, what=item.what, accepted=item.accepted)
+    return _answer(request.url.path, status, detail)
 
 
 async def _handle_invalid(request: Request, error: Exception) -> JSONResponse:

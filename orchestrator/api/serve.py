@@ -20,7 +20,7 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
-from orchestrator.api.app import make_app
+from orchestrator.api.app import Attached, make_app
 from orchestrator.api.auth import load_tokens, token_path
 from orchestrator.api.connection import ConnectionConfig
 from orchestrator.api.guard import Guard
@@ -61,7 +61,7 @@ class Listener(uvicorn.Server):
             sock.listen(QUEUED_CONNECTIONS)
 
 
-async def serve(home: Path, registry: Registry, configuration: Configuration) -> None:
+async def serve(home: Path, registry: Registry, configuration: Configuration, attached: Attached) -> None:
     """Serve until a signal. Raises InputError for unusable settings, and JournalError for an unusable state folder."""
     address = tcp_address(configuration.server)
     tls = tls_context(configuration.server) if address is not None and address.tls else None
@@ -70,8 +70,8 @@ async def serve(home: Path, registry: Registry, configuration: Configuration) ->
     log_to(place.logs, configuration.logs)
     asyncio.get_running_loop().set_exception_handler(LoopErrors())
     stop = asyncio.Event()
-    async with Service(home, registry, configuration) as service, asyncio.TaskGroup() as tasks:
-        app = make_app(service, tasks)
+    async with attached.service(home, registry, configuration) as service, asyncio.TaskGroup() as tasks:
+        app = make_app(service, tasks, attached.endpoints)
         with Signals(service, stop, tls), ExitStack() as stack:
             sockets = unix_socket(place.socket)
             stack.callback(place.socket.unlink, missing_ok=True)

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from http import HTTPStatus
+from pkgutil import resolve_name
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
@@ -19,7 +20,6 @@ from orchestrator.cli.daemon import (
     read_answer,
     refuse_other,
 )
-from orchestrator.cli.on_demand import load
 from orchestrator.cli.settings import Settings
 from orchestrator.run.journal.home import Home
 from orchestrator.service.extent import Extent
@@ -60,7 +60,7 @@ class Client:
     def _transport(self) -> AbstractAsyncContextManager[httpx2.AsyncBaseTransport]:
         if self.has_daemon:
             return nullcontext(httpx2.AsyncHTTPTransport(uds=str(Home(self._options.home).socket)))
-        opened = load(IN_PROCESS)(self._options, self._extent, with_registry=self._with_registry)
+        opened = resolve_name(IN_PROCESS)(self._options, self._extent, with_registry=self._with_registry)
         return cast(AbstractAsyncContextManager[httpx2.AsyncBaseTransport], opened)
 
     async def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Complete names in the shell. What finds them is imported when a name is completed, not with every command."""
 
-import typer
+from pkgutil import resolve_name
 
-from orchestrator.cli.on_demand import load
+import typer
 
 PLACE = "orchestrator.cli.completions:"
 
@@ -27,10 +27,6 @@ def complete_source(context: typer.Context, incomplete: str) -> list[str]:
     return _completed("sources", context, incomplete)
 
 
-def complete_procedure(context: typer.Context, incomplete: str) -> list[str]:
-    return _completed("procedures", context, incomplete)
-
-
 def _completed(kind: str, context: typer.Context, incomplete: str) -> list[str]:
-    names: list[str] = load(PLACE + kind)(context, incomplete)
+    names: list[str] = resolve_name(PLACE + kind)(context, incomplete)
     return names

@@ -1,4 +1,4 @@
-"""Find the names that `complete` offers: of models, roles, personas and procedures, and where models come from.
+"""Find the names that `complete` offers: of models, roles and personas, and where models come from.
 
 The shell waits for the answer after each press of the key, so only a registry is loaded. What cannot be read completes
 to nothing, since there is no place for an error.
@@ -13,12 +13,11 @@ import typer
 from orchestrator.cli.registry import registry_of_jobs
 from orchestrator.cli.settings import settings_so_far
 from orchestrator.errors import OrchestratorError
-from orchestrator.procedures.library import SHIPPED, Library
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.models import Registry
 from orchestrator.registry.sources.catalogue import read_catalogue
 from orchestrator.registry.sources.local import models_in
-from orchestrator.service.configuration import load_configuration, models_folder, procedures_folder
+from orchestrator.service.configuration import load_configuration, models_folder
 
 
 def models(context: typer.Context, incomplete: str) -> list[str]:
@@ -40,11 +39,6 @@ def models_or_files(context: typer.Context, incomplete: str) -> list[str]:
 
 def sources(_context: typer.Context, incomplete: str) -> list[str]:
     return [*dict.fromkeys([*_beginning(incomplete, read_catalogue()), *_models_and_files(incomplete)])]
-
-
-def procedures(_context: typer.Context, incomplete: str) -> list[str]:
-    library = Library((procedures_folder(load_configuration().procedures, os.environ), SHIPPED))
-    return _beginning(incomplete, library.files())
 
 
 def _of_registry(context: typer.Context, incomplete: str, names: Callable[[Registry], Iterable[str]]) -> list[str]:

@@ -18,8 +18,7 @@ from typer.core import TyperGroup
 
 from orchestrator.cli.terminal import discard_output, harden_streams, print_json, printable, write
 from orchestrator.errors import InputError, OrchestratorError, Problem, RequestIncomplete
-from orchestrator.procedures.errors import ProcedureError, ProcedureInvalid, UnknownExecution, UnknownProcedure
-from orchestrator.registry.errors import GgufError, RegistryError, RegistryProblem
+from orchestrator.registry.errors import GgufError, RegistryError
 
 MAX_PROBLEMS = 20
 
@@ -134,22 +133,16 @@ def failure_of(error: BaseException) -> CommandFailure:
             return CommandFailure(ExitCode.INCOMPLETE, "; ".join(error.missing), error.problems)
         case InputError():
             return CommandFailure(ExitCode.BAD_INPUT, str(error), error.problems)
-        case RegistryError() | ProcedureInvalid():
-            return CommandFailure(ExitCode.BAD_INPUT, str(error), tuple(map(_problem, error.problems)))
+        case RegistryError():
+            problems = tuple(Problem(item.place, item.what, item.accepted) for item in error.problems)
+            return CommandFailure(ExitCode.BAD_INPUT, str(error), problems)
         case typer.TyperException():
             return CommandFailure(ExitCode.BAD_INPUT, error.format_message().replace("Value error, ", ""))
         case KeyboardInterrupt() | Cancelled() | typer.Abort():
             return CommandFailure(ExitCode.CANCELLED, "cancelled")
-        case UnknownProcedure() | UnknownExecution():
-            return CommandFailure(ExitCode.BAD_INPUT, str(error))
-        case OrchestratorError() | GgufError() | ProcedureError():
+        case OrchestratorError() | GgufError():
             return CommandFailure(ExitCode.FAILED, str(error))
         case OSError(strerror=str(reason), filename=file):
             return CommandFailure(ExitCode.FAILED, f"{file}: {reason}" if file else reason)
         case _:
             return CommandFailure(ExitCode.FAILED, f"internal error: {type(error).__name__}: {error}", defect=True)
-
-
-def _problem(item: RegistryProblem) -> Problem:
-    place = f"{item.file}:{item.line}" if item.line is not None else str(item.file)
-    return Problem(f"{place}: {item.key}" if item.key else place, item.what, item.accepted)

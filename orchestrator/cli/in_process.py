@@ -16,7 +16,7 @@ from orchestrator.run.journal.home import Home
 from orchestrator.service.callers import Access, Callers
 from orchestrator.service.configuration import Configuration, RunSettings, load_configuration
 from orchestrator.service.extent import Extent
-from orchestrator.service.service import Service, ended_in_order
+from orchestrator.service.service import ended_in_order
 
 
 @asynccontextmanager
@@ -32,9 +32,10 @@ async def transport_to_service(
     path, configuration = registry_path(options), load_configuration()
     registry = load_registry(path) if with_registry else empty_registry(path)
     access = Callers(options.home, configuration.server.callers).file_owner()
-    service, failure = Service(options.home, registry, _without_limits(configuration), extent), None
+    attached = options.root.attached()
+    service, failure = attached.service(options.home, registry, _without_limits(configuration), extent), None
     async with ended_in_order(service), asyncio.TaskGroup() as tasks:
-        app = make_app(service, tasks)
+        app = make_app(service, tasks, attached.endpoints)
         try:
             yield InProcessTransport(app, access, tasks)
         except Exception as error:  # noqa: BLE001 - raised below, because a task group would wrap it

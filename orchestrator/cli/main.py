@@ -1,13 +1,15 @@
-"""The `orchestrator` command: its global options, and where its commands are."""
+"""The `orchestrator` command: its global options, and where the commands of the core are."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, ClassVar, Final
 
 import typer
 
 from orchestrator.cli.errors import Boundary
-from orchestrator.cli.on_demand import CommandPlace, GroupOnDemand, load
+from orchestrator.cli.on_demand import GroupOnDemand
+from orchestrator.cli.root import CommandPlace, Root
 from orchestrator.cli.settings import Settings
 
 # Where each command is, in the order of the help
@@ -35,9 +37,6 @@ COMMANDS: Final = {
     "personas": CommandPlace(
         "orchestrator.cli.personas:app",
         "List, show, add and retire personas, each of which says how a role does its work.",
-    ),
-    "memory": CommandPlace(
-        "orchestrator.memrl.commands:app", "Show, ask and train what the router has learned from the outcomes of runs."
     ),
     "bench": CommandPlace("orchestrator.cli.bench:app", "Measure what a model can do, and how long tasks take."),
     "runs": CommandPlace("orchestrator.cli.runs:runs", "List past runs, newest first."),
@@ -83,10 +82,6 @@ COMMANDS: Final = {
         "orchestrator.cli.state_folder:vacuum",
         "Remove runs and chats that exceed the limits, and data that no run uses.",
     ),
-    "procedures": CommandPlace(
-        "orchestrator.procedures.commands:app",
-        "Maintain this installation by procedures: planned, approved, audited and reversible.",
-    ),
     "service": CommandPlace("orchestrator.cli.serve:service_app", "Have systemd run the daemon."),
     "config": CommandPlace("orchestrator.cli.serve:config_app", "The configuration file."),
     "doctor": CommandPlace("orchestrator.cli.system:doctor", "Check this installation."),
@@ -94,37 +89,47 @@ COMMANDS: Final = {
 }
 
 
-class _Commands(Boundary, GroupOnDemand):
-    places: ClassVar[Mapping[str, CommandPlace]] = COMMANDS
+def command_line(root: Root) -> typer.Typer:
+    """Return the command line, with the commands of what the root attaches."""
+
+    class Commands(Boundary, GroupOnDemand):
+        places: ClassVar[Mapping[str, CommandPlace]] = _with_attached(root.commands)
+
+    app = typer.Typer(
+        cls=Commands,
+        name="orchestrator",
+        help="Turn a request or a TaskIR document into a DAG of steps and run it on local llama.cpp models.",
+        add_completion=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"obj": root},  # for words that are completed, when `options` has not run
+    )
+
+    @app.callback(invoke_without_command=True)
+    def options(
+        context: typer.Context,
+        registry: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="The registry of models [env: ORCHESTRATOR_REGISTRY].")
+        ] = None,
+        home: Annotated[
+            Path | None, typer.Option(metavar="DIR", help="The state folder [env: ORCHESTRATOR_HOME].")
+        ] = None,
+        version: Annotated[bool, typer.Option("--version", help="Print versions and exit.")] = False,
+    ) -> None:
+        """Keep the global options for the command; without a command, print the help."""
+        context.obj = Settings(registry, home, root)
+        if version:
+            resolve_name(COMMANDS["version"].target)()
+            raise typer.Exit
+        if context.invoked_subcommand is None:
+            typer.echo(context.get_help())
+
+    return app
 
 
-app = typer.Typer(
-    cls=_Commands,
-    name="orchestrator",
-    help="Turn a request or a TaskIR document into a DAG of steps and run it on local llama.cpp models.",
-    add_completion=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
-
-@app.callback(invoke_without_command=True)
-def options(
-    context: typer.Context,
-    registry: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The registry of models [env: ORCHESTRATOR_REGISTRY].")
-    ] = None,
-    home: Annotated[Path | None, typer.Option(metavar="DIR", help="The state folder [env: ORCHESTRATOR_HOME].")] = None,
-    version: Annotated[bool, typer.Option("--version", help="Print versions and exit.")] = False,
-) -> None:
-    """Keep the global options for the command; without a command, print the help."""
-    context.obj = Settings(registry, home)
-    if version:
-        load(COMMANDS["version"].target)()
-        raise typer.Exit
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-
-
-if __name__ == "__main__":
-    app()
+def _with_attached(attached: Mapping[str, CommandPlace]) -> dict[str, CommandPlace]:
+    places: dict[str, CommandPlace] = {}
+    for name, place in COMMANDS.items():
+        places[name] = place
+        places |= {other: there for other, there in attached.items() if there.after == name}
+    return places

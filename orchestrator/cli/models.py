@@ -16,8 +16,9 @@ from orchestrator.cli import pool
 from orchestrator.cli.complete import complete_role
 from orchestrator.cli.daemon import DaemonClient, answers
 from orchestrator.cli.get import get, read_model
-from orchestrator.cli.on_demand import CommandPlace, GroupOnDemand
+from orchestrator.cli.on_demand import GroupOnDemand
 from orchestrator.cli.registry import registry_of, registry_path
+from orchestrator.cli.root import CommandPlace
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem

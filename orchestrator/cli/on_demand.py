@@ -1,21 +1,16 @@
 """Import the module of a command only when the command is used, since importing all of them takes a second or more."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from importlib import import_module
-from typing import Any, ClassVar, Final, NamedTuple
+from pkgutil import resolve_name
+from typing import Any, ClassVar, Final
 
 import typer
 import typer.main
 from typer.core import TyperGroup
 
+from orchestrator.cli.root import CommandPlace
+
 Command = Any  # a command as typer makes it; the class is in a private module of typer
-
-
-class CommandPlace(NamedTuple):
-    """Where a command is, and what the list of commands says of it."""
-
-    target: str  # "MODULE:ATTRIBUTE", a function or a `typer.Typer`
-    help: str  # the first sentence of its docstring; the list of commands then needs no module of a command
 
 
 class CommandsOnDemand(MutableMapping[str, Command]):
@@ -31,7 +26,7 @@ class CommandsOnDemand(MutableMapping[str, Command]):
 
     def __getitem__(self, name: str) -> Command:
         if name not in self._commands:
-            self._commands[name] = _new_command(name, load(self._places[name].target))
+            self._commands[name] = _new_command(name, resolve_name(self._places[name].target))
         return self._commands[name]
 
     def __setitem__(self, name: str, command: Command) -> None:
@@ -68,12 +63,6 @@ class GroupOnDemand(TyperGroup):
         TyperGroup(name=self.name, commands={name: listed[name] for name in self.commands}).format_commands(
             ctx, formatter
         )
-
-
-def load(place: str) -> Any:
-    """Return the attribute that "MODULE:ATTRIBUTE" names."""
-    module, attribute = place.split(":")
-    return getattr(import_module(module), attribute)
 
 
 def _new_command(name: str, target: Any, help_text: str | None = None) -> Command:

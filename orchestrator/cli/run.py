@@ -22,14 +22,11 @@ from orchestrator.cli.speedup import compare_with_serial
 from orchestrator.cli.task import dry_run as print_dry_run
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.procedures.client import Body, ProcedureClient, with_procedures
-from orchestrator.procedures.commands import ask_about
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import JournalReader
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import Report
 from orchestrator.run.record.view import RunView, accepted_in
-from orchestrator.service.callers import proposer
 from orchestrator.task.events import Mode
 from orchestrator.task.taskir.models import TaskIR
 
@@ -88,19 +85,6 @@ def as_direct(mode: Mode | None) -> Mode:
     return "direct"
 
 
-def _ask_about_proposals(options: Settings, report: Report) -> None:
-    if not any("procedure" in step.tools for step in report.graph.steps.values()):
-        return
-    for execution in with_procedures(options, lambda client: _proposals(client, report.run_id)):
-        ask_about(options, execution)
-
-
-async def _proposals(client: ProcedureClient, run: str) -> list[Body]:
-    rows = await client.executions(20)
-    waiting = [row["id"] for row in rows if row["caller"] == proposer(run) and row["state"] == "planned"]
-    return [await client.execution(identity) for identity in waiting]
-
-
 def resume(
     context: typer.Context,
     run: RunArgument = "last",
@@ -152,8 +136,9 @@ def run_and_report(
         display.end()
     runs, pair = foreground.runs, len(starts) > 1
     report, code = _print_report(options, runs, error, out, pair=pair, full=full, as_json=as_json)
-    if code == ExitCode.DONE and is_new and not as_json:
-        _ask_about_proposals(options, report)
+    proposes = any("procedure" in step.tools for step in report.graph.steps.values())
+    if code == ExitCode.DONE and is_new and proposes and not as_json:
+        options.root.ask_about_proposals(options, report.run_id)
     raise typer.Exit(code)
 
 

@@ -29,7 +29,6 @@ from orchestrator.service.configuration import (
     variable,
 )
 
-PROGRAM: Final = (sys.executable, "-m", "orchestrator.api")
 MCP_PROGRAM: Final = (sys.executable, "-m", "orchestrator.api.mcp")
 UNIT: Final = "orchestrator.service"
 LOG_NAME: Final = "daemon.log"
@@ -71,14 +70,15 @@ def serve(
     Then runs in progress have some seconds to end, and the others are resumed at the next start. SIGHUP reads the
     configuration again.
     """
-    environ = _environment(settings(context))
+    options = settings(context)
+    environ = _environment(options)
     if tcp is not None:
         environ[variable("server", "tcp")] = tcp
     if insecure:
         environ[variable("server", "insecure")] = "true"
     tcp_address(load_configuration(environ).server)  # raises InputError here, before the daemon is started
     sys.stdout.flush()
-    os.execve(PROGRAM[0], PROGRAM, environ)  # noqa: S606 - our own program
+    os.execve(options.root.daemon[0], options.root.daemon, environ)  # noqa: S606 - our own program
 
 
 def mcp(context: typer.Context) -> None:
@@ -209,7 +209,7 @@ def unit(options: Settings) -> str:
     seconds = load_configuration(own).server.drain_seconds
     return TEMPLATE.format(
         program=" ".join(
-            _quoted(word).replace("$", "$$") for word in PROGRAM
+            _quoted(word).replace("$", "$$") for word in options.root.daemon
         ),  # systemd substitutes variables only here
         environment=" ".join(_quoted(f"{name}={value}") for name, value in sorted(stated.items())),
         stop_seconds=seconds + 30,

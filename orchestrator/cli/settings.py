@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.root import Root
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.home import home_path
 
@@ -19,10 +20,11 @@ DirOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The global options of the command line."""
+    """The global options of the command line, and what the composition root gives it."""
 
     registry_flag: Path | None  # --registry; None: look in the environment and the configuration
     home_flag: Path | None  # --home; None: look in the environment
+    root: Root
 
     @property
     def home(self) -> Path:
@@ -36,11 +38,11 @@ class Settings:
 
 def settings(context: typer.Context) -> Settings:
     current = context.find_object(Settings)
-    assert current is not None, "the application's callback makes the settings"
+    assert current is not None, "the callback of the command line makes the settings"
     return current
 
 
 def settings_so_far(context: typer.Context) -> Settings:
     """Return the settings while a word is completed, when no callback has run."""
-    values = context.find_root().params
-    return Settings(values.get("registry"), values.get("home"))
+    outermost = context.find_root()
+    return Settings(outermost.params.get("registry"), outermost.params.get("home"), outermost.obj)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pkgutil import resolve_name
 from typing import Annotated, Any, Final
 
 import typer
@@ -10,7 +11,6 @@ import typer
 from orchestrator.cli.daemon import DaemonClient, key_header
 from orchestrator.cli.errors import STATUS_CODES, run_code
 from orchestrator.cli.modes import ModeOption
-from orchestrator.cli.on_demand import load
 from orchestrator.cli.run_names import RunArgument, complete_run, find_run
 from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
@@ -77,7 +77,7 @@ def submit(
         except InputError as error:
             raise InputError(*(_by_option(problem, after or ()) for problem in error.problems)) from error
     if wait:
-        load(FOLLOW)(options, line["run_id"], full=full, as_json=as_json)
+        resolve_name(FOLLOW)(options, line["run_id"], full=full, as_json=as_json)
     _tell(line, as_json=as_json)
 
 
@@ -87,7 +87,7 @@ def watch(context: typer.Context, run: RunArgument = "last", full: AllFlag = Fal
     Ctrl-C cancels the run.
     """
     options = settings(context)
-    load(FOLLOW)(options, _run_id(options, run), full=full, as_json=as_json)
+    resolve_name(FOLLOW)(options, _run_id(options, run), full=full, as_json=as_json)
 
 
 def result(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:

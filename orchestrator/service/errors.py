@@ -4,7 +4,7 @@ ServiceError
 ├── Busy               too many requests or runs wait; has `retry_seconds`
 ├── NotReady           the service stops, restores a backup or cannot write; has `retry_seconds`
 ├── FolderFull         no space for more runs in the state folder or on its disk
-├── MemoryUnavailable  the memory of the router is not open, or cannot be asked
+├── Unavailable        what is attached to the service cannot be used
 └── Conflict           the state of the run, the key or the service does not allow the request
 """
 
@@ -35,8 +35,8 @@ class FolderFull(ServiceError):
     """The state folder or its disk is full: no run is accepted."""
 
 
-class MemoryUnavailable(ServiceError):
-    """The memory of the router cannot be used; the message says why."""
+class Unavailable(ServiceError):
+    """What is attached to the service cannot be used; the message says why."""
 
 
 class Conflict(ServiceError):

@@ -7,15 +7,8 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    AsyncExitStack,
-    aclosing,
-    asynccontextmanager,
-    contextmanager,
-)
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -24,32 +17,22 @@ from typing import Any, Final, Self, TypeVar
 import structlog
 
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.memrl.learning import Learning, compact_memory, offline, rebuild_memory
-from orchestrator.memrl.memory import Compacted
-from orchestrator.procedures.errors import StepFailed
-from orchestrator.procedures.installation import procedure_library, procedure_ports, procedures_engine, propose
-from orchestrator.procedures.operations.state import Installation, Runs, Upkeep, run_or_fail
-from orchestrator.procedures.planner import ProcedurePlanner, asks_for_procedure, managed_task
-from orchestrator.procedures.queue import ProcedureQueue
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
-from orchestrator.run.job import FRONTDOOR_PLANNER, CheckedJob, Job, check_job, job_of
+from orchestrator.run.job import CheckedJob, Job, check_job, job_of
 from orchestrator.run.journal.chats import ChatRated
 from orchestrator.run.journal.errors import JournalError
-from orchestrator.run.journal.home import Home, HomeLock
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.orchestrator import Orchestrator, Ports
-from orchestrator.run.personas import PersonaProposal
 from orchestrator.run.record.view import accepted_in
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.run.state_folder import StateFolder
-from orchestrator.run.steps.tools.contract import ToolError
 from orchestrator.run.steps.tools.servers import ToolServer
 from orchestrator.run.updates import Update
+from orchestrator.service.attachments import Learner, Procedures
 from orchestrator.service.awaited_runs import AwaitedRuns
 from orchestrator.service.backup import Backup, find_backup, make_backup, restore_backup
-from orchestrator.service.callers import Callers
 from orchestrator.service.cancelling import Cancellation, cancellation
 from orchestrator.service.configuration import Configuration, tool_servers
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
@@ -57,13 +40,11 @@ from orchestrator.service.extent import Extent
 from orchestrator.service.queue import RunQueue, Submitted
 from orchestrator.service.quota import effective_limits, enforce_quota, why_full
 from orchestrator.service.ratings import rate, rate_chat
-from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum
-from orchestrator.service.schedules import schedules_from
+from orchestrator.service.retention import Retention, VacuumResult, vacuum
 from orchestrator.service.totals import Totals
 from orchestrator.service.uploaded_files import UploadedFiles
 from orchestrator.task.events import Priority, RatingGiven, RunAccepted
 from orchestrator.task.made_personas import in_use
-from orchestrator.task.personas import Placed
 
 T = TypeVar("T")
 Folder = TypeVar("Folder", bound=StateFolder)
@@ -74,10 +55,19 @@ log = structlog.get_logger(__name__)
 
 
 class Service:
-    """Runs many jobs on one state folder. An async context manager. Its exit interrupts runs, to be resumed."""
+    """Runs many jobs on one state folder. An async context manager. Its exit interrupts runs, to be resumed.
+
+    `learner` and `procedures` make what is attached to it.
+    """
 
     def __init__(
-        self, home: Path, registry: Registry, configuration: Configuration, extent: Extent = Extent.DAEMON
+        self,
+        home: Path,
+        registry: Registry,
+        configuration: Configuration,
+        learner: "Callable[[Service], Learner]",
+        procedures: "Callable[[Service], Procedures]",
+        extent: Extent = Extent.DAEMON,
     ) -> None:
         self.home = home
         self.extent = extent
@@ -106,14 +96,9 @@ class Service:
         self.uploaded_files = UploadedFiles(home, lambda: self._configuration.folder, lambda: self.folder.clock.now())
         # Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError.
         self.read_tokens: Callable[[], None] = lambda: None
-        self.learning = Learning(home, lambda: self._configuration.memory, lambda: self._configuration.server.callers)
-        engine = procedures_engine(self._installation(), configuration)
-        self.procedures = ProcedureQueue(
-            engine,
-            lambda: schedules_from(self._configuration.procedures.schedules),
-            owner=Callers(home, {}).folder_owner(),
-            acts_by_itself=extent is Extent.DAEMON,
-        )
+        self._make_attached = learner, procedures
+        self.learning = learner(self)
+        self.procedures = procedures(self)
 
     async def __aenter__(self) -> Self:
         """Open the state folder, unless it is opened later, and as a daemon resume the runs that have not ended.
@@ -150,6 +135,10 @@ class Service:
     @property
     def configuration(self) -> Configuration:
         return self._configuration
+
+    @property
+    def registry_file(self) -> Path:
+        return self._registry.path
 
     @property
     def sandbox(self) -> SandboxOnDemand:
@@ -201,8 +190,8 @@ class Service:
     async def submit(self, job: Job) -> Submitted:
         """Accept a job, and queue its run. For a job with the key of an earlier run, return that run.
 
-        A task to maintain this installation may become one step that proposes a procedure: see `managed_task`. Raises
-        InputError, NotReady, Busy, FolderFull, and Conflict for the key of another job.
+        A task to maintain this installation may become one step that proposes a procedure. Raises InputError, NotReady,
+        Busy, FolderFull, and Conflict for the key of another job.
         """
         checked = None
         if self._ready is None:
@@ -241,7 +230,7 @@ class Service:
     async def _managed(self, job: Job, registry: Registry) -> Job:
         if job.task is None:
             return job
-        task = await asyncio.to_thread(managed_task, job.task, self.procedures.engine.library, registry)
+        task = await asyncio.to_thread(self.procedures.managed_task, job.task, registry)
         return replace(job, task=task)
 
     def _servers(self) -> Mapping[str, ToolServer]:
@@ -409,32 +398,10 @@ class Service:
         if self.extent is not Extent.NOTHING:
             yield self
             return
-        path = self._registry.path
-        registry = await asyncio.to_thread(load_registry, path) if with_registry else self._registry
-        async with ended_in_order(Service(self.home, registry, self._configuration, extent)) as service:
+        registry = await asyncio.to_thread(load_registry, self.registry_file) if with_registry else self._registry
+        opened = Service(self.home, registry, self._configuration, *self._make_attached, extent)
+        async with ended_in_order(opened) as service:
             yield service
-
-    @contextmanager
-    def memory(self) -> Iterator[Learning]:
-        """Return a context manager with the memory, which a daemon has open anyway. Blocks.
-
-        Without a daemon raises HomeLocked, RegistryError, MemoryUnavailable, and InputError if it needs a model.
-        """
-        if self.extent is not Extent.NOTHING:
-            yield self.learning
-            return
-        with offline(self.home, load_registry(self._registry.path), self._configuration.memory) as learning:
-            yield learning
-
-    @asynccontextmanager
-    async def memory_closed(self) -> AsyncGenerator[None, None]:
-        """Return a context manager in which nobody has the memory's database open. Raises HomeLocked."""
-        if self.extent is not Extent.NOTHING:
-            async with self.learning.closed():
-                yield
-            return
-        with HomeLock(Home(self.home)):
-            yield
 
     async def reload_personas(self) -> None:
         """Reload the personas after a procedure has put them back to what they were."""
@@ -448,9 +415,6 @@ class Service:
     def adopt(self, configuration: Configuration) -> None:
         """Use another configuration from now on. Accepted runs keep their limits."""
         self._configuration = configuration
-        self.procedures.engine.ports = procedure_ports(self._installation(), configuration)
-        self.procedures.engine.library = procedure_library(configuration)
-        self.procedures.engine.part_bytes = configuration.procedures.audit_bytes
         self.procedures.reconfigured()
         self._queue.max_running, self._queue.reserved = configuration.runs.max_running, configuration.runs.reserved
         self._pump()
@@ -496,9 +460,9 @@ class Service:
             return
         ports = Ports(
             router=self.learning.router,
-            planner=ProcedurePlanner(FRONTDOOR_PLANNER, lambda: self.procedures.engine.library),
-            plans_task=asks_for_procedure,
-            propose=self._propose,
+            planner=self.procedures.planner,
+            plans_task=self.procedures.plans_task,
+            propose=self.procedures.propose,
             servers=self._servers,
         )
         opened = await stack.enter_async_context(Orchestrator.open(self.home, self._registry, ports))
@@ -528,24 +492,9 @@ class Service:
             raise result
         return result
 
-    def _installation(self) -> Installation:
-        # What only a daemon may do, this service does, whichever thread asks.
-        return Installation.of(self.home, self._registry.path, self._configuration, ServiceUpkeep(self))
-
-    async def take_token(self) -> None:
-        """Accept only the token that is in its file by now. Raises JournalError."""
-        await asyncio.to_thread(self.read_tokens)
-
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in this service's event loop, from another thread, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
-
-    async def _propose(self, run: str, name: str, inputs: Mapping[str, Any]) -> str:
-        engine, owner = self.procedures.engine, (await self.row(run)).owner
-        try:
-            return await self.procedures.planning(lambda: propose(engine, name, inputs, run, owner))
-        except StepFailed as error:
-            raise ToolError(str(error)) from error
 
     def _end(self) -> None:
         self._closing = True
@@ -637,83 +586,6 @@ class _Closure:
         self.closed = asyncio.Event()
         self.released = asyncio.Event()  # the journal may be opened again
         self.reopened = asyncio.Event()
-
-
-# For threads: enters a context manager of a service's event loop, and only once if it is nested.
-class _Held:
-    def __init__(self, service: Service, enter: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        self._service = service
-        self._enter = enter
-        self._depth = 0
-        self._stack = AsyncExitStack()
-
-    def __enter__(self) -> None:
-        if not self._depth:
-            run_or_fail(lambda: self._service.wait_for(self._stack.enter_async_context(self._enter())))
-        self._depth += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._depth -= 1
-        if not self._depth:
-            run_or_fail(lambda: self._service.wait_for(self._stack.aclose()))
-
-
-class ServiceUpkeep(Upkeep):
-    """The `Upkeep` of procedures that a service executes, in other threads than that of its event loop."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._journal_closed = _Held(service, lambda: service.closed("a procedure replaces the journal"))
-
-    def backup(self) -> Backup:
-        return self._wait_for(Extent.JOURNAL, lambda service: service.backup())
-
-    def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        retention = Retention.of(self._service.configuration.retention, request)
-        return self._wait_for(
-            Extent.JOURNAL,
-            lambda service: service.vacuum(retention, dry_run=request.dry_run, purge_outcomes=request.outcomes),
-        )
-
-    def with_runs(self, work: Callable[[Runs], Coroutine[Any, Any, T]]) -> T:
-        return self._wait_for(Extent.RUNS, work, with_registry=True)
-
-    def add_persona(self, proposal: PersonaProposal) -> Placed:
-        return self._wait_for(Extent.JOURNAL, lambda service: service.folder.add_persona(proposal), with_registry=True)
-
-    def retire_persona(self, name: str) -> None:
-        self._wait_for(Extent.JOURNAL, lambda service: service.folder.retire_persona(name), with_registry=True)
-
-    def token_changed(self) -> None:
-        self._service.wait_for(self._service.take_token())
-
-    def personas_put_back(self) -> None:
-        self._service.wait_for(self._service.reload_personas())
-
-    def rebuild_memory(self) -> None:
-        with self._service.memory() as learning:
-            rebuild_memory(learning)
-
-    def compact_memory(self) -> Compacted:
-        with self._service.memory() as learning:
-            return compact_memory(learning)
-
-    def memory_closed(self) -> AbstractContextManager[None]:
-        return _Held(self._service, self._service.memory_closed)
-
-    def journal_closed(self) -> AbstractContextManager[None]:
-        return self._journal_closed
-
-    def _wait_for(
-        self, extent: Extent, work: Callable[[Service], Coroutine[Any, Any, T]], *, with_registry: bool = False
-    ) -> T:
-        async def done() -> T:
-            async with self._service.opened(extent, with_registry=with_registry) as service:
-                return await work(service)
-
-        return self._service.wait_for(done())
 
 
 @asynccontextmanager

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from orchestrator.memrl.learning import FOLDER, evaluate_router
+from orchestrator.memrl.learning import FOLDER, compact_memory, evaluate_router, rebuild_memory
 from orchestrator.memrl.memory import DATABASE
 from orchestrator.procedures.errors import StepFailed
-from orchestrator.procedures.operations.state import Installation, NoArguments, run_or_fail
 from orchestrator.procedures.ports import Operation, Work
 from orchestrator.procedures.resources import DatabaseResource, RowsResource
+from orchestrator.procedures.upkeep import Installation, NoArguments, run_or_fail
 from orchestrator.registry.forms import Form
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import JournalReader
@@ -152,15 +152,26 @@ class MemoryOperations:
         return {}
 
     def _rebuild(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
-        run_or_fail(self._on.upkeep.rebuild_memory)
+        self._rebuild_now()
         return {}
 
     def _rebuild_if_there(self) -> None:
         if self._database().database.exists():  # there may have been none before
-            run_or_fail(self._on.upkeep.rebuild_memory)
+            self._rebuild_now()
+
+    def _rebuild_now(self) -> None:
+        def rebuilt() -> None:
+            with self._on.upkeep.memory() as learning:
+                rebuild_memory(learning)
+
+        run_or_fail(rebuilt)
 
     def _compact(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
-        return run_or_fail(lambda: asdict(self._on.upkeep.compact_memory()))
+        def compacted() -> Mapping[str, Any]:
+            with self._on.upkeep.memory() as learning:
+                return asdict(compact_memory(learning))
+
+        return run_or_fail(compacted)
 
     def _replay(self, arguments: ReplayArguments, _work: Work) -> Mapping[str, Any]:
         def replayed() -> dict[str, Any]:

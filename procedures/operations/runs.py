@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.forms import MAX_ATTEMPTS, TaskForm
-from orchestrator.procedures.operations.state import Installation, Runs, run_or_fail
 from orchestrator.procedures.ports import Operation, Work
+from orchestrator.procedures.upkeep import Installation, run_or_fail
 from orchestrator.registry.load import load_registry
 from orchestrator.run.job import Job, check_job
 from orchestrator.run.journal.home import Home
@@ -22,6 +22,7 @@ from orchestrator.run.journal.store import RunRow
 from orchestrator.run.record import load_report
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import tool_servers
+from orchestrator.service.service import Service
 from orchestrator.task.taskir.parse import task_from
 from orchestrator.task.taskir.problems import InvalidTask
 
@@ -75,15 +76,15 @@ class RunOperations:
         row = run_or_fail(lambda: self._row_with_key(key, work.owner))
         if row is None or row.finished is None:
             job, begun = _job(arguments, key, work.owner), None if row is None else row.run
-            run = self._with_runs(lambda runs: _carried_out(runs, job, begun, work), work)
+            run = self._with_runs(lambda service: _carried_out(service, job, begun, work), work)
         else:
             run = row.run
         return run_or_fail(lambda: self._outcome(run))
 
-    def _with_runs(self, use: Callable[[Runs], Coroutine[Any, Any, T]], work: Work) -> T:
-        async def limited(runs: Runs) -> T:
+    def _with_runs(self, use: Callable[[Service], Coroutine[Any, Any, T]], work: Work) -> T:
+        async def limited(service: Service) -> T:
             async with asyncio.timeout(work.seconds_left):
-                return await use(runs)
+                return await use(service)
 
         try:
             return run_or_fail(lambda: self._on.upkeep.with_runs(limited))
@@ -120,10 +121,10 @@ class RunOperations:
     def _cancel(self, _arguments: TaskForm, work: Work) -> None:
         unfinished = run_or_fail(lambda: self._unfinished(work))
 
-        async def cancelled(runs: Runs) -> None:
-            await runs.open()
+        async def cancelled(service: Service) -> None:
+            await service.open()
             for run in unfinished:
-                await _cancelled(runs, run)
+                await _cancelled(service, run)
 
         if unfinished:
             self._with_runs(cancelled, work)
@@ -159,26 +160,26 @@ def _key(work: Work, attempt: int | None = None) -> str:
     return f"procedure/{work.key}" if number == 1 else f"procedure/{work.key}/{number}"
 
 
-async def _carried_out(runs: Runs, job: Job, begun: str | None, work: Work) -> str:
+async def _carried_out(service: Service, job: Job, begun: str | None, work: Work) -> str:
     if begun is None:
-        run = (await runs.submit(job)).run
+        run = (await service.submit(job)).run
     else:
         run = begun
-        await runs.open()
-        await runs.resume(run)
+        await service.open()
+        await service.resume(run)
     work.say(f"run {run}" if begun is None else f"run {run}, which had begun before")
     try:
-        async with aclosing(runs.watch(run)) as updates:
+        async with aclosing(service.watch(run)) as updates:
             async for _ in updates:
                 work.seconds_left  # noqa: B018 - raises if there are none
     except (StepFailed, asyncio.CancelledError):
-        await _cancelled(runs, run)
+        await _cancelled(service, run)
         raise
     return run
 
 
-async def _cancelled(runs: Runs, run: str) -> None:
-    await runs.cancel(run)
-    async with asyncio.timeout(CANCEL_SECONDS), aclosing(runs.watch(run)) as updates:
+async def _cancelled(service: Service, run: str) -> None:
+    await service.cancel(run)
+    async with asyncio.timeout(CANCEL_SECONDS), aclosing(service.watch(run)) as updates:
         async for _ in updates:
             pass

@@ -1,30 +1,24 @@
 """The operations that steps of procedures can call: on models, gates, benchmarks, the state folder and the token.
 
-Each says what it changes, so that the engine of procedures can copy that before and put it back. More operations are in
-`run_operations`, `memory_operations` and `tuning`.
-
-Unlike the rest of the service, they read the clocks of the machine: engines are measured in real time, and the ages of
-plans and of parts of the audit log follow the times that the engine of procedures gave them.
+Each says what it changes, so that the engine of procedures can copy that before and put it back. Unlike the service,
+they read the clocks of the machine: engines are measured in real time, and the ages of plans and of parts of the audit
+log follow the times that the engine of procedures gave them.
 """
 
-import asyncio
 import math
 import os
 import secrets
 import shutil
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Protocol, Self, TypeVar
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
-from orchestrator.errors import OrchestratorError
-from orchestrator.memrl.memory import Compacted
 from orchestrator.pool import memory_budget
 from orchestrator.procedures.audit import Audit, SealedPart
 from orchestrator.procedures.durable import make_private_folder, replace_file, sync_folder
@@ -32,47 +26,23 @@ from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.ports import Operation, Work
 from orchestrator.procedures.resources import DatabaseResource, PathResource, Resource, RowsResource
 from orchestrator.procedures.retention import old_parts, old_plans
+from orchestrator.procedures.upkeep import Installation, NoArguments, run_or_fail, run_to_end
 from orchestrator.registry.checks import why_no_draft
-from orchestrator.registry.errors import GgufError, RegistryError
 from orchestrator.registry.fit import Room
 from orchestrator.registry.forms import Form
 from orchestrator.registry.gguf import read_header
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.propose import propose
-from orchestrator.registry.sources.contract import SourceError
 from orchestrator.registry.sources.get import get_model
 from orchestrator.run.gates import BUILTIN_GATES, Artifact, GateContext, JobRunner, Scope, run_gates
-from orchestrator.run.job import Job
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import Journal, JournalReader
-from orchestrator.run.personas import PersonaProposal
 from orchestrator.run.sandboxes import SandboxOnDemand
-from orchestrator.run.updates import Update
-from orchestrator.service.backup import Backup, discard_backup, find_backup, restore_backup
-from orchestrator.service.configuration import Configuration, models_folder
+from orchestrator.service.backup import discard_backup, find_backup, restore_backup
 from orchestrator.service.doctor import examine
-from orchestrator.service.queue import Submitted
 from orchestrator.service.retention import DAY_SECONDS, VacuumRequest, VacuumResult
-from orchestrator.task.personas import Placed
 from orchestrator.task.taskir.models import Step
-
-T = TypeVar("T")
-
-
-class Runs(Protocol):
-    """Carries out runs on the state folder: see `Service`."""
-
-    async def open(self) -> None: ...
-
-    async def submit(self, job: Job) -> Submitted: ...
-
-    async def resume(self, run: str) -> None: ...
-
-    async def cancel(self, run: str) -> object: ...
-
-    def watch(self, run: str) -> AsyncGenerator[Update, None]: ...
-
 
 MAX_RUNS_AT_ONCE: Final = 20_000
 MAX_FILES: Final = 1000
@@ -80,91 +50,6 @@ PROCEDURES: Final = "procedures"  # the folder of plans, checkpoints and the aud
 MOST_CONTEXT: Final = 4096
 ANSWER_TOKENS: Final = 128
 PROMPT: Final = "Describe a harbour town, its people and its weather, in as much detail as you can. " * 4
-
-
-class Upkeep:
-    """What only the owner of the state folder can do: its daemon, or this process if there is none.
-
-    This class can do nothing of that, which is enough to plan most procedures. Every call raises StepFailed if it
-    cannot be carried out, and the errors of the work itself.
-    """
-
-    def backup(self) -> Backup:
-        raise _not_here()
-
-    def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        """Remove runs and chats, and return what was removed, or would be."""
-        raise _not_here()
-
-    def with_runs(self, work: Callable[[Runs], Coroutine[Any, Any, T]]) -> T:
-        """Return what `work` returns, in the event loop of what carries out runs."""
-        raise _not_here()
-
-    def add_persona(self, proposal: PersonaProposal) -> Placed:
-        """Add a persona, unless one says nearly the same, and return which one to use."""
-        raise _not_here()
-
-    def retire_persona(self, name: str) -> None:
-        raise _not_here()
-
-    def token_changed(self) -> None:
-        """Note that the file of the API's token has changed. Without a daemon nobody has read it."""
-
-    def personas_put_back(self) -> None:
-        """Note that the personas in the journal were put back to what they were."""
-
-    def rebuild_memory(self) -> None:
-        raise _not_here()
-
-    def compact_memory(self) -> Compacted:
-        """Merge duplicate episodes, and drop those beyond the capacity."""
-        raise _not_here()
-
-    def memory_closed(self) -> AbstractContextManager[object]:
-        """Return a context manager in which nobody has the memory's database open."""
-        raise _not_here()
-
-    def journal_closed(self) -> AbstractContextManager[object]:
-        """Return a context manager in which no daemon has the journal open. It may be nested."""
-        return nullcontext()
-
-
-def _not_here() -> StepFailed:
-    return StepFailed("this can only be done by `orchestrator procedures`, or by the daemon")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
-    """What the operations act on."""
-
-    home: Path
-    registry: Path
-    models: Path  # the folder for downloads
-    token: Path  # the file of the API's token
-    upkeep: Upkeep
-    configuration: Configuration = field(default_factory=Configuration)
-
-    @classmethod
-    def of(
-        cls,
-        home: Path,
-        registry: Path,
-        configuration: Configuration,
-        upkeep: Upkeep,
-        environ: Mapping[str, str] = os.environ,
-    ) -> Self:
-        return cls(
-            home=home,
-            registry=registry.absolute(),
-            models=models_folder(configuration.models, environ),
-            token=Home(home).token,
-            upkeep=upkeep,
-            configuration=configuration,
-        )
-
-
-class NoArguments(Form):
-    """No arguments."""
 
 
 class FileArguments(Form):
@@ -657,26 +542,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return list(map(_plain, value)) if isinstance(value, Collection) and not isinstance(value, str) else value
-
-
-def run_to_end(work: Coroutine[Any, Any, T], step: Work) -> T:
-    """Run a coroutine to its end in this thread. Raises StepFailed if it fails, or when the step's time is over."""
-
-    async def limited() -> T:
-        async with asyncio.timeout(step.seconds_left):
-            return await work
-
-    try:
-        return asyncio.run(limited())
-    except TimeoutError as error:
-        raise StepFailed("its time is over") from error
-    except OrchestratorError as error:
-        raise StepFailed(str(error)) from error
-
-
-def run_or_fail(work: Callable[[], T]) -> T:
-    """Return what `work` returns. Raises StepFailed instead of the errors of the packages that do the work."""
-    try:
-        return work()
-    except (OrchestratorError, RegistryError, GgufError, SourceError) as error:
-        raise StepFailed(str(error)) from error

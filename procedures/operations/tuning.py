@@ -29,9 +29,9 @@ from orchestrator.pool.placement import nodes_for
 from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.procedures.durable import replace_file
 from orchestrator.procedures.errors import StepFailed
-from orchestrator.procedures.operations.state import Installation, run_to_end
 from orchestrator.procedures.ports import Operation, Work
 from orchestrator.procedures.tuning import Compared, Dimension, Setting, TriedSetting, TuningResult, search
+from orchestrator.procedures.upkeep import Installation, run_to_end
 from orchestrator.registry.checks import why_no_draft
 from orchestrator.registry.edit import change_model
 from orchestrator.registry.errors import RegistryError

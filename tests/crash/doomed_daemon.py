@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from orchestrator.api.__main__ import main
+from orchestrator.app import daemon
 from orchestrator.run.journal import journal
 from orchestrator.run.journal.store import EventRow, JournalRow, RefusedEvents, Store
 
@@ -91,4 +91,4 @@ if __name__ == "__main__":
     os.fsync = dying(fate, "before an fsync", os.fsync)
     os.link = dying(fate, "before a link", os.link)
     time.time = jumping(place, time.time)
-    sys.exit(main())
+    sys.exit(daemon())

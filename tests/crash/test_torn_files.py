@@ -131,7 +131,7 @@ def test_torn_page_of_the_database(
         "ORCHESTRATOR_REGISTRY": str(place.registry),
         "PYTHONPATH": str(ROOT),
     }
-    restore = [sys.executable, "-c", "from orchestrator.cli.main import app; app()", "restore", backup]
+    restore = [sys.executable, "-m", "orchestrator", "restore", backup]
     subprocess.run(restore, env=environ, check=True)
     with running(place), JournalReader.open_to_read(place.home) as journal:
         assert {run: outcome_of(journal, run) for run in runs} == {run: reference[kind] for run, kind in runs.items()}

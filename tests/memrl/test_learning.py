@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.models import ModelShape, write_bert
+from orchestrator.app import attached
 from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
 from orchestrator.memrl.graph_questions import ask_graph
-from orchestrator.memrl.learning import FOLDER, POLICY
+from orchestrator.memrl.learning import FOLDER, POLICY, learning_of
 from orchestrator.memrl.lessons import Lesson, lessons_of
 from orchestrator.memrl.memory import DATABASE, Memory
 from orchestrator.memrl.policy import Policy
@@ -70,8 +71,8 @@ def judging(registry: Registry) -> Registry:
 @asynccontextmanager
 async def serving(tmp_path: Path, registry: Registry, **memory: object) -> AsyncIterator[Service]:
     settings = Configuration(memory=MemorySettings.model_validate(memory))
-    async with Service(tmp_path / "home", registry, settings) as service:
-        await service.learning.caught_up()
+    async with attached().service(tmp_path / "home", registry, settings) as service:
+        await learning_of(service).caught_up()
         yield service
 
 
@@ -82,28 +83,28 @@ async def done(service: Service) -> str:
     async with asyncio.timeout(60):
         while run in service.running:  # noqa: ASYNC110 (the queue tells nobody)
             await asyncio.sleep(0.01)
-    await service.learning.caught_up()
+    await learning_of(service).caught_up()
     return run
 
 
 async def test_each_outcome_is_learned_from_once_also_after_a_restart(tmp_path: Path, registry: Registry) -> None:
     async with serving(tmp_path, registry) as service:
         run = await done(service)
-        status = service.learning.status()
+        status = learning_of(service).status()
         assert (status.outcomes, status.use, status.configured, status.problem) == (1, "shadow", "auto", "")
         assert status.stats is not None
         assert status.stats.episodes == 1
     async with serving(tmp_path, registry) as service:
-        again = service.learning.status()
+        again = learning_of(service).status()
         assert again.outcomes == 1
         assert again.stats is not None
         assert (again.stats.outcomes, again.stats.revised) == (1, 0)
-        learned = service.learning.learned
+        learned = learning_of(service).learned
         assert learned is not None
         before = worth(learned)
         await service.rate(run, 0.0, "ann")
-        await service.learning.caught_up()
-        rated = service.learning.status()
+        await learning_of(service).caught_up()
+        rated = learning_of(service).status()
         assert rated.stats is not None
         assert (rated.outcomes, rated.stats.outcomes, rated.stats.revised) == (1, 1, 1)
         assert rated.stats.q_mean < again.stats.q_mean
@@ -131,9 +132,9 @@ async def test_runs_that_ended_without_a_daemon_are_learned_from_at_its_start(
 ) -> None:
     async with serving(tmp_path, registry, use="off") as service:
         await done(service)
-        assert service.learning.status().stats is None
+        assert learning_of(service).status().stats is None
     async with serving(tmp_path, registry) as service:
-        assert service.learning.status().outcomes == 1
+        assert learning_of(service).status().outcomes == 1
 
 
 async def test_a_policy_that_cannot_be_used_learns_again_from_the_episodes(tmp_path: Path, registry: Registry) -> None:
@@ -144,11 +145,11 @@ async def test_a_policy_that_cannot_be_used_learns_again_from_the_episodes(tmp_p
     memory.keep_blob(POLICY, Policy(LEARNING_DIMENSIONS + 1).to_bytes())
     memory.close()
     async with serving(tmp_path, registry) as service:
-        status = service.learning.status()
+        status = learning_of(service).status()
         assert (status.outcomes, status.problem) == (1, "")
         assert status.stats is not None
         assert status.stats.outcomes == 1
-        learned = service.learning.learned
+        learned = learning_of(service).learned
         assert learned is not None
         kept = learned.memory.blob(POLICY)
         assert kept is not None
@@ -159,12 +160,12 @@ async def test_tasks_that_come_often_and_fail_get_a_persona_that_the_router_may_
     tmp_path: Path, registry: Registry
 ) -> None:
     async with serving(tmp_path, registry, use="on", personas=1) as service:
-        learned, orchestrator = service.learning.learned, service.orchestrator
+        learned, orchestrator = learning_of(service).learned, service.orchestrator
         assert learned is not None
-        assert await service.learning.propose_persona(orchestrator, learned) is None, "there are no tasks yet"
+        assert await learning_of(service).propose_persona(orchestrator, learned) is None, "there are no tasks yet"
         for number in range(30):
             fail(learned, f"Extract the invoice total of record {number}.", number)
-        assert await service.learning.propose_persona(orchestrator, learned) == "extract-invoice-total"
+        assert await learning_of(service).propose_persona(orchestrator, learned) == "extract-invoice-total"
         (made,) = orchestrator.personas
         assert (made.maker, made.retired) == ("memory", None)
         assert made.text.startswith("You are an expert in tasks of this kind: extract, invoice, total, record.")
@@ -177,9 +178,9 @@ async def test_tasks_that_come_often_and_fail_get_a_persona_that_the_router_may_
         assert made.name in {one.persona for one in candidates(asked, by_rules(asked))}
         for number in range(30):
             fail(learned, f"Write a letter to customer {number}.", 100 + number)
-        assert await service.learning.propose_persona(orchestrator, learned) is None, "there is room for one only"
+        assert await learning_of(service).propose_persona(orchestrator, learned) is None, "there is room for one only"
         await orchestrator.retire_persona(made.name)
-        assert await service.learning.propose_persona(orchestrator, learned) == "write-letter-customer"
+        assert await learning_of(service).propose_persona(orchestrator, learned) == "write-letter-customer"
 
 
 def fail(learned: Learned, text: str, number: int) -> None:
@@ -198,18 +199,18 @@ def fail(learned: Learned, text: str, number: int) -> None:
 
 async def test_in_the_shadow_no_persona_is_proposed_as_nobody_would_try_it(tmp_path: Path, registry: Registry) -> None:
     async with serving(tmp_path, registry, use="shadow") as service:
-        learned = service.learning.learned
+        learned = learning_of(service).learned
         assert learned is not None
         for number in range(30):
             fail(learned, f"Extract the invoice total of record {number}.", number)
-        assert await service.learning.propose_persona(service.orchestrator, learned) is None
+        assert await learning_of(service).propose_persona(service.orchestrator, learned) is None
         assert not service.orchestrator.personas
 
 
 async def test_another_embedder_of_the_registry_makes_all_vectors_anew(tmp_path: Path, registry: Registry) -> None:
     async with serving(tmp_path, registry) as service:
         await done(service)
-        before = service.learning.status().stats
+        before = learning_of(service).status().stats
     assert before is not None
     assert (before.episodes, before.embedder) == (1, NAME)
     write_bert(tmp_path / "bert.gguf", ModelShape(context=64, pooling="mean"))
@@ -218,11 +219,11 @@ async def test_another_embedder_of_the_registry_makes_all_vectors_anew(tmp_path:
     document["roles"]["embedder"] = {"model": "bert", "tier": "D"}
     registry.path.write_text(json.dumps(document))
     async with serving(tmp_path, load_registry(registry.path)) as service:
-        status = service.learning.status()
+        status = learning_of(service).status()
         assert status.stats is not None
         assert (status.stats.episodes, status.stats.embedder, status.stats.lacking) == (1, "bert/bert.gguf", 0)
         assert (status.problem, status.outcomes) == ("", 1), "the policy has learned again from the episode"
-        learned = service.learning.learned
+        learned = learning_of(service).learned
         assert learned is not None
         text = learned.memory.episodes([1])[0].situation.text
         (near,) = learned.memory.retrieve((await learned.embed([text]))[0], 1)
@@ -235,7 +236,7 @@ async def test_the_memory_of_an_earlier_version_is_gone_on_with(tmp_path: Path, 
     folder.mkdir(parents=True)
     (folder / DATABASE).write_bytes(gzip.decompress(EARLIER.read_bytes()))
     async with serving(tmp_path, registry) as service:
-        status = service.learning.status()
+        status = learning_of(service).status()
         assert (status.outcomes, status.problem) == (3, ""), "the policy has learned again from the three episodes"
         assert (status.judge_agreed, status.judge_compared) == (3, 4)
         assert status.stats is not None
@@ -243,7 +244,7 @@ async def test_the_memory_of_an_earlier_version_is_gone_on_with(tmp_path: Path, 
         assert (status.stats.revised, status.stats.lacking, status.stats.problems) == (1, 0, ())
         (taught,) = status.callers
         assert (taught.caller, taught.outcomes, taught.drawn, status.ready) == ("", 5, 5, 5)
-        learned = service.learning.learned
+        learned = learning_of(service).learned
         assert learned is not None
         memory = learned.memory
         first, second, third = memory.episodes([1, 2, 3])
@@ -266,14 +267,14 @@ async def test_the_memory_of_an_earlier_version_is_gone_on_with(tmp_path: Path, 
         counted = await ask_graph(memory, service.orchestrator.sandbox, "MATCH (a:Attempt) RETURN count(*)")
         assert counted.rows == [[6]]
         await done(service)
-        assert service.learning.status().outcomes == 4
+        assert learning_of(service).status().outcomes == 4
 
 
 async def test_a_damaged_memory_keeps_nothing_from_going_on(tmp_path: Path, registry: Registry) -> None:
     (tmp_path / "home" / "memory").mkdir(parents=True)
     (tmp_path / "home" / "memory" / "memory.db").write_bytes(b"no database" * 1000)
     async with serving(tmp_path, registry) as service:
-        assert "the memory cannot be opened" in service.learning.status().problem
+        assert "the memory cannot be opened" in learning_of(service).status().problem
         run = await done(service)
         assert (await service.row(run)).status == "done"
 
@@ -282,7 +283,7 @@ async def test_the_judge_s_word_counts_by_its_agreement_with_checkers(tmp_path: 
     tasks = [judged(one) for one in family_tasks(7, 1, ["extract"])]
     async with serving(tmp_path, judging, use="shadow") as service:
         await train(service, tasks[:6], 6, lambda made, total: None)
-        status = service.learning.status()
+        status = learning_of(service).status()
         with JournalReader.open_to_read(tmp_path / "home") as journal:
             same = [agrees([event for _, event in journal.events(row.run)]) for row in journal.runs()]
         assert (status.judge_compared, status.judge_agreed) == (6, sum(same))
@@ -290,9 +291,9 @@ async def test_the_judge_s_word_counts_by_its_agreement_with_checkers(tmp_path: 
         run = (await service.submit(Job(None, tasks[6].task, None, "as-planned"))).run
         async for _ in service.watch(run):
             pass
-        service.learning.notice()
-        await service.learning.caught_up()
-        learned = service.learning.learned
+        learning_of(service).notice()
+        await learning_of(service).caught_up()
+        learned = learning_of(service).learned
         assert learned is not None
         counted = [one for one in lessons_in(tmp_path / "home", run, status.judge_weight) if one.outcome.weight]
         assert counted

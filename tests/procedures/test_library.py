@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +24,9 @@ from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.installation import execution_body, procedures_engine
 from orchestrator.procedures.library import SHIPPED, Library
-from orchestrator.procedures.operations.state import Installation, Upkeep
 from orchestrator.procedures.ports import Operation, Program
 from orchestrator.procedures.ports import planning_work as work
+from orchestrator.procedures.upkeep import Installation, Upkeep
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home, HomeLock
@@ -422,7 +422,7 @@ def root(tmp_path: Path, filled: Path) -> Path:
 
 @pytest.fixture
 def engine(root: Path) -> Iterator[ProcedureEngine]:
-    engine = procedures_engine(installation_in(root), Configuration(), {"HOME": str(root)})
+    engine = procedures_engine(installation_in(root), {"HOME": str(root)})
     engine.ports = type(engine.ports)(
         registry=engine.ports.registry,
         places=engine.ports.places,
@@ -543,7 +543,7 @@ def test_old_plans_and_parts_of_the_log_are_removed_and_come_back_where_that_is_
 def test_the_configuration_says_how_long_plans_are_kept(root: Path) -> None:
     settings = Configuration(retention=RetentionSettings(max_plan_days=1e-9))
     installation = Installation.of(root / "home", root / "registry.yaml", settings, Upkeep())
-    with closing(procedures_engine(installation, settings, {"HOME": str(root)})) as engine:
+    with closing(procedures_engine(installation, {"HOME": str(root)})) as engine:
         first = engine.submit(engine.plan("verify-installation", {}, OWNER), OWNER)
         engine.withdraw(first, OWNER)
         (shown,) = [step.shown for step in engine.plan("vacuum", {}, OWNER).steps if step.id == "prune"]
@@ -623,7 +623,7 @@ def test_programs_outside_the_sandbox_have_to_be_allowed(root: Path, engine: Pro
     with pytest.raises(StepFailed, match="may not be run outside the sandbox"):
         engine.ports.run_program(program, work())
     settings = Configuration(procedures=ProcedureSettings(commands=("/bin/echo",)))
-    allowed = procedures_engine(installation_in(root), settings, {"HOME": str(root)})
+    allowed = procedures_engine(replace(installation_in(root), configuration=settings), {"HOME": str(root)})
     assert allowed.ports.run_program(program, work()).stdout == "hello\n"
 
 

@@ -125,7 +125,7 @@ async def start(setup: SystemSetup, name: str = OURS, environment: Mapping[str, 
     home = Path(tempfile.mkdtemp(prefix="bench-orchestrator-"))  # a socket has to have a short name
     registry = home / "registry.yaml"
     registry.write_text(json.dumps(_registry(setup)), encoding="utf-8")  # JSON is YAML
-    orchestrator = [sys.executable, "-m", "orchestrator.cli.main", "--home", str(home), "--registry", str(registry)]
+    orchestrator = [sys.executable, "-m", "orchestrator", "--home", str(home), "--registry", str(registry)]
     log = setup.folder / "logs" / f"{name.replace(' ', '-').replace(',', '')}.log"
     command = [*orchestrator, "serve", "--tcp", f"127.0.0.1:{port}"]
     variables = {**_environment(home), **(environment or {})}

@@ -24,7 +24,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Final
 
-from orchestrator.api.__main__ import main as daemon_main
+from orchestrator.api.daemon import main as daemon_main
+from orchestrator.app import attached
 from tests.orchestrator.forked_engines import ENGINE, fork_engines_here
 
 ROOT: Final = Path(__file__).parents[3]
@@ -58,7 +59,7 @@ class ForkedProcess:
             try:
                 self._code = _read_number(self._told)
             except (TimeoutError, BlockingIOError):
-                raise subprocess.TimeoutExpired("orchestrator.api", seconds) from None
+                raise subprocess.TimeoutExpired("orchestrator.app", seconds) from None
             self._told.close()
         return self._code
 
@@ -186,6 +187,7 @@ def _tell(told: socket.socket, number: int) -> None:
 def main(descriptor: int) -> int:
     """Fork daemons. Returns the exit code of this process, or in a forked one that of the daemon."""
     import_module(ENGINE)
+    parts = attached()
     with socket.socket(fileno=descriptor) as requests:
         request = serve(requests)
     if request is None:
@@ -199,7 +201,7 @@ def main(descriptor: int) -> int:
     if request.open_files is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (request.open_files, request.open_files))
     fork_engines_here(started_with)
-    return daemon_main()
+    return daemon_main(parts)
 
 
 if __name__ == "__main__":

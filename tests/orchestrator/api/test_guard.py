@@ -9,13 +9,13 @@ import pytest
 from orchestrator.api.auth import given_token, load_or_create_token, load_tokens
 from orchestrator.api.guard import accepts_origin
 from orchestrator.api.runs import RunBody, job_from
+from orchestrator.app import attached
 from orchestrator.errors import InputError
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.home import Home
 from orchestrator.service.callers import Access
 from orchestrator.service.configuration import Configuration, RunSettings, ServerSettings
-from orchestrator.service.service import Service
 from tests.orchestrator.api.daemon_process import Running, executed, finished, summary
 
 
@@ -73,7 +73,7 @@ def test_the_links_of_a_folder_named_over_tcp_are_resolved_when_it_is_checked(tm
     (tmp_path / "allowed" / "out").symlink_to("/etc")
     registry = load_registry(find_registry(environment={}))
     configuration = Configuration(runs=RunSettings(folders=(str(tmp_path / "allowed"),)))
-    service = Service(tmp_path / "home", registry, configuration)
+    service = attached().service(tmp_path / "home", registry, configuration)
 
     def folder(name: str, *, local: bool, words: tuple[str, ...] = ("owner",)) -> Path | None:
         body = RunBody(request="List the files.", directory=str(tmp_path / "allowed" / name))

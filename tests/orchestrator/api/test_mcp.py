@@ -63,7 +63,7 @@ async def over_stdio(daemon: Running, mode: str = "auto") -> AsyncIterator["Clie
     """Connect to `orchestrator mcp`."""
     environ = {**os.environ, "ORCHESTRATOR_HOME": str(daemon.home), "PYTHONPATH": str(ROOT)}
     command = sdk().StdioServerParameters(
-        command=sys.executable, args=["-m", "orchestrator.cli.main", "mcp"], env=environ, cwd=str(ROOT)
+        command=sys.executable, args=["-m", "orchestrator", "mcp"], env=environ, cwd=str(ROOT)
     )
     async with sdk().Client(command, mode=mode) as client:
         yield client

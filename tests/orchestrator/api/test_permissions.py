@@ -15,10 +15,10 @@ from starlette.routing import Route
 from orchestrator.api import admin
 from orchestrator.api.access import Undeclared
 from orchestrator.api.app import make_app
+from orchestrator.app import attached
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.permissions import ANY, OPEN, ROUTES, TOOLS, Need, Permission, by_name, granted
-from orchestrator.service.service import Service
 from tests.orchestrator.api.callers import client_of, daemon_with, token_of
 from tests.orchestrator.api.daemon_process import Running
 from tests.orchestrator.api.test_mcp import over_tcp, text_of
@@ -115,35 +115,35 @@ async def test_to_force_a_model_by_a_tool_is_to_teach(daemon: Running) -> None:
 async def test_a_daemon_with_a_route_that_declares_nothing_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = Service(tmp_path / "home", load_registry(find_registry(environment={})), Configuration())
+    service = attached().service(tmp_path / "home", load_registry(find_registry(environment={})), Configuration())
     more = APIRouter()
     more.include_router(admin.router)
     more.add_api_route("/v1/secrets", lambda: "all of them")
     async with asyncio.TaskGroup() as tasks:
-        make_app(service, tasks)
+        make_app(service, tasks, attached().endpoints)
         monkeypatch.setattr(admin, "router", more)
         with pytest.raises(Undeclared, match="GET /v1/secrets declares no permission"):
-            make_app(service, tasks)
+            make_app(service, tasks, attached().endpoints)
 
 
 async def test_a_daemon_with_a_route_that_nothing_guards_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = Service(tmp_path / "home", load_registry(find_registry(environment={})), Configuration())
+    service = attached().service(tmp_path / "home", load_registry(find_registry(environment={})), Configuration())
     plain = APIRouter(routes=[Route("/v1/secrets", lambda _: PlainTextResponse("all of them"), methods=["POST"])])
     plain.include_router(admin.router)
     monkeypatch.setattr(admin, "router", plain)
     async with asyncio.TaskGroup() as tasks:
         with pytest.raises(Undeclared, match="POST /v1/secrets does not ask for its permission"):
-            make_app(service, tasks)
+            make_app(service, tasks, attached().endpoints)
 
 
 async def test_a_daemon_with_a_permission_for_nothing_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = Service(tmp_path / "home", load_registry(find_registry(environment={})), Configuration())
+    service = attached().service(tmp_path / "home", load_registry(find_registry(environment={})), Configuration())
     more = {**TOOLS, Permission.OWN: ("destroy",)}
     monkeypatch.setattr("orchestrator.api.access.TOOLS", more)
     async with asyncio.TaskGroup() as tasks:
         with pytest.raises(Undeclared, match="destroy has a permission, but does not exist"):
-            make_app(service, tasks)
+            make_app(service, tasks, attached().endpoints)

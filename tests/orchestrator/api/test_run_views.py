@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from orchestrator.api import runs
+from orchestrator.app import attached
+from orchestrator.memrl.learning import learning_of
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.journal.journal import Journal
 from orchestrator.service.configuration import Configuration
-from orchestrator.service.service import Service
 from orchestrator.task.events import (
     AttemptStarted,
     AttemptSucceeded,
@@ -41,8 +42,8 @@ async def ended_run(home: Path) -> list[Event]:
 async def test_a_run_that_was_shown_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = await ended_run(tmp_path)
     registry = load_registry(find_registry(environment={}))
-    async with Service(tmp_path, registry, Configuration()) as service:
-        await service.learning.caught_up()  # which reads it too
+    async with attached().service(tmp_path, registry, Configuration()) as service:
+        await learning_of(service).caught_up()  # which reads it too
         journal, read = service.orchestrator.journal, []
         original = journal.events
 

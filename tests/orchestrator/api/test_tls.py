@@ -15,6 +15,7 @@ from openai import OpenAI
 
 from orchestrator.api.serve import serve
 from orchestrator.api.tls import tls_context
+from orchestrator.app import attached
 from orchestrator.errors import InputError
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.service.configuration import ServerSettings, load_configuration
@@ -146,7 +147,7 @@ async def test_beyond_loopback_nothing_is_served_without_tls(
     where = {"ORCHESTRATOR_SERVER_TCP": f"0.0.0.0:{free_port()}", "HOME": str(tmp_path)}
     registry = load_registry(find_registry(environment={}))
     with pytest.raises(InputError, match=why):
-        await serve(tmp_path / "home", registry, load_configuration({**where, **stated}))
+        await serve(tmp_path / "home", registry, load_configuration({**where, **stated}), attached())
     assert not (tmp_path / "home").exists()
 
 

@@ -22,13 +22,13 @@ from unittest.mock import patch
 import pytest
 import structlog
 
-from orchestrator.cli.main import app
+from orchestrator.app import command_line
 
 ROOT = Path(__file__).parents[3]
 RECORDS = ROOT / "examples" / "records"
 FANOUT = ROOT / "examples" / "fanout.json"
 REQUEST = "Summarize a, b, c and d, then compare them"
-COMMAND = (sys.executable, "-m", "orchestrator.cli.main")
+COMMAND = (sys.executable, "-m", "orchestrator")
 SECONDS = 100
 
 
@@ -89,7 +89,7 @@ def run_here(*arguments: str | Path, stdin: str | TextIO = "", encoding: str = "
     ):
         try:
             with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
-                app([str(argument) for argument in arguments])
+                command_line()([str(argument) for argument in arguments])
         finally:
             structlog.configure(**logging)
         out.seek(0)

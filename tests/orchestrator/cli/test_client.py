@@ -11,6 +11,7 @@ from socketserver import ThreadingUnixStreamServer
 
 import pytest
 
+from orchestrator.app import ROOT
 from orchestrator.cli.run_client import RunClient
 from orchestrator.cli.settings import Settings
 from orchestrator.registry.load import PACKAGED
@@ -176,7 +177,7 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_whole_event(tmp_path: P
             """Write no log."""
 
     async def watch() -> list[Update]:
-        async with RunClient(Settings(Path("registry.yaml"), tmp_path)) as daemon:
+        async with RunClient(Settings(Path("registry.yaml"), tmp_path, ROOT)) as daemon:
             return [update async for update in daemon.watch("R")]
 
     with ThreadingUnixStreamServer(str(tmp_path / "api.sock"), Handler) as server:

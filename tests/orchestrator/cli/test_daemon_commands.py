@@ -224,7 +224,7 @@ def test_the_unit_starts_the_daemon_with_the_same_settings(command: Cli, home: P
     path = Path(command("service", "install", "--user", "--json").json["unit"])
     text = path.read_text()
     assert f'"ORCHESTRATOR_HOME={home}"' in text
-    assert "orchestrator.api" in text
+    assert "orchestrator.app" in text
     assert command("service", "show").out == text
     assert command("service", "show", "--json").json == {"name": "orchestrator.service", "text": text}
 
@@ -274,7 +274,7 @@ def test_the_configuration_is_shown(command: Cli, monkeypatch: pytest.MonkeyPatc
 
 def test_the_command_line_loads_nothing_that_only_the_daemon_needs(tmp_path: Path) -> None:
     code = (
-        "import sys; from orchestrator.cli.reference import reference; "
+        "import sys; from tools.reference import reference; "
         "reference(); print({'fastapi', 'uvicorn', 'starlette'} & set(sys.modules))"
     )
     done = subprocess.run([COMMAND[0], "-c", code], env=environment(tmp_path), capture_output=True, check=True)

@@ -7,16 +7,19 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from orchestrator.cli.main import COMMANDS, app
+from orchestrator.app import command_line
 from orchestrator.cli.models import app as models_app
-from orchestrator.cli.on_demand import CommandPlace, GroupOnDemand
+from orchestrator.cli.on_demand import GroupOnDemand
+from orchestrator.cli.root import CommandPlace
+from orchestrator.memrl.commands import app as memory_app
 
+ATTACHED = ("orchestrator.memrl", "orchestrator.procedures")
 HEAVY = ("numpy", "faiss", "fastapi", "llama_cpp", "huggingface_hub", "mcp", "kuzu", "ladybug")
 
 
 def imported(home: Path, *arguments: str) -> list[str]:
     """Return the modules that a process of the command line imports."""
-    command = [sys.executable, "-X", "importtime", "-m", "orchestrator.cli.main", "--home", str(home), *arguments]
+    command = [sys.executable, "-X", "importtime", "-m", "orchestrator", "--home", str(home), *arguments]
     lines = subprocess.run(command, capture_output=True, text=True, check=False).stderr.splitlines()
     return [line.rsplit("|", 1)[1].strip() for line in lines if line.startswith("import time:")]
 
@@ -35,24 +38,25 @@ def imported(home: Path, *arguments: str) -> list[str]:
 )
 def test_a_command_imports_little(tmp_path: Path, arguments: tuple[str, ...], most: int) -> None:
     modules = imported(tmp_path, *arguments)
-    assert "orchestrator.cli.main" in modules or "typer" in modules, "the modules were counted"
+    assert "orchestrator.cli.on_demand" in modules, "the modules were counted"
     assert len(modules) <= most
     assert not {module.partition(".")[0] for module in modules} & {*HEAVY}
+    assert not [module for module in modules if module.startswith(ATTACHED)]
 
 
 def _first_sentence(text: str | None) -> str:
     return " ".join((text or "").split("\n\n")[0].split())
 
 
-def _places(group: GroupOnDemand) -> dict[str, CommandPlace]:
-    return dict(group.places)
-
-
-@pytest.mark.parametrize("application", [app, models_app])
-def test_the_list_of_commands_says_what_the_commands_say(application: typer.Typer) -> None:
+def _group(application: typer.Typer) -> tuple[GroupOnDemand, dict[str, CommandPlace]]:
     group = typer.main.get_group(application)
     assert isinstance(group, GroupOnDemand)
-    places = _places(group)
+    return group, dict(group.places)
+
+
+@pytest.mark.parametrize("application", [command_line(), models_app, memory_app])
+def test_the_list_of_commands_says_what_the_commands_say(application: typer.Typer) -> None:
+    group, places = _group(application)
     assert places
     for name, place in places.items():
         command = group.commands[name]
@@ -61,8 +65,10 @@ def test_the_list_of_commands_says_what_the_commands_say(application: typer.Type
 
 def test_the_help_lists_all_commands_in_their_order(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        app(["--help"])
+        command_line()(["--help"])
     listed = [
         line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines() if line[:3].strip()
     ]
-    assert listed == [*COMMANDS]
+    assert listed == [*_group(command_line())[1]]
+    assert listed[listed.index("personas") + 1] == "memory"
+    assert listed[listed.index("vacuum") + 1] == "procedures"

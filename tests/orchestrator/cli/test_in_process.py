@@ -10,6 +10,7 @@ import httpx2
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from orchestrator.app import ROOT
 from orchestrator.cli.client import Client, ask
 from orchestrator.cli.in_process import InProcessTransport
 from orchestrator.cli.settings import Settings
@@ -77,7 +78,7 @@ async def test_a_vacuum_that_is_interrupted_ends_before_the_journal_is_closed(
     monkeypatch.setattr(service, "vacuum", vacuum)
 
     async def send() -> None:
-        async with Client(Settings(None, tmp_path), Extent.JOURNAL, with_registry=False) as caller:
+        async with Client(Settings(None, tmp_path, ROOT), Extent.JOURNAL, with_registry=False) as caller:
             await caller.ask("POST", "/v1/vacuum", json={})
 
     command = asyncio.create_task(send())
@@ -90,4 +91,4 @@ async def test_a_vacuum_that_is_interrupted_ends_before_the_journal_is_closed(
 
 def test_a_folder_that_another_process_owns_is_refused(tmp_path: Path) -> None:
     with Journal.open(tmp_path), pytest.raises(HomeLocked):
-        ask(Settings(None, tmp_path), "GET", "/v1/runs")
+        ask(Settings(None, tmp_path, ROOT), "GET", "/v1/runs")

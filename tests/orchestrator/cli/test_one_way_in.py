@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
+from orchestrator.app import ROOT
 from orchestrator.cli.client import ask
 from orchestrator.cli.models import memory_for_models
 from orchestrator.cli.run_client import RunClient
@@ -31,7 +32,7 @@ JOB = Job(None, TASK, RECORDS, "as-planned")
 def chosen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """The settings of a command whose state folder a daemon owns, or nobody."""
     home = tmp_path_factory.mktemp(request.param) / "home"
-    settings = Settings(None, home)
+    settings = Settings(None, home, ROOT)
     if request.param == "embedded":
         yield settings
         return

@@ -2,14 +2,14 @@
 
 import re
 
-from orchestrator.cli.reference import reference
 from orchestrator.service.permissions import COMMANDS, undeclared
 from tests.orchestrator.cli.cli_command import ROOT
+from tools.reference import reference
 
 
 def test_the_page_is_up_to_date() -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert page == reference(), "run `python -m orchestrator.cli.reference > docs/cli.md`"
+    assert page == reference(), "run `python -m tools.reference > docs/cli.md`"
 
 
 def test_every_command_and_option_has_help() -> None:

@@ -5,17 +5,19 @@ from functools import cache
 from pathlib import Path
 from threading import Thread
 
-from orchestrator.procedures.operations.state import Upkeep
+from orchestrator.app import attached
+from orchestrator.procedures.attachment import ServiceUpkeep
+from orchestrator.procedures.upkeep import Upkeep
 from orchestrator.registry.load import empty_registry
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.extent import Extent
 from orchestrator.service.retention import Retention, VacuumResult
-from orchestrator.service.service import Service, ServiceUpkeep
+from orchestrator.service.service import Service
 
 
 def service_alone(home: Path) -> Service:
     """Return a service to enter, which has only the journal open."""
-    return Service(home, empty_registry(home / "registry.yaml"), Configuration(), Extent.JOURNAL)
+    return attached().service(home, empty_registry(home / "registry.yaml"), Configuration(), Extent.JOURNAL)
 
 
 async def vacuum_alone(home: Path, retention: Retention, *, purge_outcomes: bool = False) -> VacuumResult:
@@ -25,7 +27,7 @@ async def vacuum_alone(home: Path, retention: Retention, *, purge_outcomes: bool
 
 def upkeep_alone(home: Path, registry: Path) -> Upkeep:
     """Return what procedures of a command without a daemon have. The service works in another thread."""
-    service = Service(home, empty_registry(registry), Configuration(), Extent.NOTHING)
+    service = attached().service(home, empty_registry(registry), Configuration(), Extent.NOTHING)
     service.loop = _loop()
     return ServiceUpkeep(service)
 

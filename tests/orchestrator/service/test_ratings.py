@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.app import attached
 from orchestrator.errors import InputError
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.journal.errors import HomeLocked, UnknownRun
@@ -17,7 +18,6 @@ from orchestrator.run.record.view import RatingRow
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.errors import Conflict
 from orchestrator.service.ratings import MAX_AUTHOR_LENGTH, MAX_NOTE_LENGTH, rate
-from orchestrator.service.service import Service
 from orchestrator.task.events import (
     AttemptStarted,
     AttemptSucceeded,
@@ -120,7 +120,7 @@ async def test_a_rated_run_is_over_for_everyone(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         await journal.append("R", [*ended(), GOOD])
     registry = load_registry(find_registry(environment={}))
-    async with Service(tmp_path, registry, Configuration()) as service:
+    async with attached().service(tmp_path, registry, Configuration()) as service:
         made = await service.rate("R", 0.75, "carl", "S1", "better than I thought")
         assert made.at >= GOOD.at
         told = [update async for update in service.watch("R")]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.app import attached
 from orchestrator.cli.report_view import format_gates
 from orchestrator.errors import InputError
 from orchestrator.run.journal.errors import JournalError
@@ -67,19 +68,19 @@ def outcomes(service: Service) -> Counter[str]:
 
 
 async def test_runs_that_wait_or_are_interrupted_go_on_after_a_restart(tmp_path: Path) -> None:
-    async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
         runs = [(await service.submit(job(steps))).run for steps in (CHAIN, SHORT, SHORT)]
         assert len(service.running) == 1
         assert [service.position(run) for run in runs] == [None, 0, 1]
-    async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
         assert [await ended(service, run) for run in runs] == ["done"] * 3
 
 
 async def test_the_service_of_a_command_resumes_only_the_run_that_it_is_asked_for(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(home, REGISTRY, ONE_AT_A_TIME) as service:
         first, second = [(await service.submit(job(steps))).run for steps in (CHAIN, SHORT)]
-    async with Service(home, REGISTRY, Configuration(), Extent.RUNS) as service:
+    async with attached().service(home, REGISTRY, Configuration(), Extent.RUNS) as service:
         new = (await service.submit(job(SHORT))).run
         assert await ended(service, new) == "done"
         assert service.running == frozenset()
@@ -93,7 +94,7 @@ async def test_the_service_of_a_command_resumes_only_the_run_that_it_is_asked_fo
 
 async def test_the_service_of_a_command_opens_the_folder_only_for_a_job_that_can_run(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    async with Service(home, REGISTRY, Configuration(), Extent.RUNS) as service:
+    async with attached().service(home, REGISTRY, Configuration(), Extent.RUNS) as service:
         with pytest.raises(InputError):
             await service.submit(job([step("S1", "Summarize it.", ["missing.txt"], ["s1"])]))
         assert not home.exists()
@@ -103,7 +104,7 @@ async def test_the_service_of_a_command_opens_the_folder_only_for_a_job_that_can
 
 async def test_a_run_that_waits_is_queued_however_far_it_was_before_a_restart(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(home, REGISTRY, ONE_AT_A_TIME) as service:
         first, second = [(await service.submit(job(steps))).run for steps in (CHAIN, SHORT)]
         async for update in service.watch(first):
             if isinstance(update, EventUpdate) and isinstance(update.event, AttemptStarted):
@@ -114,7 +115,7 @@ async def test_a_run_that_waits_is_queued_however_far_it_was_before_a_restart(tm
     with Journal.open(home) as journal:
         assert [row.status for row in journal.unfinished()] == ["queued", "queued"]
         assert load_report(journal, first).status == "queued"
-    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(home, REGISTRY, ONE_AT_A_TIME) as service:
         assert [await ended(service, run) for run in (first, second)] == ["done", "done"]
         begun = [event async for event in events_of(service, first) if isinstance(event, RunBegun)]
         assert len(begun) == 2
@@ -134,13 +135,13 @@ async def test_the_seconds_that_a_run_may_take_are_not_given_anew_by_a_restart(t
             )
             planned: list[Event] = [StepsPlanned(at=1.0, steps=asked.plan.steps), PlanFinished(at=1.0, origin="taskir")]
             await journal.append(run, [accepted, *planned, RunBegun(at=100.0), begun])
-    async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
         assert [await ended(service, run) for run in ("spent", "fresh")] == ["cancelled", "done"]
         assert (await service.row("spent")).error == "quota: not done within 1000 s"
 
 
 async def test_a_vacuum_beside_runs_leaves_them_what_they_need(tmp_path: Path) -> None:
-    async with Service(tmp_path / "home", REGISTRY, Configuration()) as service:
+    async with attached().service(tmp_path / "home", REGISTRY, Configuration()) as service:
         first = (await service.submit(job(SHORT))).run
         assert await ended(service, first) == "done"
         await service.delete(first)
@@ -155,7 +156,7 @@ async def test_a_vacuum_beside_runs_leaves_them_what_they_need(tmp_path: Path) -
 
 
 async def test_more_runs_than_may_wait_are_asked_to_come_back(tmp_path: Path) -> None:
-    async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
         runs = [(await service.submit(job(steps))).run for steps in (CHAIN, SHORT, SHORT)]
         with pytest.raises(Busy) as refused:
             await service.submit(job(SHORT))
@@ -170,7 +171,7 @@ async def test_more_runs_than_may_wait_are_asked_to_come_back(tmp_path: Path) ->
 
 
 async def test_a_flood_of_batch_runs_keeps_no_interactive_run_out(tmp_path: Path) -> None:
-    async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
         flood = [(await service.submit(replace(job(steps), priority="batch"))).run for steps in (CHAIN, SHORT, SHORT)]
         with pytest.raises(Busy, match="2 batch runs wait already, 2 may"):
             await service.submit(replace(job(SHORT), priority="batch"))
@@ -181,13 +182,13 @@ async def test_a_flood_of_batch_runs_keeps_no_interactive_run_out(tmp_path: Path
 async def test_a_step_of_a_run_that_waits_can_be_cancelled(tmp_path: Path) -> None:
     two = [*SHORT, step("S2", "Summarize b.txt.", ["b.txt"], ["s2"])]
     home = tmp_path / "home"
-    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(home, REGISTRY, ONE_AT_A_TIME) as service:
         first, second = [(await service.submit(job(steps))).run for steps in (CHAIN, two)]
         with pytest.raises(InputError, match="has no step 'S3'; accepted: S1, S2"):
             await service.cancel(second, "S3")
         assert service.position(second) == 0, "it waits"
         assert await service.cancel(second, "S2") == Cancellation(None, ("S2",))
-    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(home, REGISTRY, ONE_AT_A_TIME) as service:
         assert await ended(service, first) == "done"
         await ended(service, second)
         states = {one.id: one.state for one in load_report(service.orchestrator.journal, second).steps}
@@ -198,17 +199,17 @@ async def test_a_run_that_waits_and_begins_with_a_list_can_be_cancelled(tmp_path
     fan = [step("S1", "Summarize {item}.", ["names"], ["s1"], foreach="names")]
     asked = job(fan, inputs=[{"type": "text", "label": "names", "value": '["a.txt", "b.txt"]'}])
     home = tmp_path / "home"
-    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(home, REGISTRY, ONE_AT_A_TIME) as service:
         first = (await service.submit(job(CHAIN))).run
         run = (await service.submit(asked)).run
-    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(home, REGISTRY, ONE_AT_A_TIME) as service:
         await service.cancel(run)
         assert await ended(service, run) == "cancelled"
         assert await ended(service, first) == "done"
 
 
 async def test_a_run_can_be_repeated_when_those_it_builds_on_are_gone(tmp_path: Path) -> None:
-    async with Service(tmp_path / "home", REGISTRY, Configuration()) as service:
+    async with attached().service(tmp_path / "home", REGISTRY, Configuration()) as service:
         first = (await service.submit(job(SHORT))).run
         assert await ended(service, first) == "done"
         after = [step("S1", "Summarize the text.", [f"{first}/s1"], ["again"])]
@@ -224,12 +225,12 @@ async def test_a_run_can_be_repeated_when_those_it_builds_on_are_gone(tmp_path: 
 
 async def test_what_happened_before_a_restart_is_not_counted_again(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(home, REGISTRY, ONE_AT_A_TIME) as service:
         run = (await service.submit(job(CHAIN))).run
         async for update in service.watch(run):
             if isinstance(update, EventUpdate) and isinstance(update.event, AttemptSucceeded):
                 break
-    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(home, REGISTRY, ONE_AT_A_TIME) as service:
         assert await ended(service, run) == "done"
         assert len(service.running) == 0, "so all has been counted"
         events = [event async for event in events_of(service, run)]
@@ -247,7 +248,7 @@ async def test_what_happened_before_a_restart_is_not_counted_again(tmp_path: Pat
     ],
 )
 async def test_no_run_is_accepted_where_there_is_no_room(tmp_path: Path, limit: FolderSettings, way_out: str) -> None:
-    async with Service(tmp_path / "home", REGISTRY, Configuration(folder=limit)) as service:
+    async with attached().service(tmp_path / "home", REGISTRY, Configuration(folder=limit)) as service:
         with pytest.raises(FolderFull) as refused:
             await service.submit(job(SHORT))
         for told in (str(tmp_path / "home"), "`orchestrator vacuum`", "`orchestrator delete RUN`", "backups", way_out):
@@ -257,7 +258,7 @@ async def test_no_run_is_accepted_where_there_is_no_room(tmp_path: Path, limit: 
 
 
 async def test_a_service_whose_journal_cannot_be_written_any_more_ends(tmp_path: Path) -> None:
-    service = Service(tmp_path / "home", REGISTRY, Configuration())
+    service = attached().service(tmp_path / "home", REGISTRY, Configuration())
 
     async def serve() -> None:
         async with service:
@@ -279,7 +280,7 @@ async def test_what_breaks_down_beside_runs_or_in_one_ends_nothing_else(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a defect")
 
-    async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
         with monkeypatch.context() as patch:
             patch.setattr("orchestrator.service.service.make_backup", broken)
             patch.setattr("orchestrator.service.service.vacuum", broken)
@@ -300,12 +301,12 @@ async def test_a_vacuum_goes_by_the_clock_of_events(tmp_path: Path) -> None:
         for run, at in (("old", last - 10 * DAY_SECONDS), ("new", last)):
             accepted = RunAccepted(at=at, run=run, mode="as-planned", request="x")
             await journal.append(run, [accepted, RunFinished(at=at, status="cancelled")])
-    async with Service(tmp_path / "home", REGISTRY, Configuration()) as service:
+    async with attached().service(tmp_path / "home", REGISTRY, Configuration()) as service:
         assert (await service.vacuum(Retention(days=5))).runs == ("old",)
 
 
 async def test_a_service_that_is_to_stop_ends_what_runs_and_begins_nothing(tmp_path: Path) -> None:
-    async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
+    async with attached().service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
         first, second = [(await service.submit(job(steps))).run for steps in (CHAIN, SHORT)]
         await service.drain()
         with pytest.raises(NotReady):
@@ -324,7 +325,7 @@ async def planned_code(folder: Path) -> StepRow:
         begun = PlanningStarted(at=1.0, role="frontdoor", model="tiny-large")
         planned: list[Event] = [StepsPlanned(at=1.0, steps=(written,)), PlanFinished(at=1.0, origin="planned")]
         await journal.append("R", [accepted, begun, *planned])
-    async with Service(folder / "home", REGISTRY, Configuration()) as service:
+    async with attached().service(folder / "home", REGISTRY, Configuration()) as service:
         assert await ended(service, "R") == "done"
         return load_report(service.orchestrator.journal, "R").steps[0]
 

@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.procedures.forms import TaskForm
 from orchestrator.procedures.operations.runs import RunOperations
-from orchestrator.procedures.operations.state import Installation
 from orchestrator.procedures.ports import planning_work
+from orchestrator.procedures.upkeep import Installation
 from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.service.configuration import Configuration
 from orchestrator.task.events import PlanFinished, RunAccepted, StepsPlanned

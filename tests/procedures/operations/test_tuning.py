@@ -14,7 +14,6 @@ from orchestrator.pool import Node, Topology
 from orchestrator.pool.residency import Folders
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.operations import tuning
-from orchestrator.procedures.operations.state import Installation, Upkeep
 from orchestrator.procedures.operations.tuning import (
     AskedRequest,
     SettingComparison,
@@ -24,6 +23,7 @@ from orchestrator.procedures.operations.tuning import (
 )
 from orchestrator.procedures.operations.tuning import requests as requests_in
 from orchestrator.procedures.ports import planning_work as work
+from orchestrator.procedures.upkeep import Installation, Upkeep
 from orchestrator.registry.load import load_registry
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny"

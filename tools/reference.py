@@ -1,4 +1,4 @@
-"""Print the help of every command as one Markdown page: `python -m orchestrator.cli.reference > docs/cli.md`."""
+"""Print the help of every command as one Markdown page: `python -m tools.reference > docs/cli.md`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 import typer.main
 from typer.core import TyperGroup
 
-from orchestrator.cli.main import app
+from orchestrator.app import command_line
 
 COLUMNS = 100  # the width of the help texts
 HEAD = """# The command line
 
-Made from the help of the commands by `python -m orchestrator.cli.reference > docs/cli.md`; a test compares the two.
+Made from the help of the commands by `python -m tools.reference > docs/cli.md`; a test compares the two.
 """
 
 
 def reference() -> str:
     """Return the Markdown page."""
-    group = typer.main.get_group(app)
+    group = typer.main.get_group(command_line())
     root = group.make_context("orchestrator", [], resilient_parsing=True, terminal_width=COLUMNS)
     return "".join([HEAD, _block(root.get_help()), *_commands(group, root, "")])
 

@@ -1,4 +1,4 @@
-"""`python -m orchestrator.api`: the daemon as a program, configured by the environment alone.
+"""The daemon as a program, configured by the environment alone.
 
 The command line starts it as a program of its own, so it need not import what only the daemon uses.
 """
@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 
+from orchestrator.api.app import Attached
 from orchestrator.api.listen import allow_descriptors
 from orchestrator.api.serve import serve
 from orchestrator.errors import InputError, OrchestratorError
@@ -17,14 +18,14 @@ from orchestrator.run.journal.home import home_path
 from orchestrator.service.configuration import load_configuration
 
 
-def main() -> int:
+def main(attached: Attached) -> int:
     """Serve, and return the exit code: 0 after an orderly shutdown, 1 after a failure, 2 for invalid input."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `Signals` handles it: by default the signal ends the process
     os.umask(0o077)
     allow_descriptors()
     try:
         configuration = load_configuration()
-        asyncio.run(serve(home_path(os.environ), load_registry(find_registry()), configuration))
+        asyncio.run(serve(home_path(os.environ), load_registry(find_registry()), configuration, attached))
     except (OrchestratorError, RegistryError, OSError) as error:
         return _print_errors([error])
     except BaseExceptionGroup as group:
@@ -44,7 +45,3 @@ def _print_errors(errors: list[BaseException]) -> int:
     for error in errors:
         print(f"error: {error}", file=sys.stderr)
     return 2 if isinstance(errors[0], InputError | RegistryError) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The composition root: the core, and the two attachments that it is put together with.
+
+Here are all things that an attachment adds to the core, which imports neither. Each is named as `MODULE:ATTRIBUTE` and
+imported when it is needed: the command line opens no service for most commands, and the daemon has no command line.
+
+`python -m orchestrator.app` is the daemon. The command line is `orchestrator`, or `python -m orchestrator`.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Final
+
+from orchestrator.cli.root import CommandPlace, Root
+
+if TYPE_CHECKING:
+    from typer import Typer
+
+    from orchestrator.api.app import Attached
+    from orchestrator.cli.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    attach: str  # makes the part of a service, which is a port of `orchestrator.service.attachments`
+    endpoints: str  # of the API, with what answers their errors
+    commands: Mapping[str, CommandPlace]
+
+
+# Routes attempts and chats, learns from how they ended, and proposes personas.
+LEARNED_ROUTING: Final = Attachment(
+    attach="orchestrator.memrl.learning:attach",
+    endpoints="orchestrator.memrl.endpoints:ENDPOINTS",
+    commands={
+        "memory": CommandPlace(
+            "orchestrator.memrl.commands:app",
+            "Show, ask and train what the router has learned from the outcomes of runs.",
+            after="personas",
+        )
+    },
+)
+# Plans requests for maintenance, and executes procedures, also by schedule. Their operations are on all of the core and
+# on what the router has learned.
+PROCEDURES: Final = Attachment(
+    attach="orchestrator.procedures.attachment:attach",
+    endpoints="orchestrator.procedures.endpoints:ENDPOINTS",
+    commands={
+        "procedures": CommandPlace(
+            "orchestrator.procedures.commands:app",
+            "Maintain this installation by procedures: planned, approved, audited and reversible.",
+            after="vacuum",
+        )
+    },
+)
+PROPOSALS: Final = "orchestrator.procedures.commands:ask_about_proposals"  # called after a run that has some
+
+
+def attached() -> "Attached":
+    """Return what is attached to services, and to the API of each."""
+    made: Attached = resolve_name("orchestrator.api.app:Attached")(
+        learner=resolve_name(LEARNED_ROUTING.attach),
+        procedures=resolve_name(PROCEDURES.attach),
+        endpoints=(resolve_name(LEARNED_ROUTING.endpoints), resolve_name(PROCEDURES.endpoints)),
+    )
+    return made
+
+
+def _ask_about_proposals(options: "Settings", run: str) -> None:
+    resolve_name(PROPOSALS)(options, run)
+
+
+ROOT: Final = Root(
+    commands={**LEARNED_ROUTING.commands, **PROCEDURES.commands},
+    attached=attached,
+    ask_about_proposals=_ask_about_proposals,
+    daemon=(sys.executable, "-m", "orchestrator.app"),
+)
+
+
+def command_line() -> "Typer":
+    made: Typer = resolve_name("orchestrator.cli.main:command_line")(ROOT)
+    return made
+
+
+def main() -> None:
+    """Run the command of this process's arguments."""
+    command_line()()
+
+
+def daemon() -> int:
+    """Serve until a signal, and return the exit code."""
+    code: int = resolve_name("orchestrator.api.daemon:main")(attached())
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(daemon())

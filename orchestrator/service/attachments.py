@@ -1,0 +1,57 @@
+"""What a service asks of what is attached to it: of what learns from its runs, and of its procedures.
+
+The composition root, `orchestrator.app`, says what these are. The core knows nothing else of them.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from orchestrator.registry.models import Registry
+from orchestrator.run.orchestrator import Orchestrator
+from orchestrator.run.planning import Planner
+from orchestrator.run.routing import Router
+from orchestrator.task.taskir.models import TaskIR
+
+
+class Learner(Protocol):
+    """Routes attempts and chats, and learns from the journal how they turned out."""
+
+    @property
+    def router(self) -> Router: ...
+
+    @property
+    def misplaced(self) -> str | None:
+        """Why nothing could be learned from new runs, so that none is accepted; or None."""
+
+    def running(self, orchestrator: Orchestrator) -> AbstractAsyncContextManager[None]:
+        """Return a context manager in which it learns from an orchestrator's journal."""
+
+    def notice(self) -> None:
+        """Learn soon from what is new in the journal."""
+
+
+class Procedures(AbstractAsyncContextManager[Any], Protocol):
+    """Maintains the installation of a service. An async context manager; its exit does not wait for an execution."""
+
+    @property
+    def planner(self) -> Planner:
+        """Plans requests, some by a step that proposes a procedure."""
+
+    def plans_task(self, task: TaskIR, registry: Registry) -> bool:
+        """Return whether the planner may replace the steps of a task."""
+
+    def managed_task(self, task: TaskIR, registry: Registry) -> TaskIR:
+        """Return a task with one step that proposes a procedure if its objective means one, else the task. Blocks."""
+
+    async def propose(self, run: str, name: str, inputs: Mapping[str, Any]) -> str:
+        """Keep the plan of a procedure that a run proposes, for an approval, and return a text about it.
+
+        Raises ToolError, UnknownRun.
+        """
+
+    def reconfigured(self) -> None:
+        """Use the configuration that the service has now."""
+
+    async def drain(self) -> None:
+        """Wait until all started and queued executions have ended."""

@@ -1,0 +1,34 @@
+"""The composition root: what it names exists, and what it makes has both attachments."""
+
+import asyncio
+from pathlib import Path
+from pkgutil import resolve_name
+
+import typer
+
+from orchestrator.api.app import Endpoints, make_app
+from orchestrator.app import LEARNED_ROUTING, PROCEDURES, PROPOSALS, ROOT, attached
+from orchestrator.memrl.learning import Learning
+from orchestrator.procedures.queue import ProcedureQueue
+from orchestrator.registry.load import empty_registry
+from orchestrator.service.configuration import Configuration
+from orchestrator.service.extent import Extent
+
+
+def test_what_the_root_names_is_there() -> None:
+    for attachment in (LEARNED_ROUTING, PROCEDURES):
+        assert isinstance(resolve_name(attachment.endpoints), Endpoints)
+        for place in attachment.commands.values():
+            assert isinstance(resolve_name(place.target), typer.Typer)
+    assert callable(resolve_name(PROPOSALS))
+    assert [*ROOT.commands] == ["memory", "procedures"]
+
+
+async def test_a_service_and_its_api_have_both_attachments(tmp_path: Path) -> None:
+    parts = attached()
+    service = parts.service(tmp_path, empty_registry(tmp_path / "r.yaml"), Configuration(), Extent.NOTHING)
+    assert isinstance(service.learning, Learning)
+    assert isinstance(service.procedures, ProcedureQueue)
+    async with asyncio.TaskGroup() as tasks:
+        paths = make_app(service, tasks, parts.endpoints).openapi()["paths"]
+    assert {"/v1/memory", "/v1/procedures", "/v1/runs"} <= {*paths}
