@@ -10,7 +10,7 @@ from orchestrator.api.app import Endpoints
 from orchestrator.api.dependencies import ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.memrl.graph_questions import ask_memory
-from orchestrator.memrl.learning import evaluate_router, explained_choices, memory_of, plain, rebuild_memory
+from orchestrator.memrl.learning import evaluate_router, explained_choices, memory_of, plain
 from orchestrator.service.service import Service
 
 router = APIRouter(prefix="/v1/memory", tags=["memory"], responses=dict(DOCUMENTED))
@@ -79,4 +79,4 @@ def _status(service: Service) -> dict[str, Any]:
 
 def _rebuild(service: Service) -> None:
     with memory_of(service) as learning:
-        rebuild_memory(learning)
+        learning.memory.rebuild()

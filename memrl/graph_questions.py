@@ -5,16 +5,9 @@ from collections.abc import Awaitable, Callable
 from math import ceil
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.memrl.errors import (
-    CypherFailed,
-    CypherRefused,
-    CypherTimeout,
-    GraphError,
-    MemoryUnavailable,
-    MemrlError,
-)
+from orchestrator.memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError
 from orchestrator.memrl.graph import GraphAnswer, ProcessEnd, ReaderJob
-from orchestrator.memrl.learning import Learning, open_memory
+from orchestrator.memrl.learning import Learning
 from orchestrator.memrl.memory import Memory
 from orchestrator.run.sandbox import MIB, Sandbox, SandboxError, SandboxJob, SandboxLimits
 
@@ -25,14 +18,11 @@ _PROCESSES = 2  # the program, and the thread of the graph's library that evalua
 
 
 async def ask_memory(learning: Learning, sandbox: ProbeSandbox, cypher: str, seconds: float) -> GraphAnswer:
-    """Return the graph's answer to a Cypher question. Raises InputError, and MemoryUnavailable with the reason."""
-    memory = open_memory(learning)
+    """Return the graph's answer to a Cypher question. Raises InputError, MemoryUnavailable, MemrlError."""
     try:
-        return await ask_graph(memory, sandbox, cypher, seconds)
+        return await ask_graph(learning.memory, sandbox, cypher, seconds)
     except (CypherRefused, CypherFailed, CypherTimeout) as error:
         raise InputError(Problem("CYPHER", str(error), "a question that only reads the graph")) from error
-    except MemrlError as error:
-        raise MemoryUnavailable(str(error)) from error
 
 
 async def ask_graph(

@@ -9,7 +9,7 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Event, Lock
@@ -23,7 +23,7 @@ from orchestrator.memrl.contribution import READY_BY_CALLER, Contribution, readi
 from orchestrator.memrl.episodes import Action, Episode, Reward
 from orchestrator.memrl.errors import MemoryUnavailable, MemrlError
 from orchestrator.memrl.lessons import Agreement, Lesson, chat_lesson, lessons_of
-from orchestrator.memrl.memory import DATABASE, Compacted, Memory, MemoryOptions, MemoryStats, Teacher
+from orchestrator.memrl.memory import DATABASE, Memory, MemoryOptions, MemoryStats, Teacher
 from orchestrator.memrl.policy import ExplorationSettings, Policy, PolicySettings
 from orchestrator.memrl.reward import judge_weight, staged, teaches
 from orchestrator.memrl.router import Embed, HybridRouter, Learned, Use, Vector, named
@@ -173,6 +173,14 @@ class Learning:
     def learned(self) -> Learned | None:
         """None while the memory is not open."""
         return self._learned
+
+    @property
+    def memory(self) -> Memory:
+        """Raises MemoryUnavailable with the reason if it is not open."""
+        if self._learned is None:
+            why = self.problem or 'the configuration has [memory] use = "off"'
+            raise MemoryUnavailable(f"the memory is not open: {why}")
+        return self._learned.memory
 
     @property
     def progress(self) -> ReadingProgress:
@@ -562,30 +570,6 @@ async def _embed_lexically(texts: Sequence[str]) -> Vector:
     return embed_lexically(texts, LEARNING_DIMENSIONS)
 
 
-def rebuild_memory(learning: Learning) -> None:
-    """Rebuild index and graph. Blocks. Raises MemoryUnavailable."""
-    try:
-        open_memory(learning).rebuild()
-    except MemrlError as error:
-        raise MemoryUnavailable(str(error)) from error
-
-
-def compact_memory(learning: Learning) -> Compacted:
-    """Merge duplicate episodes, and drop those beyond the capacity. Blocks. Raises MemoryUnavailable."""
-    try:
-        return open_memory(learning).compact()
-    except MemrlError as error:
-        raise MemoryUnavailable(str(error)) from error
-
-
-def open_memory(learning: Learning) -> Memory:
-    """Return the memory. Raises MemoryUnavailable with the reason if it is not open."""
-    if learning.learned is None:
-        why = learning.problem or 'the configuration has [memory] use = "off"'
-        raise MemoryUnavailable(f"the memory is not open: {why}")
-    return learning.learned.memory
-
-
 def explained_choices(journal: JournalReader, run: str) -> dict[str, Any]:
     """Return what the memory advised for each choice of a run, and what followed. Raises UnknownRun."""
     events = [event for _, event in journal.events(run)]
@@ -648,32 +632,17 @@ def evaluate_router(journal: JournalReader, router: str, since: float = -math.in
     return asdict(evaluate(router, choices))
 
 
-def check_embedder(registry: Registry) -> None:
-    """Raise InputError if the memory cannot be opened without a daemon, since a model makes its vectors."""
+@contextmanager
+def _offline(home: Path, registry: Registry, settings: MemorySettings) -> Iterator[Learning]:
     if EMBEDDER in registry.usable_roles:
         model = registry.roles[EMBEDDER].model
         problem = f"the registry's embedder is the model {model}, which only the daemon has loaded"
         raise InputError(Problem("memory", problem, "the same command beside `orchestrator serve`"))
-
-
-@contextmanager
-def offline(home: Path, registry: Registry, settings: MemorySettings) -> Iterator[Learning]:
-    """Return a context manager with the memory of a state folder that no process owns. Nothing is learned.
-
-    Raises HomeLocked, JournalError, InputError as `check_embedder` does, and MemoryUnavailable.
-    """
-    check_embedder(registry)
     with Journal.open(home):
         learning = Learning(home, lambda: settings)
-        try:
-            learning.open_lexical()
-        except MemrlError as error:
-            raise MemoryUnavailable(str(error)) from error
-        try:
+        learning.open_lexical()
+        with closing(learning.memory):
             yield learning
-        finally:
-            if learning.learned is not None:
-                learning.learned.memory.close()
 
 
 def attach(service: Service) -> Learner:
@@ -683,15 +652,19 @@ def attach(service: Service) -> Learner:
 
 @contextmanager
 def memory_of(service: Service) -> Iterator[Learning]:
-    """Return a context manager with the memory of a service, which a daemon has open anyway. Blocks.
+    """Return a context manager with the memory of a service: a daemon's, or one that learns nothing meanwhile. Blocks.
 
-    Without a daemon raises HomeLocked, RegistryError, MemoryUnavailable, and InputError if it needs a model.
+    Raises MemoryUnavailable for errors of the memory, also inside of the context. Without a daemon raises HomeLocked,
+    RegistryError, and InputError if it needs a model.
     """
-    if service.extent is not Extent.NOTHING:
-        yield learning_of(service)
-        return
-    with offline(service.home, load_registry(service.registry_file), service.configuration.memory) as learning:
-        yield learning
+    try:
+        if service.extent is not Extent.NOTHING:
+            yield learning_of(service)
+            return
+        with _offline(service.home, load_registry(service.registry_file), service.configuration.memory) as learning:
+            yield learning
+    except MemrlError as error:
+        raise MemoryUnavailable(str(error)) from error
 
 
 def learning_of(service: Service) -> Learning:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from orchestrator.memrl.learning import FOLDER, compact_memory, evaluate_router, rebuild_memory
+from orchestrator.memrl.learning import FOLDER, evaluate_router
 from orchestrator.memrl.memory import DATABASE
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.ports import Operation, Work
@@ -162,14 +162,14 @@ class MemoryOperations:
     def _rebuild_now(self) -> None:
         def rebuilt() -> None:
             with self._on.upkeep.memory() as learning:
-                rebuild_memory(learning)
+                learning.memory.rebuild()
 
         run_or_fail(rebuilt)
 
     def _compact(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
         def compacted() -> Mapping[str, Any]:
             with self._on.upkeep.memory() as learning:
-                return asdict(compact_memory(learning))
+                return asdict(learning.memory.compact())
 
         return run_or_fail(compacted)
 
