@@ -31,10 +31,9 @@ from orchestrator.procedures.forms import (
     read_procedure,
 )
 from orchestrator.procedures.library import SHIPPED, SUFFIX, library_of, read_named
-from orchestrator.procedures.ports import Operation
+from orchestrator.procedures.ports import Operation, proposer
 from orchestrator.registry.errors import RegistryProblem, nearest
 from orchestrator.registry.strict_yaml import KeyPath
-from orchestrator.service.callers import proposer
 from orchestrator.service.configuration import load_configuration, procedures_folder
 
 app = typer.Typer(

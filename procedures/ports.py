@@ -19,6 +19,11 @@ MAX_OUTPUT: Final = 64 * 1024  # bytes kept of a program's stdout, and of its st
 PLANNING_SECONDS: Final = 60.0  # limit of an operation that only reads, when a plan is made
 
 
+def proposer(run: str) -> str:
+    """Return the name of a run's plan as a caller."""
+    return f"the plan of run {run}"
+
+
 def require_role(caller: Caller, accepted: Sequence[str], action: str) -> None:
     """Raise ProcedureForbidden if the caller has none of these roles."""
     if not caller.roles & set(accepted):

@@ -156,11 +156,6 @@ class Callers:
         return usual if stated is None else tuple(stated.split())
 
 
-def proposer(run: str) -> str:
-    """Return the name of a run's plan as a caller of procedures."""
-    return f"the plan of run {run}"
-
-
 def user_key() -> str:
     """Return the key of the user of this process."""
     return f"user:{_user_name(os.getuid())}"
