@@ -60,8 +60,8 @@ from orchestrator.task.events import (
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
 from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.older_journal import downgrade, version_of
-from tests.orchestrator.service.alone import upkeep_alone
 from tests.orchestrator.service.test_retention import journaled
+from tests.procedures.alone import upkeep_alone
 from tests.procedures.maintained import NoArguments, contents
 
 RECORDS: Final = Path(__file__).resolve().parents[2] / "examples" / "records"

@@ -1,13 +1,8 @@
 """Services that have a state folder to themselves, as a command without a daemon has."""
 
-import asyncio
-from functools import cache
 from pathlib import Path
-from threading import Thread
 
 from orchestrator.app import attached
-from orchestrator.procedures.attachment import ServiceUpkeep
-from orchestrator.procedures.upkeep import Upkeep
 from orchestrator.registry.load import empty_registry
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.extent import Extent
@@ -23,17 +18,3 @@ def service_alone(home: Path) -> Service:
 async def vacuum_alone(home: Path, retention: Retention, *, purge_outcomes: bool = False) -> VacuumResult:
     async with service_alone(home) as service:
         return await service.vacuum(retention, purge_outcomes=purge_outcomes)
-
-
-def upkeep_alone(home: Path, registry: Path) -> Upkeep:
-    """Return what procedures of a command without a daemon have. The service works in another thread."""
-    service = attached().service(home, empty_registry(registry), Configuration(), Extent.NOTHING)
-    service.loop = _loop()
-    return ServiceUpkeep(service)
-
-
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    loop = asyncio.new_event_loop()
-    Thread(target=loop.run_forever, daemon=True).start()
-    return loop

@@ -15,7 +15,7 @@ from orchestrator.run.journal.journal import Journal, JournalReader
 from orchestrator.service.configuration import Configuration
 from orchestrator.task.events import PlanFinished, RunAccepted, StepsPlanned
 from orchestrator.task.taskir.parse import task_from
-from tests.orchestrator.service.alone import upkeep_alone
+from tests.procedures.alone import upkeep_alone
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny"
 STEP = {"id": "S1", "actor": "worker", "action": "a", "outputs": ["o"]}
