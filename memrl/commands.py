@@ -18,7 +18,7 @@ from orchestrator.cli.terminal import make_console, one_line, plain_table, print
 from orchestrator.memrl.episodes import Action
 from orchestrator.memrl.learning import evaluate_router, explained_choices
 from orchestrator.memrl.router import CONFIDENT, MODES, named
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.service.extent import Extent
 
 # Explains the columns of `memory explain`

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import load_report
 from orchestrator.run.sandbox.control_group import find_control_groups
 from orchestrator.task.events import AnswerChecked, AttemptStarted, AttemptSucceeded, Event, RunFinished, StepGathered

@@ -9,7 +9,7 @@ from benchmarks.daemon.bodies import chain
 from benchmarks.daemon.figures import PartResult
 from benchmarks.daemon.process import running_daemon, submit, wait_ended, wait_idle
 from orchestrator.bench.goals import at_most
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.task.events import AttemptGenerated, AttemptStarted, AttemptSucceeded, Event
 
 ROUNDS: Final = 5

@@ -8,7 +8,7 @@ from benchmarks.daemon.bodies import layered
 from benchmarks.daemon.figures import PartResult
 from benchmarks.daemon.process import running_daemon, submit, wait_ended
 from orchestrator.bench.goals import exactly
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.task.events import AttemptGenerated, AttemptSucceeded
 
 WIDTH: Final = 100

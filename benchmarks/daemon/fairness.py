@@ -12,7 +12,7 @@ from benchmarks.daemon.bodies import modest
 from benchmarks.daemon.figures import PartResult, spread
 from benchmarks.daemon.process import running_daemon, submit, wait_ended
 from orchestrator.bench.goals import at_least, at_most
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.service.queue import PATIENCE
 
 ASKED: Final = 30

@@ -13,7 +13,7 @@ from benchmarks.daemon.bodies import lasting, short
 from benchmarks.daemon.figures import PartResult
 from benchmarks.daemon.process import metric, running_daemon, submit, wait_idle
 from orchestrator.bench.goals import exactly
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 
 CLIENTS: Final = 16
 BLOCKERS: Final = 10

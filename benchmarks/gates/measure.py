@@ -12,7 +12,7 @@ from benchmarks.gates.setups import MODELS, GateSetup
 from benchmarks.gates.tasks import PATIENCE, BenchTask
 from orchestrator.engine.contract import Message
 from orchestrator.run.job import Job
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record import Report, load_report
 from orchestrator.task.taskir.models import TaskIR

@@ -15,7 +15,7 @@ from orchestrator.cli.run_names import RunArgument
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.diffs import result_diff
 from orchestrator.run.record.results import RunResult, results
 from orchestrator.run.record.view import RunView

@@ -35,7 +35,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.pool import Pool
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.planning import planned_task
 from orchestrator.run.record.view import RunView
 from orchestrator.task.taskir.models import TaskIR

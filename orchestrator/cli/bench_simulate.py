@@ -24,7 +24,7 @@ from orchestrator.cli.source import read_task
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, seconds, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.models import Registry
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record import load_report
 from orchestrator.task.taskir.models import TaskIR
 

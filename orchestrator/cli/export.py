@@ -11,7 +11,7 @@ from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.results import results
 from orchestrator.run.record.view import RunView
 

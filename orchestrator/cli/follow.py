@@ -4,7 +4,7 @@ from orchestrator.cli.daemon import NoDaemon, answers
 from orchestrator.cli.run import report_run, run_and_report
 from orchestrator.cli.run_client import RunClient
 from orchestrator.cli.settings import Settings
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 
 
 def follow(options: Settings, run: str, *, full: bool, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from orchestrator.cli.run_names import LAST, RUN_HELP, RunArgument, complete_run
 from orchestrator.cli.settings import AllFlag, JsonFlag, settings
 from orchestrator.cli.terminal import make_console, print_json, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.attempt_answers import AttemptAnswer, attempt_answer
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import Report, StepRow, explanation_json, load_report

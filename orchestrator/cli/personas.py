@@ -18,7 +18,7 @@ from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.persona import Persona
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import PersonaUse
 from orchestrator.task.made_personas import MadePersona
 from orchestrator.task.personas import MAX_TEXT, Placed, unknown_persona

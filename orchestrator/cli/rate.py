@@ -10,7 +10,7 @@ from orchestrator.cli.run_names import RUN_HELP, complete_run, find_run, is_chat
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 
 RatedArgument = Annotated[
     str,

@@ -8,7 +8,7 @@ from orchestrator.cli.settings import Settings
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.errors import JournalError
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.task.made_personas import in_use
 
 

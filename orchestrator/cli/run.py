@@ -23,7 +23,7 @@ from orchestrator.cli.task import dry_run as print_dry_run
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.run.job import Job
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import Report
 from orchestrator.run.record.view import RunView, accepted_in

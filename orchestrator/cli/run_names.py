@@ -7,7 +7,7 @@ import typer
 
 from orchestrator.cli.settings import settings_so_far
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import RunRow
 from orchestrator.service.callers import user_key
 

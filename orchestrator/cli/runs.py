@@ -12,7 +12,7 @@ from rich.text import Text
 
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import RunRow
 
 

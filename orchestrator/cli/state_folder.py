@@ -13,7 +13,7 @@ from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, size, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.home import Home
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.service.backup import backups
 from orchestrator.service.extent import Extent
 from orchestrator.service.retention import VacuumRequest, VacuumResult

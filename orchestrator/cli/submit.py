@@ -16,7 +16,7 @@ from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, Settings, se
 from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.prior import PRIOR_RUNS
 from orchestrator.run.record.report import load_report
 from orchestrator.task.events import Priority

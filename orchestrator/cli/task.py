@@ -22,7 +22,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.run.gates import gates_for_step
 from orchestrator.run.job import CheckedJob, Job, check_job, known_rates
 from orchestrator.run.journal.home import Home
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import load_configuration, tool_servers

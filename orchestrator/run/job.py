@@ -18,7 +18,7 @@ from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor import FrontdoorPlanner
 from orchestrator.run.frontdoor.direct import mentioned, why_no_direct
 from orchestrator.run.gates import GATES
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.planning import Planner
 from orchestrator.run.record.prior import prior_artifacts
 from orchestrator.run.sandbox import Sandbox

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from orchestrator.run.journal.codec import encode_event
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import build_report
 from orchestrator.run.record.view import RunView
 

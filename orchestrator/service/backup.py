@@ -16,8 +16,9 @@ from pathlib import Path
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.errors import JournalError, write_error
 from orchestrator.run.journal.home import Home, HomeLock
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.objects import ObjectStore
+from orchestrator.run.journal.reader import JournalReader
 
 NAME = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?\Z")
 UNFINISHED = "unfinished-"

@@ -31,7 +31,7 @@ from orchestrator.run.gates import GATES
 from orchestrator.run.gates.jobs import place_of
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.home import Home
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.task.reuse import LOSS_TEXTS, Reuse
 

@@ -14,8 +14,9 @@ import structlog
 from orchestrator.errors import InputError
 from orchestrator.run.journal.errors import JournalCorrupt, UnknownRun
 from orchestrator.run.journal.home import RUN_NAME
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.outcomes import AttemptOutcome
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.outcomes import attempt_outcomes
 from orchestrator.run.record.view import RunView
 from orchestrator.service.configuration import RetentionSettings

@@ -22,7 +22,8 @@ from orchestrator.registry.models import Registry
 from orchestrator.run.job import CheckedJob, Job, check_job, job_of
 from orchestrator.run.journal.chats import ChatRated
 from orchestrator.run.journal.errors import JournalError
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record.view import accepted_in

@@ -15,7 +15,7 @@ from orchestrator.procedures.resources import DatabaseResource, RowsResource
 from orchestrator.procedures.upkeep import Installation, NoArguments, run_or_fail
 from orchestrator.registry.forms import Form
 from orchestrator.run.journal.home import Home
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.service.configuration import configuration_path, variable, with_value
 

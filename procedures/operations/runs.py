@@ -17,7 +17,7 @@ from orchestrator.procedures.upkeep import Installation, run_or_fail
 from orchestrator.registry.load import load_registry
 from orchestrator.run.job import Job, check_job
 from orchestrator.run.journal.home import Home
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.record import load_report
 from orchestrator.run.sandboxes import SandboxOnDemand

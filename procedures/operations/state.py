@@ -37,7 +37,8 @@ from orchestrator.registry.propose import propose
 from orchestrator.registry.sources.get import get_model
 from orchestrator.run.gates import BUILTIN_GATES, Artifact, GateContext, JobRunner, Scope, run_gates
 from orchestrator.run.journal.home import Home
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.backup import discard_backup, find_backup, restore_backup
 from orchestrator.service.doctor import examine

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from tests.crash.crash_daemon import Place, make_registry, running, submit, wait_ended
 from tests.crash.crash_runs import KINDS, Outcome, outcome_of
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.chaos.audit import done_again
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import load_report
 from orchestrator.run.record.view import accepted_in
 from orchestrator.run.scheduler import fresh_state

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import load_report
 from tests.crash.crash_daemon import Place, running, submit, wait_ended
 from tests.crash.crash_runs import DIAMOND, FAN, Outcome, outcome_of, reruns_in

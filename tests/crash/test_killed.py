@@ -12,7 +12,7 @@ from threading import Thread
 import httpx2
 import pytest
 
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from tests.crash.crash_daemon import Daemon, Place, running, submit, wait_ended
 from tests.crash.crash_runs import FAN, KINDS, Outcome, outcome_of, reruns_in
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from tests.crash.crash_daemon import ROOT, Daemon, Place, running, submit, wait_ended
 from tests.crash.crash_runs import DIAMOND, FAN, KINDS, Outcome, outcome_of, reruns_in
 

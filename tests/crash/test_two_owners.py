@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from tests.crash.crash_daemon import Daemon, Place, running, submit, wait_ended
 from tests.crash.crash_runs import FAN, Outcome, outcome_of
 

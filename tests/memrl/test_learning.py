@@ -24,7 +24,7 @@ from orchestrator.memrl.routers import choices_of, evaluate
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.routing import DecisionContext
 from orchestrator.run.routing.rules import by_rules
 from orchestrator.service.configuration import Configuration, MemorySettings

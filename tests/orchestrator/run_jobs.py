@@ -6,7 +6,7 @@ from typing import Any
 
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.job import Job
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record import Report, load_report
 from orchestrator.task.events import Mode

@@ -30,8 +30,9 @@ from orchestrator.procedures.upkeep import Installation, Upkeep
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home, HomeLock
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.migrations import VERSION
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.run.state_folder import StateFolder
 from orchestrator.service.backup import backups, make_backup

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from tests.orchestrator.cli.cli_command import COMMAND, RECORDS, Cli, environment
 from tests.orchestrator.run_jobs import step
 

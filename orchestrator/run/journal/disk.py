@@ -1,15 +1,12 @@
-"""Find out whether the disk is full, by writing to it, and retry writes until there is space."""
+"""Retry writes to a full disk until there is space."""
 
 import asyncio
-import os
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Final, TypeVar
 
 import structlog
 
-from orchestrator.run.journal.errors import DISK_FULL_ERRNOS, DiskFull
+from orchestrator.run.journal.errors import DiskFull
 
 T = TypeVar("T")
 
@@ -17,22 +14,6 @@ log = structlog.get_logger(__name__)
 
 # Between two tries to write on a full disk, since nothing reports that space was freed.
 DISK_FULL_RETRY_SECONDS: Final = 1.0
-
-# More than a failed write of SQLite leaves of a quota.
-PROBE_BYTES: Final = 1 << 16
-
-
-def is_full(folder: Path) -> bool:
-    """Return whether the disk of a folder is full, by writing 64 KiB there."""
-    # Not every error of SQLite says whether a full disk caused it.
-    try:
-        with TemporaryFile(dir=folder) as file:
-            file.write(bytes(PROBE_BYTES))
-            file.flush()
-            os.fsync(file.fileno())  # some file systems report a full disk only here
-    except OSError as error:
-        return error.errno in DISK_FULL_ERRNOS
-    return False
 
 
 async def retry_when_disk_full(write: Callable[[], T]) -> T:

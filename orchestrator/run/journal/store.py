@@ -4,19 +4,27 @@ Write-ahead logging lets others read while events are written; `synchronous=FULL
 """
 
 import json
+import os
 import sqlite3
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Lock
 from typing import Any, Self
 
 from orchestrator.run.journal.chats import MOST_CHATS, ChatEvent, encode_chat_event
 from orchestrator.run.journal.codec import encode_event
-from orchestrator.run.journal.disk import is_full
-from orchestrator.run.journal.errors import DiskFull, JournalClosed, JournalCorrupt, JournalError, JournalTooNew
+from orchestrator.run.journal.errors import (
+    DISK_FULL_ERRNOS,
+    DiskFull,
+    JournalClosed,
+    JournalCorrupt,
+    JournalError,
+    JournalTooNew,
+)
 from orchestrator.run.journal.migrations import MIGRATIONS, VERSION
 from orchestrator.run.journal.outcomes import AttemptOutcome, encode_outcome
 from orchestrator.task.events import Event, Mode, RunAccepted, RunFinished, RunStatus
@@ -29,6 +37,8 @@ TITLE_LENGTH = 200
 CHATS_BETWEEN_PRUNINGS = 1000
 # Another connection of the owner may be rewriting the whole database.
 BUSY_SECONDS = 600.0
+# More than a failed write of SQLite leaves of a quota.
+PROBE_BYTES = 1 << 16
 
 # Not after `steps_planned`: the steps of a task are known when it is accepted, and it may wait for long.
 _STATUS_AFTER: dict[str, RunStatus] = {
@@ -614,4 +624,16 @@ def sqlite_errors(path: Path) -> Iterator[None]:
 def _says_full(error: sqlite3.OperationalError, folder: Path) -> bool:
     # SQLite reports an exceeded quota like this.
     write_error = error.sqlite_errorcode in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
-    return error.sqlite_errorcode == sqlite3.SQLITE_FULL or (write_error and is_full(folder))
+    return error.sqlite_errorcode == sqlite3.SQLITE_FULL or (write_error and _is_full(folder))
+
+
+def _is_full(folder: Path) -> bool:
+    # Not every error of SQLite says whether a full disk caused it, so 64 KiB are written there.
+    try:
+        with TemporaryFile(dir=folder) as file:
+            file.write(bytes(PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())  # some file systems report a full disk only here
+    except OSError as error:
+        return error.errno in DISK_FULL_ERRNOS
+    return False

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import StepRow
 from orchestrator.run.record.view import AttemptRow
 

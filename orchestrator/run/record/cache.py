@@ -7,7 +7,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import Final
 
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import Report, build_report
 from orchestrator.run.record.view import RunView
 

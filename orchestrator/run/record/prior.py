@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.errors import UnknownRun
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.view import RunView
 
 PRIOR_RUNS = "context.prior_task_ids"  # the place in a document, for problems

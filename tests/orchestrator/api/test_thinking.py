@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from orchestrator.api.openai.protocol import ThinkingBody, requested_thinking
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import build_report
 from orchestrator.run.record.view import RunView
 from tests.orchestrator.api.daemon_process import Running, executed, running_daemon

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from openai import OpenAI
 
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import build_report
 from orchestrator.run.record.view import RunView
 from tests.orchestrator.api.daemon_process import Running, executed

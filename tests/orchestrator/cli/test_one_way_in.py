@@ -14,7 +14,7 @@ from orchestrator.cli.settings import Settings
 from orchestrator.cli.state_folder import vacuumed
 from orchestrator.errors import InputError, OrchestratorError
 from orchestrator.run.job import Job
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.updates import EventUpdate
 from orchestrator.service.callers import user_key
 from orchestrator.service.extent import Extent

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.service.callers import user_key
 from orchestrator.task.events import (
     AttemptStarted,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.steps.seen import NO_FILE
 from orchestrator.task.events import AttemptSucceeded
 from tests.orchestrator.cli.cli_command import RECORDS, Cli, make_command

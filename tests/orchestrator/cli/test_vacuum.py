@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.outcomes import AttemptOutcome
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.task.events import PromptDigests, RunAccepted, RunFinished
 from tests.orchestrator.cli.cli_command import Cli
 

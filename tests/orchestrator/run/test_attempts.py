@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.attempt_answers import attempt_answer
 from orchestrator.task.events import AttemptFailed, AttemptGenerated, AttemptStarted, AttemptSucceeded, Event

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.errors import RequestIncomplete
 from orchestrator.run.job import Job
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record.progress_lines import ProgressLines
 from orchestrator.run.steps.tools.servers import ToolServer

@@ -14,7 +14,7 @@ import pytest_asyncio
 from orchestrator.errors import InputError
 from orchestrator.run.job import Job
 from orchestrator.run.journal.errors import UnknownRun
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.updates import EventUpdate, Progress
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, StepExpanded, StepsPlanned

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import InputError
 from orchestrator.run.job import Job
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import PersonaUse
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.personas import PersonaProposal, checked_proposal, useless_personas

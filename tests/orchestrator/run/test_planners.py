@@ -8,7 +8,7 @@ from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
 from orchestrator.task.events import PlanFinished, PlanningStarted, Usage

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from orchestrator.registry.load import load_registry
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.task.events import AttemptStarted
 from orchestrator.task.taskir.problems import InvalidTask

@@ -14,7 +14,7 @@ from orchestrator.cli.progress_lines import progress_line
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import EngineDied, LoadFailure, ModelLoadFailed
 from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILED_LOADS, MAX_FAILURES
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record.progress_lines import ProgressLines
 from orchestrator.run.updates import EventUpdate

@@ -17,7 +17,7 @@ from rich.console import Console
 from orchestrator.cli.explain_view import print_explanation
 from orchestrator.cli.report_view import print_report
 from orchestrator.run.journal.home import Home
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.report import Report
 from orchestrator.run.record.view import RunView

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import Generation
 from orchestrator.run.job import Job, job_of
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record.view import accepted_in
 from orchestrator.run.routing import Decision, DecisionContext, RuleRouter

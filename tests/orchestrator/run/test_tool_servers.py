@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from orchestrator.run.job import CheckedJob, check_job
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.sandbox import Sandbox
 from orchestrator.run.sandboxes import SandboxOnDemand

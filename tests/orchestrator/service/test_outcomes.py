@@ -8,10 +8,11 @@ import pytest
 
 from orchestrator.run.journal.codec import encode_event
 from orchestrator.run.journal.errors import ObjectMissing
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.migrations import MIGRATIONS
 from orchestrator.run.journal.objects import ObjectStore
 from orchestrator.run.journal.outcomes import AttemptOutcome, Rating
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import checksum_of
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import load_report

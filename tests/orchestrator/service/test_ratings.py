@@ -10,7 +10,8 @@ from orchestrator.app import attached
 from orchestrator.errors import InputError
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.journal.errors import HomeLocked, UnknownRun
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import load_report

@@ -14,7 +14,8 @@ from orchestrator.app import attached
 from orchestrator.cli.report_view import format_gates
 from orchestrator.errors import InputError
 from orchestrator.run.journal.errors import JournalError
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.report import StepRow, load_report
 from orchestrator.run.updates import EventUpdate

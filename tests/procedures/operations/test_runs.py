@@ -11,7 +11,8 @@ from orchestrator.procedures.forms import TaskForm
 from orchestrator.procedures.operations.runs import RunOperations
 from orchestrator.procedures.ports import planning_work
 from orchestrator.procedures.upkeep import Installation
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.service.configuration import Configuration
 from orchestrator.task.events import PlanFinished, RunAccepted, StepsPlanned
 from orchestrator.task.taskir.parse import task_from

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.run.job import Job
 from orchestrator.run.journal.codec import decode_event, encode_event
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record import load_report
 from orchestrator.task.events import NoteChanged, ToolCalled

@@ -11,7 +11,8 @@ import pytest
 from orchestrator.run.journal import store
 from orchestrator.run.journal.chats import ChatRecord, ChatRouted
 from orchestrator.run.journal.errors import DiskFull, JournalCorrupt, UnknownChat
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.service.ratings import rate_chat
 from orchestrator.service.retention import Retention, vacuum
 from orchestrator.task.events import PromptDigests, RunAccepted, StepExpanded

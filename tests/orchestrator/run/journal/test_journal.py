@@ -17,8 +17,9 @@ from orchestrator.run.journal.errors import (
     JournalTooNew,
     UnknownRun,
 )
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.migrations import VERSION
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.task.events import (
     AnswerChecked,
     AnswerDoubt,

@@ -7,8 +7,9 @@ import pytest
 
 from orchestrator.errors import InputError
 from orchestrator.run.journal.errors import JournalError
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.migrations import VERSION
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.prior import prior_artifacts
 from orchestrator.task.events import RunAccepted, RunFinished
 from orchestrator.task.taskir.parse import task_from

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.presence import Presence
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.task.events import RunAccepted
 
 RUN = RunAccepted(at=1.0, run="R", mode="as-planned", request="Say hello.", files=())

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.task.events import RunAccepted
 from tests.orchestrator.older_journal import WITHOUT_OWNERS
 

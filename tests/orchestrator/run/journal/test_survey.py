@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.run.journal.errors import JournalCorrupt
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.task.events import RunAccepted, StepExpanded
 from tests.orchestrator.older_journal import WITHOUT_OWNERS
 

@@ -9,7 +9,7 @@ from orchestrator.engine.client.engine import OnText
 from orchestrator.memrl.lessons import lessons_of
 from orchestrator.run.job import Job
 from orchestrator.run.journal.codec import decode_event, encode_event
-from orchestrator.run.journal.journal import JournalReader
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedPart
 from orchestrator.run.record import report

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from orchestrator.errors import InputError
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.journal.errors import UnknownRun
-from orchestrator.run.journal.journal import Journal, JournalReader
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import build_report, load_report
