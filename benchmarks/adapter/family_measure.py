@@ -26,8 +26,9 @@ from orchestrator.pool import Pool
 from orchestrator.registry.compose import DRY, MAX_TOKENS, SMALL_TOKENS
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
-from orchestrator.run.gates.contract import Artifact, GateContext, GateError, Scope
+from orchestrator.run.gates.contract import Artifact, GateContext, GateError
 from orchestrator.run.gates.judge import JudgeGate
+from orchestrator.run.gates.planned import Scope
 from orchestrator.run.steps.gating import judge_of
 from orchestrator.run.steps.role import resolve_role
 

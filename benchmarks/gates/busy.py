@@ -30,9 +30,12 @@ from orchestrator.bench.goals import at_least, at_most
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.pool import Pool, cores, read_topology
 from orchestrator.registry.load import load_registry
-from orchestrator.run.gates import Artifact, GateContext, JobRunner, JobShares, RunJob, Scope, run_gates
 from orchestrator.run.gates import shares as shares_module
-from orchestrator.run.gates.shares import NoEngines
+from orchestrator.run.gates.contract import Artifact, GateContext, RunJob
+from orchestrator.run.gates.jobs import JobRunner
+from orchestrator.run.gates.pipeline import run_gates
+from orchestrator.run.gates.planned import Scope
+from orchestrator.run.gates.shares import JobShares, NoEngines
 from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxLimits, launch
 
 FOLDER = Path(__file__).parents[2] / "build" / "gates"

@@ -12,7 +12,7 @@ from orchestrator.cli.speedup import Speedup, format_speedup
 from orchestrator.cli.step_table import select_steps, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
 from orchestrator.cli.timeline import Bar, TimeSpan, timeline
-from orchestrator.run.gates import PlannedGate
+from orchestrator.run.gates.planned import PlannedGate
 from orchestrator.run.record.report import PathRow, Report, StepRow
 from orchestrator.run.record.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.task.events import Usage

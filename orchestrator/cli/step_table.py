@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 from rich.text import Text
@@ -11,11 +11,13 @@ from orchestrator.cli import dag
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, one_line, seconds
 from orchestrator.run.record.steps import RunStep
 from orchestrator.run.record.view import RunView
-from orchestrator.run.updates import Progress
 from orchestrator.task.states import State
 
+if TYPE_CHECKING:
+    from orchestrator.run.updates import Progress
+
 NAMED = 3  # the most steps that a row names in place of a picture
-NO_PROGRESS: Final[Mapping[str, Progress]] = MappingProxyType({})
+NO_PROGRESS: Final[Mapping[str, "Progress"]] = MappingProxyType({})
 # The order in which steps are selected for a small table.
 STATES_BY_INTEREST = (
     State.RUNNING,
@@ -34,7 +36,7 @@ def step_table(
     now: float | None,
     signs: Glyphs,
     *,
-    progress: Mapping[str, Progress] = NO_PROGRESS,
+    progress: Mapping[str, "Progress"] = NO_PROGRESS,
     drawn: bool = True,
 ) -> Table:
     """Return a row for each of `steps`. `now`, in seconds since the run was accepted, times active steps.
@@ -68,7 +70,7 @@ def step_table(
     return table
 
 
-def _rate(run: RunView, step: str, progress: Mapping[str, Progress]) -> float:
+def _rate(run: RunView, step: str, progress: Mapping[str, "Progress"]) -> float:
     attempts = run.attempts.get(step)
     if not attempts:
         return 0.0  # not known
@@ -80,7 +82,7 @@ def _rate(run: RunView, step: str, progress: Mapping[str, Progress]) -> float:
     return latest.tokens_per_second if latest is not None and latest.attempt == last.number else 0.0
 
 
-def _wait(run: RunView, step: str, now: float | None, progress: Mapping[str, Progress]) -> Text | None:
+def _wait(run: RunView, step: str, now: float | None, progress: Mapping[str, "Progress"]) -> Text | None:
     attempts = run.attempts.get(step)
     if not attempts or not attempts[-1].waits or now is None or attempts[-1].outcome != "running":
         return None
@@ -93,7 +95,7 @@ def _wait(run: RunView, step: str, now: float | None, progress: Mapping[str, Pro
     return Text(f"{when}: {one_line(last.reason)}", style="yellow", no_wrap=True, overflow="ellipsis")
 
 
-def _stage(run: RunView, step: str, progress: Mapping[str, Progress]) -> Text | None:
+def _stage(run: RunView, step: str, progress: Mapping[str, "Progress"]) -> Text | None:
     attempts, latest = run.attempts.get(step), progress.get(step)
     if not attempts or latest is None or attempts[-1].finished is not None or latest.attempt != attempts[-1].number:
         return None

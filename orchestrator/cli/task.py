@@ -19,7 +19,7 @@ from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source, read_task
 from orchestrator.cli.terminal import glyphs, make_console, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.gates import gates_for_step
+from orchestrator.run.gates.planned import gates_for_step
 from orchestrator.run.job import CheckedJob, Job, check_job, known_rates
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader

@@ -14,7 +14,8 @@ from orchestrator.run.answer_check import check_answer
 from orchestrator.run.attempt_context import AttemptContext, job_slack
 from orchestrator.run.attempt_stream import AttemptStream
 from orchestrator.run.frontdoor.direct import direct_answer
-from orchestrator.run.gates import JUDGE, GateSkipped, RunJob, requested_gates, scope_of, unseen_tests
+from orchestrator.run.gates.contract import GateSkipped, RunJob
+from orchestrator.run.gates.planned import JUDGE, requested_gates, scope_of, unseen_tests
 from orchestrator.run.journal.artifacts import publish
 from orchestrator.run.journal.disk import retry_when_disk_full
 from orchestrator.run.journal.errors import JournalError

@@ -17,7 +17,7 @@ from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
 from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor import FrontdoorPlanner
 from orchestrator.run.frontdoor.direct import mentioned, why_no_direct
-from orchestrator.run.gates import GATES
+from orchestrator.run.gates.planned import GATES
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.planning import Planner
 from orchestrator.run.record.prior import prior_artifacts
@@ -348,7 +348,7 @@ def capabilities(registry: Registry, no_sandbox: str = "", listing: Listing = NO
     return Capabilities(
         roles=frozenset(registry.step_roles),
         personas=frozenset(registry.personas),
-        gates=frozenset(row.gate.name for row in GATES if not row.role or row.role in registry.usable_roles),
+        gates=frozenset(row.name for row in GATES if not row.role or row.role in registry.usable_roles),
         kinds=frozenset(KINDS) - refused,
         input_types=frozenset({"path", "text"}),
         models=registry.usable_names,

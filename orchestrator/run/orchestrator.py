@@ -21,7 +21,8 @@ from orchestrator.registry.watch import Reload, Reloader, WatchStatus
 from orchestrator.run.clock import Clock, SystemClock
 from orchestrator.run.effects import RunEffects
 from orchestrator.run.frontdoor.direct import direct_answer, fits, why_direct
-from orchestrator.run.gates import JobRunner, JobShares
+from orchestrator.run.gates.jobs import JobRunner
+from orchestrator.run.gates.shares import JobShares
 from orchestrator.run.job import (
     FRONTDOOR_PLANNER,
     CheckedJob,

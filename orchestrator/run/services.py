@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.registry.models import Registry
 from orchestrator.run.attempt_stream import ThinkingModels
 from orchestrator.run.clock import Clock
-from orchestrator.run.gates import RunnerFor, no_runner
+from orchestrator.run.gates.contract import RunnerFor, no_runner
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.planning import Planner
 from orchestrator.run.routing import Router

@@ -27,8 +27,8 @@ from orchestrator.registry.llama_library import ENVIRONMENT, default_library, in
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import Endpoint, ModelEntry, Registry
-from orchestrator.run.gates import GATES
 from orchestrator.run.gates.jobs import place_of
+from orchestrator.run.gates.planned import GATES
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader
@@ -63,7 +63,7 @@ def examine(registry: Path, home: Path) -> list[Check]:
         _folder(home),
         _lock(home),
         *_journal(home),
-        Check("gates", "ok", f"built: {', '.join(row.gate.name for row in GATES)}"),
+        Check("gates", "ok", f"built: {', '.join(row.name for row in GATES)}"),
         *_tools(),
         _sandbox(),
     ]
@@ -240,7 +240,7 @@ def _tools() -> Iterator[Check]:
     uses: dict[str, list[str]] = {}
     for row in GATES:
         if tool := row.module or row.program:
-            uses.setdefault(tool, []).append(row.gate.name)
+            uses.setdefault(tool, []).append(row.name)
     modules = {row.module for row in GATES}
     for tool, gates in uses.items():
         yield _tool(tool, tool in modules, f"{_listed_gates(gates)}{FURTHER_USES.get(tool, '')}")

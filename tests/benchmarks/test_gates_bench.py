@@ -12,7 +12,7 @@ from benchmarks.gates.recoveries import code_retry_then_escalation, find, format
 from benchmarks.gates.rows import ResultLog, TaskResult
 from benchmarks.gates.setups import FIRST, SETUPS
 from benchmarks.gates.tasks import SHARES, BenchTask, correct_answer, make_tasks
-from orchestrator.run.gates import gates_for_step
+from orchestrator.run.gates.planned import gates_for_step
 from orchestrator.run.gates.tests import PytestReport, PytestRun
 from orchestrator.run.record.view import AttemptRow
 from orchestrator.run.sandbox import JobOutcome

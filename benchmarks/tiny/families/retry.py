@@ -14,11 +14,11 @@ from orchestrator.bench.families.extract import Extract, compact
 from orchestrator.bench.families.shell import Shell
 from orchestrator.bench.families.summarize import Summarize
 from orchestrator.bench.families.words import Lexicon, Split
-from orchestrator.run.gates import OutputSchema, SchemaMismatch
 from orchestrator.run.gates.findings import Finding, format_findings
 from orchestrator.run.steps.prompt import after_failure
 from orchestrator.task.events import Failure, FailureKind
 from orchestrator.task.failures import feedback
+from orchestrator.task.taskir.validation import OutputSchema, SchemaMismatch
 
 MODULES = tuple("os re sys json math random".split())
 PARSED = "Fix any mentioned problems and try again."

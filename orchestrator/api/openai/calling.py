@@ -29,10 +29,10 @@ from orchestrator.engine.tool_calls import (
     ToolCallStarted,
 )
 from orchestrator.errors import OrchestratorError
-from orchestrator.run.gates import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.run.steps.attempt import added
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import Usage
+from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
 # The finish reasons of an answer that the model did not end itself.
 CUT_OFF: Final = ("length", "deadline", "repetition")

@@ -29,7 +29,6 @@ from orchestrator.pool.remote import ToolsRefused
 from orchestrator.registry.call_syntax import REMOTE
 from orchestrator.registry.options import DEFAULT_SAMPLING, SamplingOptions
 from orchestrator.registry.thinking import Thinking
-from orchestrator.run.gates import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.run.steps.attempt import added
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.service.awaited_runs import Resending
@@ -37,6 +36,7 @@ from orchestrator.service.callers import NOBODY, Access
 from orchestrator.service.chats import RoutedChat
 from orchestrator.service.service import Service
 from orchestrator.task.events import RunOptions, Usage
+from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
 NO_TOOLS = ClientTools()
 MAX_MIXED: Final = 1 << 20  # characters of all texts among the tokens of a prompt, which are tokenized at once

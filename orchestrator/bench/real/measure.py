@@ -26,7 +26,8 @@ from orchestrator.registry.models import Registry, RoleEntry
 from orchestrator.registry.options import StepContext
 from orchestrator.run.frontdoor import FrontdoorPlanner
 from orchestrator.run.frontdoor.planner import FRONTDOOR
-from orchestrator.run.gates import JobRunner, JobShares
+from orchestrator.run.gates.jobs import JobRunner
+from orchestrator.run.gates.shares import JobShares
 from orchestrator.run.planning import PlanContext, PlanError, PlannedPart
 from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.run.steps.attempt import Attempt, Models, added

@@ -22,7 +22,7 @@ from orchestrator.run.frontdoor.references import (
     with_folders,
 )
 from orchestrator.run.frontdoor.wishes import schema_for
-from orchestrator.run.gates import default_gates
+from orchestrator.run.gates.planned import default_gates
 from orchestrator.run.planning import CheckSteps, PlannedPart
 from orchestrator.run.steps.foreach import LIST_OF_TEXTS
 from orchestrator.task.analysis import PlanAnalysis

@@ -12,7 +12,7 @@ from orchestrator.run.frontdoor.listed import is_program
 from orchestrator.run.frontdoor.request import instruction
 from orchestrator.run.frontdoor.sentences import sentences_of
 from orchestrator.run.frontdoor.words import folded
-from orchestrator.run.gates.tests import module_under_test
+from orchestrator.run.gates.planned import module_under_test
 from orchestrator.task.taskir.names import compose_name
 
 _CHANGE: Final = re.compile(

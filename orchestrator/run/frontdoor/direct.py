@@ -16,7 +16,7 @@ from orchestrator.run.frontdoor.listed import is_program
 from orchestrator.run.frontdoor.references import FileNames, default_output, named_in_part, names_file, with_folders
 from orchestrator.run.frontdoor.request import RequestFiles, instruction
 from orchestrator.run.frontdoor.wishes import schema_for
-from orchestrator.run.gates import default_gates
+from orchestrator.run.gates.planned import default_gates
 from orchestrator.run.planning import PlannedPart
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from orchestrator.run.gates.contract import Artifact, Gate, GateContext, Scope
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext
 from orchestrator.run.gates.findings import format_findings, output_tail
 from orchestrator.run.gates.guard import files_of_command, refused
 from orchestrator.run.gates.jobs import bench_limits, files_of, run_code
@@ -18,9 +18,6 @@ class BenchGate(Gate):
     name = "bench"
     fails_as = FailureKind.LOGIC
     sequential = True
-
-    def skip_reason(self, scope: Scope) -> str:
-        return "" if scope.commands.bench else "the task has no commands.bench"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         bench = context.scope.commands.bench

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError, Scope
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError
 from orchestrator.run.gates.findings import Finding, format_findings, output_tail
 from orchestrator.run.gates.guard import files_of_command, refused
 from orchestrator.run.gates.jobs import files_of, path_arguments, run_code, run_tool
@@ -18,11 +18,6 @@ class Build(Gate):
 
     name = "build"
     fails_as = FailureKind.CODE
-
-    def skip_reason(self, scope: Scope) -> str:
-        if scope.commands.build or scope.outputs("python"):
-            return ""
-        return "no output is Python, and the task has no commands.build"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         if context.scope.commands.build:

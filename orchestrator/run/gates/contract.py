@@ -1,19 +1,14 @@
 """The contract of a gate: what it is given, and what it returns."""
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
+from orchestrator.run.gates.planned import IDLE, Language, Scope, file_name, language
 from orchestrator.run.sandbox import JobOutcome, SandboxJob
 from orchestrator.task.events import FailureKind, GateResult
-from orchestrator.task.taskir.models import Commands, Step
-
-Language = Literal["python", "shell", "json", "text"]
-
-_CHILD_INDEX = re.compile(r"\[\d+\]\Z")
-_SUFFIXES: Mapping[str, Language] = {".py": "python", ".sh": "shell", ".bash": "shell", ".json": "json"}
+from orchestrator.task.taskir.models import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,48 +20,6 @@ class Artifact:
     def file(self) -> str:
         """Its name in the sandbox."""
         return file_name(self.name)
-
-
-def file_name(name: str) -> str:
-    """Return an artifact's name without the `[i]` of a child of a `foreach` step."""
-    return _CHILD_INDEX.sub("", name)
-
-
-def language(step: Step, name: str) -> Language:
-    """Return the language of a step's output: by its name, or JSON if the step has an output schema."""
-    if is_json(step, name):
-        return "json"
-    plain = file_name(name)
-    file_type = _SUFFIXES.get(plain[plain.rfind(".") :], "text")
-    # A child writes one element, `list.json[0]`: only the list that its parent joins is JSON.
-    return "text" if file_type == "json" else file_type
-
-
-def is_json(step: Step, name: str) -> bool:
-    """Return whether an artifact must be JSON: the step has a schema, or its name ends in `.json`."""
-    return step.output_schema is not None or name.endswith(".json")
-
-
-def as_first_child(step: Step) -> Step:
-    """Return the first child of a `foreach` step, and any other step unchanged.
-
-    Gates check the outputs of the children (`name[0]` and so on), not those of the parent.
-    """
-    if step.foreach is None or _CHILD_INDEX.search(step.id):
-        return step
-    return step.model_copy(update={"outputs": tuple(f"{name}[0]" for name in step.outputs)})
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What is known of a step before it runs. It decides which of the requested gates will run."""
-
-    step: Step
-    task_inputs: tuple[str, ...] = ()  # labels; some may be tests
-    commands: Commands = field(default_factory=Commands)  # for the gates build and bench
-
-    def outputs(self, *languages: Language) -> tuple[str, ...]:
-        return tuple(name for name in self.step.outputs if language(self.step, name) in languages)
 
 
 class GateError(Exception):
@@ -155,9 +108,9 @@ class Gate(ABC):
     # Whether it starts only after all gates before it have passed. The others run concurrently.
     sequential: ClassVar[bool] = False
 
-    @abstractmethod
     def skip_reason(self, scope: Scope) -> str:
         """Return why the gate has nothing to check in this step; empty if it has."""
+        return IDLE[self.name](scope)
 
     @abstractmethod
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult | Repaired:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from orchestrator.run.fences import file_text
 from orchestrator.run.gates import ruff
-from orchestrator.run.gates.contract import Artifact, Gate, GateContext, Repaired, Scope
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext, Repaired
 from orchestrator.run.gates.findings import format_findings
 from orchestrator.run.gates.jobs import files_of
 from orchestrator.task.events import FailureKind, GateResult
@@ -17,9 +17,6 @@ class Format(Gate):
 
     name = "format"
     fails_as = FailureKind.FORMAT
-
-    def skip_reason(self, scope: Scope) -> str:
-        return "" if scope.outputs("python") else "no output is Python"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult | Repaired:
         files = files_of(context.select(artifacts, "python"))

@@ -4,9 +4,10 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from orchestrator.run.gates.contract import Artifact, GateContext, GateError, RunJob, file_name
+from orchestrator.run.gates.contract import Artifact, GateContext, GateError, RunJob
 from orchestrator.run.gates.findings import Finding
 from orchestrator.run.gates.jobs import files_of, run_tool
+from orchestrator.run.gates.planned import file_name
 from orchestrator.run.gates.programs import COMMAND, document
 
 MODULES = ("guard",)

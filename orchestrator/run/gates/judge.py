@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError, Scope
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError
+from orchestrator.run.gates.planned import JUDGE
 from orchestrator.task.events import FailureKind, GateResult
 from orchestrator.task.taskir.validation import OutputSchema, SchemaMismatch
 
-JUDGE = "judge"  # the gate, and the role that it asks
 ACTION = "Judge the answer."
 # The critique comes first, so that the verdict follows from it.
 SCHEMA: dict[str, Any] = {
@@ -31,9 +31,6 @@ class JudgeGate(Gate):
     name = JUDGE
     fails_as = FailureKind.LOGIC
     sequential = True
-
-    def skip_reason(self, scope: Scope) -> str:
-        return "" if scope.step.outputs else "the step writes nothing"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         lowest: int | None = None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from orchestrator.run.gates import ruff
-from orchestrator.run.gates.contract import Artifact, Gate, GateContext, Scope
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext
 from orchestrator.run.gates.findings import format_findings
 from orchestrator.run.gates.jobs import files_of
 from orchestrator.task.events import FailureKind, GateResult
@@ -19,9 +19,6 @@ class Lint(Gate):
 
     name = "lint"
     fails_as = FailureKind.CODE
-
-    def skip_reason(self, scope: Scope) -> str:
-        return "" if scope.outputs("python") else "no output is Python"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         files = files_of(context.select(artifacts, "python"))

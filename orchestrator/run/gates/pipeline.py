@@ -1,4 +1,4 @@
-"""Run a step's gates on an attempt's artifacts, in the order of `GATES`.
+"""Run a step's gates on an attempt's artifacts, in the order of `planned.GATES`.
 
 Cheap gates run concurrently; those that run the artifacts or ask a model run one after the other. The first failure in
 that order counts: later gates are cancelled, and earlier ones run to their end.
@@ -9,23 +9,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from orchestrator.run.gates.contract import (
-    Artifact,
-    Gate,
-    GateContext,
-    GateError,
-    GateSkipped,
-    Repaired,
-    Scope,
-    as_first_child,
-    language,
-)
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError, GateSkipped, Repaired
 from orchestrator.run.gates.jobs import JobClock
-from orchestrator.run.gates.table import BUILTIN_GATES, GATES
-from orchestrator.run.gates.tests import Unit, tests_own_module
+from orchestrator.run.gates.planned import PlannedGate, planned_gates
+from orchestrator.run.gates.table import BUILTIN_GATES
 from orchestrator.task.events import Failure, FailureKind, GateResult
 from orchestrator.task.stages import checking
-from orchestrator.task.taskir.models import Step, TaskIR
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,52 +25,10 @@ class PipelineResult:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedGate:
-    gate: str
-    idle: str  # why it will not run on this step's outputs; empty if it will
-
-
-@dataclass(frozen=True, slots=True)
 class _Verdict:
     result: GateResult
     artifacts: tuple[Artifact, ...] | None = None  # all of them, if the gate has repaired some
     final: bool = False  # every other attempt would fail in the same way
-
-
-def requested_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
-    if not step.run_gates:
-        return ()
-    return tuple(step.gates if step.gates is not None else task_gates)
-
-
-def default_gates(step: Step) -> tuple[str, ...]:
-    """Return the gates of a step in a plan that cannot name gates: those for the languages of its outputs."""
-    scope = Scope(as_first_child(step))
-    languages = {language(step, name) for name in scope.step.outputs}
-    gates = {row.gate.name for row in GATES if languages.intersection(row.default_for)}
-    # It writes a module and its tests, or reads tests of a module that it writes.
-    if tests_own_module(scope):
-        gates.add(Unit.name)
-    return tuple(gate for gate in BUILTIN_GATES if gate in gates)
-
-
-def planned_gates(
-    requested: Collection[str], scope: Scope, built: Mapping[str, Gate] = BUILTIN_GATES
-) -> tuple[PlannedGate, ...]:
-    """Return the requested gates in their order, unknown ones last, each with the reason if it will not run."""
-    names = [*(gate for gate in BUILTIN_GATES if gate in requested), *sorted(set(requested) - BUILTIN_GATES.keys())]
-    unknown = "this version has no such gate"
-    return tuple(PlannedGate(name, built[name].skip_reason(scope) if name in built else unknown) for name in names)
-
-
-def gates_for_step(step: Step, task: TaskIR | None) -> tuple[PlannedGate, ...]:
-    """Return the gates that a step requests. `task` is None for a run of a request in words."""
-    return planned_gates(requested_gates(step, task.gates if task else ()), scope_of(step, task))
-
-
-def scope_of(step: Step, task: TaskIR | None) -> Scope:
-    checked = as_first_child(step)
-    return Scope(checked) if task is None else Scope(checked, task.labels, task.commands)
 
 
 async def run_gates(
@@ -92,7 +39,7 @@ async def run_gates(
 ) -> PipelineResult:
     """Run the requested gates. A bad artifact or a missing tool raises nothing: a gate fails."""
     current, verdicts = tuple(artifacts), dict[str, _Verdict]()
-    plans = planned_gates(requested, context.scope, built)
+    plans = planned_gates(requested, context.scope, {name: gate.skip_reason for name, gate in built.items()})
     for group in _groups([built[plan.gate] for plan in plans if not plan.idle]):
         verdicts |= await _run_concurrently(group, current, context)
         current = next((verdict.artifacts for verdict in verdicts.values() if verdict.artifacts is not None), current)

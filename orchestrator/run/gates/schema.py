@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from orchestrator.run.gates.contract import Artifact, Gate, GateContext, Scope
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext
 from orchestrator.task.events import FailureKind, GateResult
 from orchestrator.task.taskir.models import Step
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
@@ -13,9 +13,6 @@ class Schema(Gate):
 
     name = "schema"
     fails_as = FailureKind.SCHEMA
-
-    def skip_reason(self, scope: Scope) -> str:
-        return "" if scope.outputs("json") else "neither an output_schema nor an output that ends in .json"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         evidence = [_mismatch(artifact, context.step) for artifact in context.select(artifacts, "json")]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from orchestrator.run.gates import ruff
-from orchestrator.run.gates.contract import Artifact, Gate, GateContext, Scope
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext
 from orchestrator.run.gates.findings import Finding, format_findings
 from orchestrator.run.gates.jobs import files_of
 from orchestrator.task.events import FailureKind, GateResult
@@ -30,9 +30,6 @@ class Security(Gate):
 
     name = "security"
     fails_as = FailureKind.CODE
-
-    def skip_reason(self, scope: Scope) -> str:
-        return "" if scope.step.outputs else "the step writes nothing"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         findings = [finding for artifact in artifacts for finding in secrets_in(artifact)]

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError, Scope
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError
 from orchestrator.run.gates.findings import Finding, format_findings
 from orchestrator.run.gates.jobs import files_of, path_arguments, run_tool
 from orchestrator.task.events import FailureKind, GateResult
@@ -21,9 +21,6 @@ class Shellcheck(Gate):
 
     name = "shellcheck"
     fails_as = FailureKind.CODE
-
-    def skip_reason(self, scope: Scope) -> str:
-        return "" if scope.outputs("shell") else "no output is a shell script"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         files = files_of(context.select(artifacts, "shell"))

@@ -1,11 +1,4 @@
-"""The gates unit and integration: run tests on a step's outputs with pytest in the sandbox.
-
-A test file is called `test_NAME.py` or `NAME_test.py`, and belongs to the module `NAME.py`:
-
-- *unit tests* are those that the step writes, and those of a module that it writes: among its reads, or among the
-  task's inputs, which the model that writes the module does not see;
-- *integration tests* are all other tests that the step reads.
-"""
+"""The gates unit and integration: run tests on a step's outputs with pytest in the sandbox."""
 
 import json
 import secrets
@@ -14,10 +7,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError, Scope, file_name
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError
 from orchestrator.run.gates.findings import Finding, format_findings, output_tail
 from orchestrator.run.gates.guard import guarded, kept_checks, read_problems
 from orchestrator.run.gates.jobs import files_of, not_installed, run_code
+from orchestrator.run.gates.planned import (
+    Scope,
+    file_name,
+    integration_tests,
+    module_under_test,
+    stem_of,
+    unit_tests,
+)
 from orchestrator.run.gates.programs import BOOT, COMMAND, document, program
 from orchestrator.run.sandbox import JobOutcome
 from orchestrator.task.events import FailureKind, GateResult
@@ -103,7 +104,7 @@ class PytestGate(Gate):
         files = {**context.reads, **written, **users}
         trusted = {*users, *(context.users - written.keys())}
         models = [name for name in files if name.endswith(".py") and name not in trusted]
-        own = [name for name in models if module_under_test(name) is not None or _stem(name) == "conftest"]
+        own = [name for name in models if module_under_test(name) is not None or stem_of(name) == "conftest"]
         run = PytestRun.plan(files, names, [name for name in models if name not in own], own)
         outcome = await run_code(context.run, run.argv, run.files, "pytest", stdin=run.stdin)
         report = run.read(outcome)
@@ -118,9 +119,6 @@ class Unit(PytestGate):
     name = "unit"
     fails_as = FailureKind.CODE
 
-    def skip_reason(self, scope: Scope) -> str:
-        return "" if unit_tests(scope) else "there is no test_NAME.py for an output NAME.py"
-
     def tests(self, scope: Scope) -> tuple[str, ...]:
         return unit_tests(scope)
 
@@ -129,50 +127,8 @@ class Integration(PytestGate):
     name = "integration"
     fails_as = FailureKind.LOGIC
 
-    def skip_reason(self, scope: Scope) -> str:
-        return "" if integration_tests(scope) else "the step reads no tests but those of its own outputs"
-
     def tests(self, scope: Scope) -> tuple[str, ...]:
         return integration_tests(scope)
-
-
-def module_under_test(name: str) -> str | None:
-    """Return the module that a test file tests, without `.py`; None if `name` is not a test file."""
-    if not file_name(name).endswith(".py"):
-        return None
-    stem = _stem(name)
-    if stem.startswith("test_"):
-        return stem.removeprefix("test_")
-    return stem.removesuffix("_test") if stem.endswith("_test") else None
-
-
-def unit_tests(scope: Scope) -> tuple[str, ...]:
-    """Return a step's unit tests: first its outputs, then what it reads, then inputs of the task."""
-    written = [name for name in scope.step.outputs if module_under_test(name) is not None]
-    modules = {_stem(name) for name in scope.outputs("python")}
-    matching = [name for name in (*scope.step.inputs, *scope.task_inputs) if module_under_test(name) in modules]
-    return tuple(dict.fromkeys([*written, *matching]))
-
-
-def tests_own_module(scope: Scope) -> bool:
-    modules = {_stem(name) for name in scope.outputs("python")}
-    return any(module_under_test(name) in modules for name in unit_tests(scope))
-
-
-def integration_tests(scope: Scope) -> tuple[str, ...]:
-    """Return a step's integration tests, in the order of its reads."""
-    units = unit_tests(scope)
-    return tuple(
-        name for name in dict.fromkeys(scope.step.inputs) if module_under_test(name) is not None and name not in units
-    )
-
-
-def unseen_tests(scope: Scope) -> tuple[str, ...]:
-    """Return the unit tests among the task's inputs that the step does not read.
-
-    If the step writes a file of the same name, the input counts.
-    """
-    return tuple(name for name in unit_tests(scope) if name in scope.task_inputs and name not in scope.step.inputs)
 
 
 def _read(report: Mapping[str, Any], outcome: JobOutcome) -> PytestReport:
@@ -207,7 +163,3 @@ def format_report(report: PytestReport, files: Mapping[str, bytes]) -> str:
     counts = ((len(report.failed), "failed"), (report.passed, "passed"), (report.skipped, "skipped"))
     counted = ", ".join(f"{count} {word}" for count, word in counts if count)
     return f"{format_findings(report.failed, files)}\n{counted}" if report.failed else counted
-
-
-def _stem(name: str) -> str:
-    return file_name(name).rpartition("/")[2].removesuffix(".py")

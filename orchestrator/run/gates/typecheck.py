@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError, Scope
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError
 from orchestrator.run.gates.findings import Finding, format_findings
 from orchestrator.run.gates.jobs import files_of, path_arguments, run_tool
 from orchestrator.task.events import FailureKind, GateResult
@@ -39,9 +39,6 @@ class Typecheck(Gate):
 
     def __init__(self) -> None:
         self._cache: Mapping[str, bytes] = {}
-
-    def skip_reason(self, scope: Scope) -> str:
-        return "" if scope.outputs("python") else "no output is Python"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         code = files_of(context.select(artifacts, "python"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from orchestrator.run.gates import PlannedGate, gates_for_step
+from orchestrator.run.gates.planned import PlannedGate, gates_for_step
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.answer import answer_outputs, answer_text
 from orchestrator.run.record.mispredictions import WRONG, Misprediction, misprediction

@@ -13,11 +13,12 @@ from typing import Any
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.run.fences import file_text, files_text, is_code
-from orchestrator.run.gates import BadSchema, OutputSchema, SchemaMismatch, file_name, is_json
+from orchestrator.run.gates.planned import file_name, is_json
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.task.events import Failure, FailureKind
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import Step
+from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
 ANY_JSON: dict[str, Any] = {}
 # JSON answers are read under this name, whatever their outputs are called.

@@ -7,19 +7,18 @@ from typing import Any
 
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
-from orchestrator.run.gates import (
+from orchestrator.run.gates.contract import (
     Artifact,
     GateContext,
     GateError,
     Judge,
     JudgeAnswer,
     RunJob,
-    Scope,
-    file_name,
     no_judge,
     no_sandbox,
-    run_gates,
 )
+from orchestrator.run.gates.pipeline import run_gates
+from orchestrator.run.gates.planned import Scope, file_name
 from orchestrator.run.steps.attempt import MIN_ANSWER_TOKENS, Models
 from orchestrator.run.steps.errors import AttemptError, attempt_timeout, map_error
 from orchestrator.run.steps.prompt import StepInput, step_messages

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from orchestrator.run.fences import has_code
-from orchestrator.run.gates import file_name
+from orchestrator.run.gates.planned import file_name
 from orchestrator.run.steps.attempt import Attempt
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.prompt import FAILED_BEFORE, TASK, StepInput

@@ -5,14 +5,16 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
-from jsonschema.exceptions import SchemaError
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.task.taskir.fields import PATTERN_DESCRIPTIONS
 from orchestrator.task.taskir.models import TaskIR
+
+if TYPE_CHECKING:  # its import takes longer than that of all of this package
+    from jsonschema.exceptions import SchemaError
 
 MAX_PROBLEMS = 50
 _SHOWN = 60
@@ -36,7 +38,7 @@ _COUNTS = {
 }
 
 
-def schema_problem(error: SchemaError) -> str:
+def schema_problem(error: "SchemaError") -> str:
     if list(error.absolute_path)[-1:] == ["items"] and isinstance(error.instance, list):
         return "items is a list, as draft-07 writes tuples; since 2020-12 that is prefixItems"
     return error.message

@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from orchestrator.run.gates import OutputSchema
 from orchestrator.task.taskir.json_text import compact_json
+from orchestrator.task.taskir.validation import OutputSchema
 
 # Limits of a summary: characters of a line, lines of `findings` and of `open_points`, tokens of all.
 LINE = 160

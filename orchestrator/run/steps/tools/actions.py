@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.engine.client.grammar import rebased
-from orchestrator.run.gates import is_json
+from orchestrator.run.gates.planned import is_json
 from orchestrator.run.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.run.steps.tools.contract import Tool
 from orchestrator.task.taskir.json_text import read_json

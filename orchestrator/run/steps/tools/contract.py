@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.run.gates import RunJob, no_sandbox
+from orchestrator.run.gates.contract import RunJob, no_sandbox
 from orchestrator.run.steps.tools.notes import Notes
 from orchestrator.run.steps.tools.workspace import Workspace
 from orchestrator.task.events import Failure, FailureKind

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator.run.gates import BadSchema, GateError, JobClock, OutputSchema, SchemaMismatch
+from orchestrator.run.gates.contract import GateError
+from orchestrator.run.gates.jobs import JobClock
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult, ToolServerFailed
 from orchestrator.run.steps.tools.files import GREP, LIST_FILES, READ_FILE, SEARCH, WRITE_ARTIFACT
@@ -16,6 +17,7 @@ from orchestrator.run.steps.tools.procedures import PROCEDURE
 from orchestrator.run.steps.tools.running import RUN_TESTS, SHELL
 from orchestrator.run.steps.tools.workspace import NoSuchText
 from orchestrator.task.events import CallOutcome, Failure, FailureKind
+from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
 _NEEDS: Mapping[str, tuple[str, ...]] = {"add": ("text",), "edit": ("id", "text"), "drop": ("id",), "list": ()}
 

@@ -1,6 +1,7 @@
 import pytest
 
-from orchestrator.run.gates import JobRunner, RunJob
+from orchestrator.run.gates.contract import RunJob
+from orchestrator.run.gates.jobs import JobRunner
 from orchestrator.run.sandbox import Sandbox
 
 

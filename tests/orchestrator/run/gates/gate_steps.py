@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.run.gates import Artifact, GateContext, PipelineResult, RunJob, Scope, run_gates
+from orchestrator.run.gates.contract import Artifact, GateContext, RunJob
+from orchestrator.run.gates.pipeline import PipelineResult, run_gates
+from orchestrator.run.gates.planned import Scope
 from orchestrator.task.taskir.models import Commands, Step
 
 

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.run.gates import Artifact, GateContext, RunJob, Scope, run_gates
+from orchestrator.run.gates.contract import Artifact, GateContext, RunJob
 from orchestrator.run.gates.jobs import CODE_LIMITS, run_code
+from orchestrator.run.gates.pipeline import run_gates
+from orchestrator.run.gates.planned import Scope
 from orchestrator.run.gates.tests import PytestReport, PytestRun
 from orchestrator.task.events import FailureKind
 from orchestrator.task.taskir.models import Bench, Commands

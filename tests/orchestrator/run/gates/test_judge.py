@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.run.gates import Artifact, GateContext, JudgeAnswer, PipelineResult, Scope, run_gates
+from orchestrator.run.gates.contract import Artifact, GateContext, JudgeAnswer
+from orchestrator.run.gates.pipeline import PipelineResult, run_gates
+from orchestrator.run.gates.planned import Scope
 from orchestrator.task.events import FailureKind
 from tests.orchestrator.run.gates.gate_steps import step
 

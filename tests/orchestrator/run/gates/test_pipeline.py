@@ -7,21 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.gates import (
-    BUILTIN_GATES,
-    Artifact,
-    Gate,
-    GateContext,
-    GateError,
-    GateSkipped,
-    JobRunner,
-    Repaired,
-    Scope,
-    as_first_child,
-    default_gates,
-    planned_gates,
-    run_gates,
-)
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError, GateSkipped, Repaired
+from orchestrator.run.gates.jobs import JobRunner
+from orchestrator.run.gates.pipeline import run_gates
+from orchestrator.run.gates.planned import Scope, as_first_child, default_gates, planned_gates
+from orchestrator.run.gates.table import BUILTIN_GATES
 from orchestrator.run.sandbox import JobOutcome, Sandbox, SandboxJob
 from orchestrator.task.events import FailureKind, GateResult
 from orchestrator.task.stages import GateEnd, GateRun, Stage, following

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from orchestrator.run.gates import Artifact, BadSchema, GateContext, OutputSchema, SchemaMismatch, Scope, run_gates
+from orchestrator.run.gates.contract import Artifact, GateContext
+from orchestrator.run.gates.pipeline import run_gates
+from orchestrator.run.gates.planned import Scope
 from orchestrator.task.events import GateResult
 from orchestrator.task.taskir.models import Step
-from orchestrator.task.taskir.validation import schema_mismatch
+from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch, schema_mismatch
 
 PERSON: dict[str, Any] = {
     "type": "object",

@@ -7,7 +7,9 @@ import pytest
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.placement import Topology
-from orchestrator.run.gates import GateError, JobRunner, JobShares, RunJob
+from orchestrator.run.gates.contract import GateError, RunJob
+from orchestrator.run.gates.jobs import JobRunner
+from orchestrator.run.gates.shares import JobShares
 from orchestrator.run.sandbox import JobOutcome, Sandbox, SandboxJob, SandboxLimits
 from orchestrator.task.events import FailureKind
 from orchestrator.task.taskir.models import Bench, Commands

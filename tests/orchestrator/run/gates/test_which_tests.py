@@ -1,7 +1,6 @@
 import pytest
 
-from orchestrator.run.gates import Scope, unseen_tests
-from orchestrator.run.gates.tests import integration_tests, module_under_test, unit_tests
+from orchestrator.run.gates.planned import Scope, integration_tests, module_under_test, unit_tests, unseen_tests
 from tests.orchestrator.run.gates.gate_steps import step
 
 

@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.client.grammar import schema_grammar
-from orchestrator.run.gates import OutputSchema, SchemaMismatch
 from orchestrator.run.steps.tools.actions import (
     Allowed,
     BadAction,
@@ -15,6 +14,7 @@ from orchestrator.run.steps.tools.actions import (
 )
 from orchestrator.run.steps.tools.toolbox import TOOLS
 from orchestrator.task.taskir.models import Step
+from orchestrator.task.taskir.validation import OutputSchema, SchemaMismatch
 
 FREE = Allowed(tuple(TOOLS.values()), ["D1", "D2"], ["D1", "D2", "D3"])
 FULL = Allowed((), ["D1", "D2"], ["D1", "D2", "D3"])

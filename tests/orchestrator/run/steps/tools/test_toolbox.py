@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.gates import JobRunner, RunJob
+from orchestrator.run.gates.contract import RunJob
+from orchestrator.run.gates.jobs import JobRunner
 from orchestrator.run.sandbox import JobOutcome, Sandbox, SandboxJob
 from orchestrator.run.steps.tools.contract import ToolError
 from orchestrator.task.events import FailureKind

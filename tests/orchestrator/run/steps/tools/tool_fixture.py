@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.run.gates import RunJob, no_sandbox
+from orchestrator.run.gates.contract import RunJob, no_sandbox
 from orchestrator.run.steps.tools.contract import ToolContext
 from orchestrator.run.steps.tools.notes import Notes, RunNotes
 from orchestrator.run.steps.tools.toolbox import TOOLS, Call, Toolbox
