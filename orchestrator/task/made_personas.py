@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from pydantic import TypeAdapter
 
@@ -26,16 +27,18 @@ class MadePersona:
         return Persona(self.name, self.text, self.description, self.maker, retired=self.retired is not None)
 
 
-_MADE: TypeAdapter[MadePersona] = TypeAdapter(MadePersona)
+@cache  # built at the first use, which most commands never reach
+def _made() -> TypeAdapter[MadePersona]:
+    return TypeAdapter(MadePersona)
 
 
 def encode_persona(persona: MadePersona) -> str:
-    return _MADE.dump_json(persona).decode()
+    return _made().dump_json(persona).decode()
 
 
 def decode_persona(body: str) -> MadePersona:
     """Return the persona that `encode_persona` wrote. Raises `ValueError`."""
-    return _MADE.validate_json(body)
+    return _made().validate_json(body)
 
 
 def in_use(made: Iterable[MadePersona]) -> dict[str, MadePersona]:

@@ -6,6 +6,7 @@ written without waiting for the disk, since nothing is recovered from them.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
@@ -75,7 +76,10 @@ class ChatRated:
 
 ChatEvent = ChatRouted | ChatAnswered | ChatRated
 
-_EVENTS: TypeAdapter[ChatEvent] = TypeAdapter(Annotated[ChatEvent, Field(discriminator="kind")])
+
+@cache  # built at the first use, which most commands never reach
+def _events() -> TypeAdapter[ChatEvent]:
+    return TypeAdapter(Annotated[ChatEvent, Field(discriminator="kind")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +93,12 @@ class ChatRecord:
 
 def encode_chat_event(event: ChatEvent) -> str:
     """Return the event as one JSON object."""
-    return _EVENTS.dump_json(event).decode()
+    return _events().dump_json(event).decode()
 
 
 def decode_chat_event(body: str) -> ChatEvent:
     """Return the event that `encode_chat_event` encoded. Raises `ValueError` for other text."""
-    return _EVENTS.validate_json(body)
+    return _events().validate_json(body)
 
 
 def chat_records(events: Iterable[ChatEvent]) -> list[ChatRecord]:

@@ -1,6 +1,7 @@
 """The outcomes of attempts, which are kept for learning when their runs are removed."""
 
 from dataclasses import dataclass
+from functools import cache
 
 from pydantic import TypeAdapter
 
@@ -40,13 +41,15 @@ class AttemptOutcome:
     run_ratings: tuple[Rating, ...] = ()  # those of the whole run
 
 
-_OUTCOMES: TypeAdapter[AttemptOutcome] = TypeAdapter(AttemptOutcome)
+@cache  # built at the first use, which most commands never reach
+def _outcomes() -> TypeAdapter[AttemptOutcome]:
+    return TypeAdapter(AttemptOutcome)
 
 
 def encode_outcome(outcome: AttemptOutcome) -> str:
-    return _OUTCOMES.dump_json(outcome).decode()
+    return _outcomes().dump_json(outcome).decode()
 
 
 def decode_outcome(body: str) -> AttemptOutcome:
     """Return the outcome that `encode_outcome` wrote. Raises `ValueError` for anything else."""
-    return _OUTCOMES.validate_json(body)
+    return _outcomes().validate_json(body)
