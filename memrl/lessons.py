@@ -23,11 +23,11 @@ from orchestrator.task.events import (
     Event,
     FailureKind,
     GateResult,
-    Mode,
     PlanFailed,
     PlanningStarted,
     RatingGiven,
 )
+from orchestrator.task.modes import Mode
 
 # Names of raters that are programs, which compare an answer with the right one, start with this.
 CHECKER: Final = "checker:"

@@ -29,8 +29,9 @@ from orchestrator.registry.thinking import thought_markers
 from orchestrator.run.routing.checked import fall_back_to_rules
 from orchestrator.run.routing.contract import Decision, DecisionContext
 from orchestrator.run.routing.rules import by_rules, unforced_context
-from orchestrator.task.events import AdviceEstimate, AdviceVoice, Mode, RouteAdvice, RouteCandidate
+from orchestrator.task.events import AdviceEstimate, AdviceVoice, RouteAdvice, RouteCandidate
 from orchestrator.task.lexical import embed as embed_lexically
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import Level, Step, TaskIR
 
 # What happens to the memory's advice: it is not asked for, journaled next to the rules' choice, or followed.

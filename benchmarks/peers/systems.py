@@ -28,7 +28,7 @@ from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record import load_report
-from orchestrator.task.events import Mode
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import TaskIR
 
 OURS: Final = "ours"

@@ -28,7 +28,7 @@ from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record import load_report
 from orchestrator.task import lexical
-from orchestrator.task.events import Mode
+from orchestrator.task.modes import Mode
 
 ROOT: Final = Path(__file__).parents[2]
 RECORDS: Final = ROOT / "examples" / "records"

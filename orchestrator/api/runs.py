@@ -27,7 +27,8 @@ from orchestrator.service.callers import Access
 from orchestrator.service.permissions import Permission
 from orchestrator.service.ratings import MAX_NOTE_LENGTH
 from orchestrator.service.service import Service
-from orchestrator.task.events import Mode, Priority, RunLimits, RunStatus
+from orchestrator.task.events import RunLimits
+from orchestrator.task.modes import Mode, Priority, RunStatus
 from orchestrator.task.taskir.parse import dump_task, task_from
 
 ARCHIVE_MEMORY_BYTES: Final = 1 << 20  # larger archives go to a temporary file

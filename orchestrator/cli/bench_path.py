@@ -22,13 +22,14 @@ from orchestrator.bench.critical_path.run import CriticalPathPlan, Round, measur
 from orchestrator.bench.critical_path.sessions import MeasuringSession, Sessions, replace_text
 from orchestrator.bench.critical_path.workloads import Roles, Workload, choose, sample_text, workloads
 from orchestrator.bench.real.measure import registry_for
-from orchestrator.cli.complete import complete_model
+from orchestrator.cli.complete import complete_model, complete_run
+from orchestrator.cli.documents import read_task
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.modes import ModeOption
 from orchestrator.cli.registry import registry_of
-from orchestrator.cli.run_names import complete_run, find_run
+from orchestrator.cli.run_names import find_run
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
-from orchestrator.cli.source import check_folder, read_task
+from orchestrator.cli.source import check_folder
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, seconds, write
 from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, Problem

@@ -16,11 +16,11 @@ from orchestrator.bench.simulate.measure import describe
 from orchestrator.bench.simulate.run import UNKNOWN, Advice, Simulated, advise, answer_lengths, interval_of, simulate
 from orchestrator.cli.bench_path import replayed
 from orchestrator.cli.complete import complete_model
+from orchestrator.cli.documents import read_task
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of
 from orchestrator.cli.report_view import facts
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.source import read_task
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, seconds, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.models import Registry

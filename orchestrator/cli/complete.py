@@ -5,6 +5,7 @@ from pkgutil import resolve_name
 import typer
 
 PLACE = "orchestrator.cli.completions:"
+RUNS = "orchestrator.cli.run_names:runs_named"  # which needs no registry
 
 
 def complete_model(context: typer.Context, incomplete: str) -> list[str]:
@@ -25,6 +26,11 @@ def complete_model_or_file(context: typer.Context, incomplete: str) -> list[str]
 
 def complete_source(context: typer.Context, incomplete: str) -> list[str]:
     return _completed("sources", context, incomplete)
+
+
+def complete_run(context: typer.Context, incomplete: str) -> list[str]:
+    runs: list[str] = resolve_name(RUNS)(context, incomplete)
+    return runs
 
 
 def _completed(kind: str, context: typer.Context, incomplete: str) -> list[str]:

@@ -14,7 +14,8 @@ from orchestrator.cli.terminal import Glyphs, glyphs, one_line, seconds
 from orchestrator.run.planning import PlannedTask
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import CriticalPath, best_seconds, critical_path, slack
-from orchestrator.task.events import CHANCE, Mode, Prediction, RoleRates
+from orchestrator.task.events import CHANCE, Prediction, RoleRates
+from orchestrator.task.modes import Mode
 from orchestrator.task.prediction import path_range, predict_plan
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import dump_task

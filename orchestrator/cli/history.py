@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from orchestrator.cli.complete import complete_run
 from orchestrator.cli.explain_view import print_chat, print_explanation
 from orchestrator.cli.report_view import print_report
-from orchestrator.cli.run_names import LAST, RUN_HELP, RunArgument, complete_run, find_run, is_chat, listed
+from orchestrator.cli.run_names import LAST, RUN_HELP, RunArgument, find_run, is_chat, listed
 from orchestrator.cli.settings import AllFlag, JsonFlag, settings
 from orchestrator.cli.terminal import make_console, print_json, write
 from orchestrator.errors import InputError, Problem

@@ -18,17 +18,17 @@ COMMANDS: Final = {
     "init": CommandPlace("orchestrator.cli.init:init", "Write a registry that works."),
     "submit": CommandPlace("orchestrator.cli.submit:submit", "Submit a request or a TaskIR document to the daemon."),
     "watch": CommandPlace(
-        "orchestrator.cli.submit:watch", "Show a run of the daemon until it has ended, and print its report."
+        "orchestrator.cli.submitted:watch", "Show a run of the daemon until it has ended, and print its report."
     ),
-    "result": CommandPlace("orchestrator.cli.submit:result", "Print the answer of a run."),
+    "result": CommandPlace("orchestrator.cli.submitted:result", "Print the answer of a run."),
     "cancel": CommandPlace(
-        "orchestrator.cli.submit:cancel", "Have the daemon cancel a run, or one step of it, and print what that did."
+        "orchestrator.cli.submitted:cancel", "Have the daemon cancel a run, or one step of it, and print what that did."
     ),
     "retry": CommandPlace(
-        "orchestrator.cli.submit:retry", "Submit the job of a run that has ended again, as a new run."
+        "orchestrator.cli.submitted:retry", "Submit the job of a run that has ended again, as a new run."
     ),
     "delete": CommandPlace(
-        "orchestrator.cli.submit:delete", "Have the daemon delete a run that has ended, and all that is kept of it."
+        "orchestrator.cli.submitted:delete", "Have the daemon delete a run that has ended, and all that is kept of it."
     ),
     "plan": CommandPlace("orchestrator.cli.task:plan", "Print the plan of a request."),
     "validate": CommandPlace("orchestrator.cli.task:validate", "Check a TaskIR document."),

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.task.events import Mode
+from orchestrator.task.modes import Mode
 
 ModeOption = Annotated[
     Mode | None,

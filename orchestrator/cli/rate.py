@@ -5,8 +5,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.client import ask
+from orchestrator.cli.complete import complete_run
 from orchestrator.cli.daemon import path_part
-from orchestrator.cli.run_names import RUN_HELP, complete_run, find_run, is_chat
+from orchestrator.cli.run_names import RUN_HELP, find_run, is_chat
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, write
 from orchestrator.errors import InputError, Problem

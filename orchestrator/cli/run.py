@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from orchestrator.cli.documents import read_request_or_task
 from orchestrator.cli.errors import ExitCode, leaves, run_code
 from orchestrator.cli.export import check_target, export_results
 from orchestrator.cli.foreground import Foreground, StartRun
@@ -17,7 +18,7 @@ from orchestrator.cli.modes import DirectFlag, ModeOption
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, Settings, settings
-from orchestrator.cli.source import check_folder, read_source
+from orchestrator.cli.source import check_folder
 from orchestrator.cli.speedup import compare_with_serial
 from orchestrator.cli.task import dry_run as print_dry_run
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
@@ -27,7 +28,7 @@ from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import Report
 from orchestrator.run.record.view import RunView, accepted_in
-from orchestrator.task.events import Mode
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import TaskIR
 
 OutOption = Annotated[
@@ -65,7 +66,7 @@ def run(
         mode = as_direct(mode)
     if compare_serial and mode == "direct":
         raise InputError(Problem("--compare-serial", "a direct answer is one step, which has no serial run", "a plan"))
-    job = make_job(read_source(task), check_folder(folder), mode, any_mode=not compare_serial)
+    job = make_job(read_request_or_task(task), check_folder(folder), mode, any_mode=not compare_serial)
     if dry_run:
         print_dry_run(options, job, full=full, as_json=as_json)
         return

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.complete import complete_run
 from orchestrator.cli.settings import settings_so_far
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.reader import JournalReader
@@ -17,7 +18,8 @@ MOST_COMPLETED = 1000
 RUN_HELP = "The run: its id, the beginning of it, or `last`, which is your last one."
 
 
-def complete_run(context: typer.Context, incomplete: str) -> list[str]:
+def runs_named(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the ids of the newest runs that start like this."""
     with JournalReader.open_to_read(settings_so_far(context).home) as journal:
         return [row.run for row in journal.runs(MOST_COMPLETED) if row.run.startswith(incomplete)]
 

@@ -13,11 +13,11 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.api.listen import tcp_address
+from orchestrator.cli.complete import complete_run
 from orchestrator.cli.daemon import NoDaemon, answers
 from orchestrator.cli.linger import ENABLE, enable_linger, lingers
 from orchestrator.cli.permissions_view import permission_lines, permissions_json
 from orchestrator.cli.registry import registry_path
-from orchestrator.cli.run_names import complete_run
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem

@@ -1,8 +1,12 @@
-"""Read a request or a TaskIR document from an argument, a file or stdin, and tell the two apart."""
+"""Read a request or a TaskIR document from an argument, a file or stdin, and tell the two apart.
+
+Documents are not parsed here, since parsing needs more imports than all else that a command does with one.
+"""
 
 import os
 import re
 import sys
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -10,8 +14,6 @@ from typing import Final
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.task.taskir.fields import MAX_BYTES
-from orchestrator.task.taskir.models import TaskIR
-from orchestrator.task.taskir.parse import parse_task
 
 STDIN = "-"
 TASK_FILE: Final = "the name of a TaskIR file, or - for stdin"
@@ -23,26 +25,34 @@ _NEAR: Final = 3  # the most similar names that are suggested
 _SEARCHED: Final = 10_000  # the most files of a folder that are compared with a missing name
 
 
-def read_source(argument: str) -> str | TaskIR:
-    """Return the request or the task of a command-line argument. Raises `InputError`.
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A TaskIR document that is not parsed yet."""
+
+    name: str  # the file, or stdin
+    raw: bytes  # at most MAX_BYTES + 1
+
+
+def read_source(argument: str) -> str | Document:
+    """Return the request or the document of a command-line argument. Raises `InputError`.
 
     An argument is a file if it exists or looks like a file name (`_FILE`); `-` is stdin; anything else is the request.
-    The content of a file or of stdin is a task if it starts with `{` or the name ends in `.json`, else a request.
+    The content of a file or of stdin is a document if it starts with `{` or the name ends in `.json`, else a request.
     """
     if not _is_file(argument):
         return _request(argument, "the request")
     raw = read_raw(argument, "a file that exists, a request of several words, or - with a request on stdin")
     if argument.endswith(".json") or raw.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{"):
-        return _task(raw, argument)
+        return Document(_name(argument), raw)
     try:
         return _request(raw.decode(), _name(argument))
     except UnicodeDecodeError as error:
         raise InputError(Problem(_name(argument), f"byte {error.start} is not UTF-8", "UTF-8 text")) from error
 
 
-def read_task(argument: str) -> TaskIR:
-    """Return the task in a file or in stdin. Raises `InputError`."""
-    return _task(read_raw(argument), argument)
+def read_document(argument: str) -> Document:
+    """Return the document in a file or in stdin. Raises `InputError`."""
+    return Document(_name(argument), read_raw(argument))
 
 
 def read_raw(argument: str, accepted: str = TASK_FILE) -> bytes:
@@ -88,14 +98,6 @@ def _near_files(argument: str) -> list[str]:
 
 def _name(argument: str) -> str:
     return "stdin" if argument == STDIN else argument
-
-
-def _task(raw: bytes, argument: str) -> TaskIR:
-    try:
-        return parse_task(raw)
-    except InputError as error:
-        problems = (Problem(f"{_name(argument)}: {item.where}", item.what, item.accepted) for item in error.problems)
-        raise InputError(*problems) from error
 
 
 def _request(text: str, where: str) -> str:

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from orchestrator.cli.documents import read_request_or_task, read_task
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.foreground import Foreground
 from orchestrator.cli.live import SilentDisplay
@@ -16,7 +17,7 @@ from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of_jobs
 from orchestrator.cli.report_view import counted, format_gates, listed
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
-from orchestrator.cli.source import check_folder, read_source, read_task
+from orchestrator.cli.source import check_folder
 from orchestrator.cli.terminal import glyphs, make_console, print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.gates.planned import gates_for_step
@@ -47,7 +48,7 @@ def plan(
     The frontdoor makes it; it is a TaskIR document that `run` accepts.
     """
     options = settings(context)
-    source = read_source(request)
+    source = read_request_or_task(request)
     if isinstance(source, TaskIR):
         raise InputError(
             Problem(request, "is a TaskIR document, which has a plan already", "a request in plain language")

@@ -20,7 +20,8 @@ from orchestrator.run.steps.tools.notes import Notes, RunNotes
 from orchestrator.run.steps.tools.servers import is_served
 from orchestrator.run.steps.tools.toolbox import Call, Toolbox
 from orchestrator.run.steps.tools.workspace import Workspace
-from orchestrator.task.events import Event, NoteChange, NoteChanged, Priority, RunAccepted, ToolCalled
+from orchestrator.task.events import Event, NoteChange, NoteChanged, RunAccepted, ToolCalled
+from orchestrator.task.modes import Priority
 from orchestrator.task.taskir.kinds import StepKind
 
 

@@ -27,7 +27,8 @@ from orchestrator.run.steps.files import UnreadableFile, read_text, size_of
 from orchestrator.run.steps.tools.servers import Configured, Listing, ToolServers, no_servers
 from orchestrator.run.steps.tools.toolbox import TOOLS
 from orchestrator.task.analysis import StepGraph, analyze_task
-from orchestrator.task.events import EscalationTarget, Mode, Priority, RoleRates, RunAccepted, RunLimits, RunOptions
+from orchestrator.task.events import EscalationTarget, RoleRates, RunAccepted, RunLimits, RunOptions
+from orchestrator.task.modes import Mode, Priority
 from orchestrator.task.prediction import RateTable
 from orchestrator.task.taskir.check import Capabilities, check_hints, check_task
 from orchestrator.task.taskir.fields import MAX_NAME, NAME

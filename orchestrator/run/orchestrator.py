@@ -51,7 +51,6 @@ from orchestrator.task.analysis import analyze
 from orchestrator.task.events import (
     CancelRequested,
     Event,
-    Mode,
     ModeChoice,
     ModeForecast,
     PlanFailed,
@@ -63,6 +62,7 @@ from orchestrator.task.events import (
     RunBegun,
     StepsPlanned,
 )
+from orchestrator.task.modes import Mode
 from orchestrator.task.prediction import pace_of, plan_key, predict_run, predict_seconds, predict_step
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step, TaskIR

@@ -13,16 +13,8 @@ from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import OrchestratorError, Problem
 from orchestrator.registry.models import Registry
 from orchestrator.run.steps.attempt import Models
-from orchestrator.task.events import (
-    Failure,
-    Mode,
-    ModeForecast,
-    PlanOrigin,
-    PlanPersona,
-    Priority,
-    ReplanOutcome,
-    Usage,
-)
+from orchestrator.task.events import Failure, ModeForecast, PlanOrigin, PlanPersona, ReplanOutcome, Usage
+from orchestrator.task.modes import Mode, Priority
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Context, Plan, Step, TaskInput, TaskIR
 

@@ -5,7 +5,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from orchestrator.task.events import Priority
+from orchestrator.task.modes import Priority
 
 PATIENCE: Final = 8  # at least one of so many runs that start while batch runs wait is a batch run
 

@@ -44,8 +44,9 @@ from orchestrator.service.ratings import rate, rate_chat
 from orchestrator.service.retention import Retention, VacuumResult, vacuum
 from orchestrator.service.totals import Totals
 from orchestrator.service.uploaded_files import UploadedFiles
-from orchestrator.task.events import Priority, RatingGiven, RunAccepted
+from orchestrator.task.events import RatingGiven, RunAccepted
 from orchestrator.task.made_personas import in_use
+from orchestrator.task.modes import Priority
 
 T = TypeVar("T")
 Folder = TypeVar("Folder", bound=StateFolder)

@@ -12,12 +12,10 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from orchestrator.task.critical_path import Effort
+from orchestrator.task.modes import Mode, Priority
 from orchestrator.task.reuse import Reuse
 from orchestrator.task.taskir.models import Level, Step, TaskIR
 
-Mode = Literal["as-planned", "discover", "serial", "direct"]  # "direct": one step that answers the whole request
-RunStatus = Literal["queued", "planning", "running", "done", "failed", "cancelled"]
-Priority = Literal["interactive", "batch"]
 # How the list of a `foreach` step was read: as JSON, as another text that is a list, by asking for it again, or as one
 # item because it is no list.
 ListReading = Literal["json", "text", "asked", "whole"]

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import critical_path
-from orchestrator.task.events import CHANCE, Mode, PlanKey, Prediction, RoleRates, RunAccepted
+from orchestrator.task.events import CHANCE, PlanKey, Prediction, RoleRates, RunAccepted
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.kinds import KINDS
 from orchestrator.task.taskir.models import Step, TaskIR
 

@@ -19,9 +19,10 @@ from orchestrator.registry.models import Registry
 from orchestrator.registry.persona import Persona
 from orchestrator.run.routing import CheckedRouter, DecisionContext
 from orchestrator.run.routing.rules import by_rules
-from orchestrator.task.events import Failure, FailureKind, InputSize, Mode
+from orchestrator.task.events import Failure, FailureKind, InputSize
 from orchestrator.task.failures import FailedAttempt
 from orchestrator.task.lexical import DIMENSIONS, NAME, embed
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import Agent, Step
 from orchestrator.task.taskir.parse import task_from
 

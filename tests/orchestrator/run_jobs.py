@@ -9,7 +9,7 @@ from orchestrator.run.job import Job
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record import Report, load_report
-from orchestrator.task.events import Mode
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.parse import task_from
 
 REGISTRY = load_registry(find_registry(environment={}))

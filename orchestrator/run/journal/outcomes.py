@@ -5,7 +5,8 @@ from functools import cache
 
 from pydantic import TypeAdapter
 
-from orchestrator.task.events import PromptDigests, RunStatus
+from orchestrator.task.events import PromptDigests
+from orchestrator.task.modes import RunStatus
 
 
 @dataclass(frozen=True, slots=True)

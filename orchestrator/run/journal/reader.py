@@ -15,8 +15,9 @@ from orchestrator.run.journal.objects import ObjectStore
 from orchestrator.run.journal.outcomes import AttemptOutcome, decode_outcome
 from orchestrator.run.journal.store import GenerationRow, PersonaUse, RunRow, Store
 from orchestrator.run.journal.survey import SurveyStore
-from orchestrator.task.events import Event, RunStatus
+from orchestrator.task.events import Event
 from orchestrator.task.made_personas import MadePersona, decode_persona
+from orchestrator.task.modes import RunStatus
 from orchestrator.task.prediction import COMPARED_RUNS, EarlierRun
 from orchestrator.task.reuse import Reuse
 

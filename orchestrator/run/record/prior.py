@@ -6,8 +6,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.errors import UnknownRun
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.view import RunView
-
-PRIOR_RUNS = "context.prior_task_ids"  # the place in a document, for problems
+from orchestrator.task.taskir.fields import PRIOR_RUNS
 
 
 def prior_artifacts(journal: JournalReader, runs: Iterable[str], owner: str | None = None) -> dict[str, str]:

@@ -25,17 +25,8 @@ from orchestrator.task.critical_path import (
     measured_seconds,
     slack,
 )
-from orchestrator.task.events import (
-    MODEL_CALLS,
-    AnswerDoubt,
-    Mode,
-    ModeChoice,
-    ModeForecast,
-    PlanOrigin,
-    Prediction,
-    RunStatus,
-    Usage,
-)
+from orchestrator.task.events import MODEL_CALLS, AnswerDoubt, ModeChoice, ModeForecast, PlanOrigin, Prediction, Usage
+from orchestrator.task.modes import Mode, RunStatus
 from orchestrator.task.prediction import predict_run
 from orchestrator.task.reuse import Reuse
 

@@ -34,13 +34,13 @@ from orchestrator.task.events import (
     RunAccepted,
     RunBegun,
     RunFinished,
-    RunStatus,
     StepExpanded,
     StepGathered,
     StepsPlanned,
     ToolCalled,
     Usage,
 )
+from orchestrator.task.modes import RunStatus
 from orchestrator.task.states import FINAL
 from orchestrator.task.taskir.names import compose_name
 

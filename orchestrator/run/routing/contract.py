@@ -5,8 +5,9 @@ from typing import Final, Protocol
 
 from orchestrator.errors import Problem
 from orchestrator.registry.models import Registry
-from orchestrator.task.events import InputSize, Mode, Priority, RouteAdvice, RouteCandidate
+from orchestrator.task.events import InputSize, RouteAdvice, RouteCandidate
 from orchestrator.task.failures import FailedAttempt
+from orchestrator.task.modes import Mode, Priority
 from orchestrator.task.taskir.models import Agent, Step, TaskIR
 
 # Stands for the model in a decision that cannot be carried out.

@@ -15,7 +15,6 @@ from orchestrator.task.events import (
     AnswerDoubt,
     Event,
     FailureKind,
-    Mode,
     PlanFailed,
     PlanFinished,
     PlanReplaced,
@@ -25,6 +24,7 @@ from orchestrator.task.events import (
     RunFinished,
     StepsPlanned,
 )
+from orchestrator.task.modes import Mode
 from orchestrator.task.states import Cause, IllegalTransition, State
 from orchestrator.task.taskir.models import Step
 

@@ -8,7 +8,7 @@ from math import inf
 
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import slack
-from orchestrator.task.events import Mode
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import Agent, Parallelism
 
 SortKey = tuple[float, int, int]  # of ready steps; the smallest goes first

@@ -28,7 +28,6 @@ from orchestrator.task.events import (
     AttemptSucceeded,
     CancelRequested,
     Event,
-    Mode,
     ModelAwaited,
     NoteChanged,
     PlanFailed,
@@ -40,13 +39,13 @@ from orchestrator.task.events import (
     RunAccepted,
     RunBegun,
     RunFinished,
-    RunStatus,
     StepExpanded,
     StepGathered,
     StepsPlanned,
     ToolCalled,
 )
 from orchestrator.task.failures import EscalationChain, FailureResponse, GiveUp, decide
+from orchestrator.task.modes import Mode, RunStatus
 from orchestrator.task.states import ACTIVE, FINAL, TRANSITIONS, Cause, IllegalTransition, State
 from orchestrator.task.taskir.models import Agent, Parallelism, Step
 

@@ -10,7 +10,7 @@ from orchestrator.task.analysis.edges import edges
 from orchestrator.task.analysis.graph import Edge, Source, StepGraph
 from orchestrator.task.analysis.names import NameResolver
 from orchestrator.task.analysis.order import cycles, neighbours, topological, waves
-from orchestrator.task.events import Mode
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import Step, TaskIR
 from orchestrator.task.taskir.problems import MAX_PROBLEMS, format_value, invalid_task, pointer
 

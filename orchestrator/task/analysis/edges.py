@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.task.analysis.graph import Edge, Reason, Source
-from orchestrator.task.events import Mode
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import Step
 from orchestrator.task.taskir.names import compose_name
 

@@ -10,6 +10,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 REQUEST_LABEL = "request"  # how steps read the user's request, in runs that started with one
+PRIOR_RUNS = "context.prior_task_ids"  # the place in a document of the earlier runs that it names, for problems
 
 MAX_BYTES = 10 * 1024 * 1024
 MAX_DEPTH = 64

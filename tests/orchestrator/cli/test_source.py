@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.source import check_folder, read_source, read_task
+from orchestrator.cli.documents import read_request_or_task, read_task
+from orchestrator.cli.source import check_folder
 from orchestrator.errors import InputError
 from orchestrator.task.taskir.models import TaskIR
 
@@ -24,35 +25,35 @@ class _Stdin:
 
 def _problem(argument: str) -> str:
     with pytest.raises(InputError) as caught:
-        read_source(argument)
+        read_request_or_task(argument)
     return str(caught.value)
 
 
 def test_plain_text_is_a_request() -> None:
-    assert read_source(" Summarize a.txt ") == "Summarize a.txt"
-    assert read_source("x" * 10_000) == "x" * 10_000
-    assert read_source("null \0 byte") == "null \0 byte"
+    assert read_request_or_task(" Summarize a.txt ") == "Summarize a.txt"
+    assert read_request_or_task("x" * 10_000) == "x" * 10_000
+    assert read_request_or_task("null \0 byte") == "null \0 byte"
 
 
 def test_a_name_that_ends_in_json_or_exists_is_a_file(tmp_path: Path) -> None:
     file = tmp_path / "task.json"
     file.write_text(json.dumps(TASK))
-    task = read_source(str(file))
+    task = read_request_or_task(str(file))
     assert isinstance(task, TaskIR)
     assert task.objective == "Try it"
     other = tmp_path / "task"
     other.write_text("\n " + json.dumps(TASK))
-    assert read_source(str(other)) == task
+    assert read_request_or_task(str(other)) == task
     request = tmp_path / "request.txt"
     request.write_text("Summarize a.txt\n")
-    assert read_source(str(request)) == "Summarize a.txt"
+    assert read_request_or_task(str(request)) == "Summarize a.txt"
 
 
 def test_stdin_holds_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", _Stdin(b"Summarize a.txt\n"))
-    assert read_source("-") == "Summarize a.txt"
+    assert read_request_or_task("-") == "Summarize a.txt"
     monkeypatch.setattr(sys, "stdin", _Stdin(json.dumps(TASK).encode()))
-    assert isinstance(read_source("-"), TaskIR)
+    assert isinstance(read_request_or_task("-"), TaskIR)
 
 
 @pytest.mark.parametrize("argument", ["", "  \n"])
@@ -87,11 +88,11 @@ def test_files_with_near_names_are_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("words", ["doctor", "Summarize!", "Why?", "3.5", "etc.", "请读/写文件", "a b.txt", "and / or"])
 def test_other_words_are_requests(words: str) -> None:
-    assert read_source(words) == words
+    assert read_request_or_task(words) == words
 
 
 def test_a_sentence_that_ends_with_a_file_s_name_is_a_request() -> None:
-    assert read_source("Extract the names from stock.json") == "Extract the names from stock.json"
+    assert read_request_or_task("Extract the names from stock.json") == "Extract the names from stock.json"
 
 
 def test_problems_in_a_file_say_where_they_are(tmp_path: Path) -> None:

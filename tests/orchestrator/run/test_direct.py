@@ -16,7 +16,8 @@ from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
 from orchestrator.run.record import Report
-from orchestrator.task.events import Event, Mode, PlanFinished, PlanReplaced, RunAccepted, Usage
+from orchestrator.task.events import Event, PlanFinished, PlanReplaced, RunAccepted, Usage
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, execute, job, report_of, step
 

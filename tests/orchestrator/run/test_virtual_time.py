@@ -16,7 +16,7 @@ from orchestrator.run.gates.jobs import JobRunner
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record import Report
 from orchestrator.run.sandbox import JobOutcome, SandboxJob
-from orchestrator.task.events import Priority
+from orchestrator.task.modes import Priority
 from tests.orchestrator.run_jobs import REGISTRY, execute, job, report_of, step
 
 WORDS = 99

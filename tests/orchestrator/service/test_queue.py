@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.service.queue import PATIENCE, RunQueue
-from orchestrator.task.events import Priority
+from orchestrator.task.modes import Priority
 
 PRIORITIES = st.sampled_from(["interactive", "batch"])
 

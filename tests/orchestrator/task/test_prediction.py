@@ -24,13 +24,13 @@ from orchestrator.task.events import (
     AttemptStarted,
     AttemptSucceeded,
     Event,
-    Mode,
     PlanKey,
     RoleRates,
     RunAccepted,
     RunFinished,
     Usage,
 )
+from orchestrator.task.modes import Mode
 from orchestrator.task.prediction import (
     CALL,
     CALL_SECONDS,

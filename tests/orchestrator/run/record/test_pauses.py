@@ -9,7 +9,6 @@ from orchestrator.task.events import (
     AttemptStarted,
     AttemptSucceeded,
     Event,
-    Mode,
     PlanFinished,
     PlanningStarted,
     ReplanFinished,
@@ -21,6 +20,7 @@ from orchestrator.task.events import (
     StepsPlanned,
     Usage,
 )
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import Step
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from orchestrator.run.record.steps import PlanRecord
 from orchestrator.run.scheduler import Command, RunState, StartAttempt, State
-from orchestrator.task.events import EscalationTarget, FailureKind, Mode, RunAccepted
+from orchestrator.task.events import EscalationTarget, FailureKind, RunAccepted
 from orchestrator.task.failures import EscalationChain
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.scheduler_driver import Driver

@@ -24,7 +24,6 @@ from orchestrator.task.events import (
     AttemptStarted,
     AttemptSucceeded,
     Event,
-    Mode,
     PlanFinished,
     RunAccepted,
     RunFinished,
@@ -32,6 +31,7 @@ from orchestrator.task.events import (
     ToolCalled,
     Usage,
 )
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.run_jobs import RECORDS, execute, job, step

@@ -2,7 +2,8 @@
 
 import pytest
 
-from orchestrator.task.events import FailureKind, Mode
+from orchestrator.task.events import FailureKind
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import Agent, Parallelism
 from tests.orchestrator.scheduler_driver import CHAIN, Driver, planned, step
 

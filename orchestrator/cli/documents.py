@@ -1,0 +1,42 @@
+"""Parse the TaskIR document of a command-line argument."""
+
+from collections.abc import Iterable
+
+from orchestrator.cli.source import Document, read_document, read_source
+from orchestrator.errors import InputError, Problem
+from orchestrator.task.taskir.json_text import read_json
+from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import parse_task
+
+
+def read_task(argument: str) -> TaskIR:
+    """Return the task in a file or in stdin. Raises `InputError`."""
+    return _task(read_document(argument))
+
+
+def read_request_or_task(argument: str) -> str | TaskIR:
+    """Return the request or the task of a command-line argument, as `read_source` tells them apart.
+
+    Raises `InputError`.
+    """
+    source = read_source(argument)
+    return source if isinstance(source, str) else _task(source)
+
+
+def json_of(document: Document) -> object:
+    """Return the JSON of a document, whose fields are not checked. Raises `InputError`."""
+    value, problems = read_json(document.raw)
+    if problems:
+        raise _problems_of(document, problems)
+    return value
+
+
+def _task(document: Document) -> TaskIR:
+    try:
+        return parse_task(document.raw)
+    except InputError as error:
+        raise _problems_of(document, error.problems) from error
+
+
+def _problems_of(document: Document, problems: Iterable[Problem]) -> InputError:
+    return InputError(*(Problem(f"{document.name}: {item.where}", item.what, item.accepted) for item in problems))

@@ -1,0 +1,92 @@
+"""The commands that follow what was given to the daemon: watch, result, cancel, retry, delete."""
+
+import sys
+from pkgutil import resolve_name
+from typing import Annotated, Final
+
+import typer
+
+from orchestrator.cli.daemon import DaemonClient
+from orchestrator.cli.errors import STATUS_CODES, run_code
+from orchestrator.cli.run_names import RunArgument, find_run
+from orchestrator.cli.settings import AllFlag, JsonFlag, Settings, settings
+from orchestrator.cli.submit import FOLLOW, print_submitted
+from orchestrator.cli.terminal import one_line, print_json, printable, write
+from orchestrator.errors import InputError, Problem
+from orchestrator.run.journal.reader import JournalReader
+
+# Imported only to print the answer of a run
+REPORT: Final = "orchestrator.run.record.report:load_report"
+
+
+def watch(context: typer.Context, run: RunArgument = "last", full: AllFlag = False, as_json: JsonFlag = False) -> None:
+    """Show a run of the daemon until it has ended, and print its report.
+
+    Ctrl-C cancels the run.
+    """
+    options = settings(context)
+    resolve_name(FOLLOW)(options, _run_id(options, run), full=full, as_json=as_json)
+
+
+def result(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
+    """Print the answer of a run.
+
+    Exits with 1 if it failed, with 3 if a file or a tool is missing that it needs, with 130 if it was cancelled, and
+    with 2 if it has not ended.
+    """
+    with JournalReader.open_to_read(settings(context).home) as journal:
+        report = resolve_name(REPORT)(journal, find_run(journal, run))
+    if report.status not in STATUS_CODES:
+        raise InputError(Problem(f"run {report.run_id}", f"has not ended: {report.status}", "a run that has"))
+    if as_json:
+        names = ("run_id", "status", "answer", "error", "doubt", "missing")
+        print_json({name: getattr(report, name) for name in names} | {"artifacts": dict(report.artifacts)})
+    elif report.answer is not None:
+        answer = report.answer
+        write(lambda: print(printable(answer)))
+        if report.doubt:
+            write(lambda: print(f"doubtful: {one_line(report.doubt)}", file=sys.stderr))
+    else:
+        write(lambda: print(f"error: {one_line(report.error or report.status)}", file=sys.stderr))
+    raise typer.Exit(run_code(report.status, report.missing))
+
+
+def cancel(
+    context: typer.Context,
+    run: RunArgument = "last",
+    step: Annotated[str | None, typer.Argument(metavar="STEP", help="Only this step, and what depends on it.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Have the daemon cancel a run, or one step of it, and print what that did."""
+    options = settings(context)
+    name, body = _run_id(options, run), {} if step is None else {"step": step}
+    with DaemonClient(options.home) as daemon:
+        line = daemon.ask("POST", f"/v1/runs/{name}/cancel", json=body)
+    if as_json:
+        print_json(line)
+    else:
+        write(lambda: print(one_line(line["done"])))
+
+
+def retry(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
+    """Submit the job of a run that has ended again, as a new run."""
+    options = settings(context)
+    name = _run_id(options, run)
+    with DaemonClient(options.home) as daemon:
+        line = daemon.ask("POST", f"/v1/runs/{name}/retry")
+    print_submitted(line, as_json=as_json)
+
+
+def delete(context: typer.Context, run: RunArgument, as_json: JsonFlag = False) -> None:
+    """Have the daemon delete a run that has ended, and all that is kept of it."""
+    options = settings(context)
+    name = _run_id(options, run)
+    with DaemonClient(options.home) as daemon:
+        daemon.ask("DELETE", f"/v1/runs/{name}")
+    if as_json:
+        print_json({"run_id": name, "deleted": True})
+
+
+def _run_id(options: Settings, run: str) -> str:
+    with JournalReader.open_to_read(options.home) as journal:
+        return find_run(journal, run)
