@@ -1,6 +1,7 @@
 """The durable record of runs: a state folder with an event table in SQLite and content-addressed objects.
 
-    journal       Journal, JournalReader: events and chats, committed by one writer thread
+    journal       Journal: events and chats, committed by one writer thread
+    reader        JournalReader: what is committed, for anybody and without a lock
     store         the tables in SQLite; codec: events as JSON
     objects       artifacts by SHA-256; artifacts: their names
     home          Home: the paths of the state folder, and its lock
