@@ -1,7 +1,7 @@
 """Find a registry file and load it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +32,7 @@ from orchestrator.registry.models import Endpoint, ModelEntry, Registry, RoleEnt
 from orchestrator.registry.options import Adapters, LoadOptions, shared_fields
 from orchestrator.registry.persona import Persona
 from orchestrator.registry.prompts import prompt_set, prompts_for
+from orchestrator.registry.signature import Signatures, signature
 from orchestrator.registry.strict_yaml import YamlDocument, parse_file
 
 ENVIRONMENT: Final = "ORCHESTRATOR_REGISTRY"
@@ -126,21 +127,12 @@ class UncheckedRegistry:
     role_reasons: Mapping[str, str]  # why a role's adapters could not be read
     personas: Mapping[str, Persona]
     personas_problems: tuple[RegistryProblem, ...]  # if there are any, `personas` is empty
+    signatures: Signatures  # of all files that this was read from, before they were
 
     def problems(self) -> tuple[RegistryProblem, ...]:
         """Return everything that keeps this from being a valid registry."""
         checks = RegistryChecks(self.form, self.document, self.options, self.headers, self.personas)
         return self.personas_problems or tuple(checks.problems())
-
-    @property
-    def files(self) -> frozenset[Path]:
-        """All files that this was read from."""
-        path = self.document.path
-        models = (file for model in self.form.models.values() for file in _model_files(path, model))
-        adapters = (_resolve(path, adapter.file) for role in self.form.roles.values() for adapter in role.lora)
-        named = (options.llama_library for options in self.options.values())
-        libraries = (Path(name) for name in named if name is not None)
-        return frozenset({path, _personas_file(path, self.form), *models, *adapters, *libraries})
 
     def registry(self) -> Registry:
         """Return the registry. There must be no `problems`."""
@@ -150,6 +142,7 @@ class UncheckedRegistry:
             roles=MappingProxyType({name: self._role(name, form) for name, form in self.form.roles.items()}),
             personas=MappingProxyType(dict(self.personas)),
             defaults=_defaults(self.document.path, self.form.defaults),
+            signatures=self.signatures,
         )
         return registry.with_shipped_prompts()
 
@@ -208,6 +201,7 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
     """
     document = with_new_keys(document)
     form = read_form(RegistryForm, document)
+    signatures = {file: signature(file) for file in _files(document.path, form)} | {document.path: document.signature}
     headers: dict[str, GgufHeader | None] = {}
     reasons: dict[str, str] = {}
     for name, model in form.models.items():
@@ -223,6 +217,8 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
     options = {
         name: _options(name, model, document, form.defaults, headers[name]) for name, model in form.models.items()
     }
+    libraries = [Path(own.llama_library) for own in options.values() if own.llama_library is not None]
+    signatures |= {library: signature(library) for library in libraries}
     for name in options.keys() - reasons.keys():
         if why := _why_no_library(options[name]):
             reasons[name] = why
@@ -232,7 +228,9 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
         personas = load_personas(_personas_file(document.path, form))
     except RegistryError as error:
         problems = error.problems
-    return UncheckedRegistry(document, form, options, headers, reasons, adapters, role_reasons, personas, problems)
+    return UncheckedRegistry(
+        document, form, options, headers, reasons, adapters, role_reasons, personas, problems, signatures
+    )
 
 
 def _is_prompted(model: str, form: RegistryForm) -> bool:
@@ -243,6 +241,15 @@ def _is_prompted(model: str, form: RegistryForm) -> bool:
 
 def _personas_file(registry: Path, form: RegistryForm) -> Path:
     return PACKAGED_PERSONAS if form.personas is None else _resolve(registry, form.personas)
+
+
+def _files(registry: Path, form: RegistryForm) -> Iterator[Path]:
+    # All but the registry's own file and builds of llama.cpp.
+    yield _personas_file(registry, form)
+    for model in form.models.values():
+        yield from _model_files(registry, model)
+    for role in form.roles.values():
+        yield from (_resolve(registry, adapter.file) for adapter in role.lora)
 
 
 def _model_files(registry: Path, form: ModelForm) -> tuple[Path, ...]:

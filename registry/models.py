@@ -19,6 +19,7 @@ from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.options import LoadOptions
 from orchestrator.registry.persona import Persona
 from orchestrator.registry.prompts import PromptSet, prompt_set
+from orchestrator.registry.signature import Signatures
 from orchestrator.registry.thinking import Thinking
 
 T = TypeVar("T")
@@ -152,6 +153,8 @@ class Registry:
     roles: Mapping[str, RoleEntry]
     personas: Mapping[str, Persona]
     defaults: Defaults
+    # Of its files before they were read; empty if a program made it. Two registries of the same content are equal.
+    signatures: Signatures = field(default_factory=dict, compare=False, repr=False)
 
     def beside(self, former: "Registry") -> "Registry":
         """Return this registry plus missing entries of `former`, for runs that may still refer to them."""

@@ -6,7 +6,7 @@ expand to gigabytes.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import indent as indent_lines
 from typing import Any, Final
@@ -14,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from orchestrator.registry.errors import RegistryProblem, file_error
+from orchestrator.registry.signature import Signature, signature
 
 MAX_BYTES = 1 << 20
 _PLAIN: Final[dict[str, Any]] = {"sort_keys": False, "allow_unicode": True, "width": math.inf}
@@ -27,6 +28,7 @@ class YamlDocument:
     path: Path
     data: object
     lines: Mapping[KeyPath, int]
+    signature: Signature | None = None  # of the file before it was read; None if it was not
 
     def has(self, place: KeyPath) -> bool:
         """Return whether the file has a key or a list item at `place`."""
@@ -45,7 +47,8 @@ def parse_file(path: Path, accepted: str = "") -> YamlDocument:
 
     `accepted` is for the error about an unreadable file.
     """
-    return parse_text(read_file(path, accepted), path)
+    before = signature(path)
+    return replace(parse_text(read_file(path, accepted), path), signature=before)
 
 
 def read_file(path: Path, accepted: str = "") -> bytes:

@@ -1,15 +1,15 @@
 """Test a chat template in a separate process before its model is used.
 
-A template is untrusted code. `bounded_template` limits it inside the process; here the kernel limits the process to
+A template is untrusted code. `bounded_template` limits it inside the process; the kernel limits the process to
 `MOST_BYTES` and `MOST_SECONDS`, and it has nothing of ours but the template. Starting it takes a tenth of a second, so
-verdicts are cached in `XDG_CACHE_HOME/orchestrator/templates`, keyed by the template and the judging code.
+verdicts are cached in `XDG_CACHE_HOME/orchestrator/templates`, keyed by the template and the judging code. Only that
+process (`template_judge`) imports jinja2, since that takes longer than loading a registry.
 """
 
 import contextlib
 import hashlib
 import json
 import os
-import resource
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -17,15 +17,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from orchestrator.registry.chat_template import takes_tools, why_words_are_lost
-
 MOST_BYTES: Final = 1 << 30  # with Python itself
 MOST_SECONDS: Final = 60  # CPU time; `bounded_template` stops a looping template long before
 _WAIT_SECONDS: Final = 300.0  # wall time, since others may use the cores
 _KEPT: Final = 256
-# SHA-256 of the embedded models' template, which needs no process.
-EMBEDDED: Final = "778101da483624f5243decf7c2f9868cbfde8d163afadebf886a246f84364119"
-_CHILD: Final = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {__name__} import main; main()"
+_JUDGING: Final = ("chat_template.py", "bounded_template.py")  # another version of these gives new verdicts
+_CHILD: Final = (
+    f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {__package__}.template_judge import main; main()"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +35,18 @@ class TemplateVerdict:
     takes_tools: bool  # it shows tools to the model
 
 
+# The verdict on the embedded models' template, by its SHA-256.
+EMBEDDED: Final = {
+    "778101da483624f5243decf7c2f9868cbfde8d163afadebf886a246f84364119": TemplateVerdict(None, takes_tools=False)
+}
+
+
 @lru_cache(_KEPT)
 def judge_template(source: str) -> TemplateVerdict:
     """Return what a chat template does. One that breaks the process's limits is unusable."""
     data = source.encode("utf-8", "surrogatepass")
-    if hashlib.sha256(data).hexdigest() == EMBEDDED:
-        return _judged(source)
+    if (known := EMBEDDED.get(hashlib.sha256(data).hexdigest())) is not None:
+        return known
     cached = _folder() / hashlib.sha256(_code() + data).hexdigest()
     with contextlib.suppress(OSError, ValueError, TypeError):
         return TemplateVerdict(**json.loads(cached.read_bytes()))
@@ -81,19 +86,5 @@ def _folder() -> Path:
 
 @lru_cache(1)
 def _code() -> bytes:
-    files = [Path(__file__).with_name(name) for name in ("chat_template.py", "bounded_template.py")]
+    files = [Path(__file__).with_name(name) for name in _JUDGING]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()
-
-
-def _judged(source: str) -> TemplateVerdict:
-    return TemplateVerdict(why_words_are_lost(source), takes_tools(source))
-
-
-def main() -> None:
-    """Judge the template on stdin, within the limits, and write the verdict as JSON on stdout."""
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    verdict = _judged(sys.stdin.buffer.read().decode("utf-8", "surrogatepass"))
-    sys.stdout.write(json.dumps(asdict(verdict)))

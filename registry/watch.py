@@ -5,8 +5,7 @@ still changes is being written. A new version is adopted as a whole or not at al
 a problem if a model is unusable that is new or was usable before, so no edit takes away a working model.
 """
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,26 +14,10 @@ from orchestrator.registry.diff import Difference, difference, files_of
 from orchestrator.registry.errors import RegistryError, RegistryProblem
 from orchestrator.registry.load import read_unchecked
 from orchestrator.registry.models import Registry
+from orchestrator.registry.signature import Signature, Signatures, signature
 from orchestrator.registry.strict_yaml import YamlDocument, parse_file
 
-Signatures = Mapping[Path, "Signature | None"]  # None for a file that could not be read
 _NEVER: Final = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """Tells two contents of a file apart without reading it. Times are in nanoseconds."""
-
-    device: int
-    inode: int
-    size: int
-    modified: int
-    changed: int  # of the inode; a file that becomes readable has the same `modified` as before
-
-    @property
-    def content(self) -> tuple[int, ...]:
-        """The part that stays the same as long as nobody writes."""
-        return self.device, self.inode, self.size, self.modified
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +44,18 @@ class Reloader:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._files = frozenset({registry.path, *_model_files(registry)})
+        self._files = frozenset({registry.path, *registry.signatures, *_model_files(registry)})
         self._before: Signatures = {}
-        self._acted: Signatures = {}
-        self._content: dict[Path, tuple[int, ...]] = {}
+        # Files that are still as they were when the registry was loaded are not read again.
+        self._acted: Signatures = dict(registry.signatures)
+        self._content = {file: state.content for file, state in self._acted.items() if state is not None}
         self._rewritten: set[Path] = set()
         self.status = WatchStatus(registry.path, 0, ())
 
     def poll(self) -> Reload | None:
         """Check the files. Return the result of a change, or None if nothing has changed in effect.
 
-        Raises nothing, whatever the files hold. The first two calls compare the files with the registry of the
-        constructor.
+        Raises nothing, whatever the files hold. A change since the registry of the constructor was loaded counts.
         """
         current = {file: signature(file) for file in self._files}
         settled = settled_changes(self._acted, self._before, current)
@@ -102,7 +85,7 @@ class Reloader:
             unchecked = read_unchecked(parse_file(self._registry.path))
         except RegistryError as error:
             return self._registry, error.problems
-        self._files = unchecked.files | _model_files(self._registry)
+        self._files = unchecked.signatures.keys() | _model_files(self._registry)
         if problems := unchecked.problems():
             return self._registry, problems
         fresh = unchecked.registry()
@@ -117,15 +100,6 @@ def _unusable(before: Registry, fresh: Registry, document: YamlDocument) -> Iter
         if model.unavailable is not None and (former is None or former.unavailable is None):
             place = ("models", name, "file" if model.remote is None else "api_key_env")
             yield document.problem(place, model.unavailable)
-
-
-def signature(path: Path) -> Signature | None:
-    """Return the signature of a file, or None if it cannot be read."""
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):  # the latter: a name with a zero byte
-        return None
-    return Signature(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def settled_changes(acted: Signatures, before: Signatures, now: Signatures) -> dict[Path, Signature | None]:

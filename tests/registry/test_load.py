@@ -151,7 +151,7 @@ def test_a_roles_adapters_are_loaded_with_its_model(folder: Path) -> None:
         assert without is not None
         assert with_it.total == without.total + 2 * 4 * 8 * 4
     unchecked = read_unchecked(parse_file(folder / "model_registry.yaml"))
-    assert {Path(plans), Path(words)} <= unchecked.files
+    assert {Path(plans), Path(words)} <= unchecked.signatures.keys()
     assert difference(registry, registry, {Path(words)}).retired == {"little"}
     assert difference(plain, registry).retired == {"little", "big"}
 

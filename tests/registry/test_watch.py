@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.registry.load import load_registry
-from orchestrator.registry.watch import Reload, Reloader, Signature, Signatures, settled_changes, signature
+from orchestrator.registry.signature import Signature, Signatures, signature
+from orchestrator.registry.watch import Reload, Reloader, settled_changes
 from tests.registry.conftest import WriteGguf
 
 TEXT = """\
@@ -70,10 +71,24 @@ def test_a_file_that_is_being_written_is_waited_for(reloader: Reloader, folder: 
     assert _soon(reloader).problems == ()
 
 
+def test_files_that_are_as_they_were_loaded_are_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reloader = Reloader(load_registry(folder / "registry.yaml"))
+    monkeypatch.setattr("orchestrator.registry.watch.parse_file", None)
+    assert [reloader.poll() for _ in range(4)] == [None] * 4
+
+
 def test_a_change_before_the_first_look_is_not_missed(folder: Path) -> None:
     reloader = Reloader(load_registry(folder / "registry.yaml"))
     _write(folder / "registry.yaml", TEXT.replace("Work.", "Do the work."))
     assert _soon(reloader).registry.roles["worker"].system == "Do the work."
+
+
+@pytest.mark.parametrize("name", ["a.gguf", "personas.yaml"])
+def test_a_file_that_changed_after_it_was_loaded_is_read_again(folder: Path, name: str) -> None:
+    reloader = Reloader(load_registry(folder / "registry.yaml"))
+    _write(folder / name, "personas: {q: {text: Q}}")
+    reload = _soon(reloader)
+    assert reload.problems or reload.difference.personas.added == ("q",)
 
 
 def test_an_edit_with_a_mistake_changes_nothing_and_is_reported_once(reloader: Reloader, folder: Path) -> None:
