@@ -11,7 +11,7 @@ from orchestrator.task.taskir.parse import parse_task
 
 def read_task(argument: str) -> TaskIR:
     """Return the task in a file or in stdin. Raises `InputError`."""
-    return _task(read_document(argument))
+    return task_in(read_document(argument))
 
 
 def read_request_or_task(argument: str) -> str | TaskIR:
@@ -20,10 +20,10 @@ def read_request_or_task(argument: str) -> str | TaskIR:
     Raises `InputError`.
     """
     source = read_source(argument)
-    return source if isinstance(source, str) else _task(source)
+    return source if isinstance(source, str) else task_in(source)
 
 
-def json_of(document: Document) -> object:
+def json_in(document: Document) -> object:
     """Return the JSON of a document, whose fields are not checked. Raises `InputError`."""
     value, problems = read_json(document.raw)
     if problems:
@@ -31,7 +31,8 @@ def json_of(document: Document) -> object:
     return value
 
 
-def _task(document: Document) -> TaskIR:
+def task_in(document: Document) -> TaskIR:
+    """Return the task in a document. Raises `InputError`."""
     try:
         return parse_task(document.raw)
     except InputError as error:

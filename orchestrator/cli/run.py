@@ -4,12 +4,12 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from pkgutil import resolve_name
+from typing import Annotated, Any, Final
 
 import typer
 from rich.text import Text
 
-from orchestrator.cli.documents import read_request_or_task
 from orchestrator.cli.errors import ExitCode, leaves, run_code
 from orchestrator.cli.export import check_target, export_results
 from orchestrator.cli.foreground import Foreground, StartRun
@@ -18,9 +18,8 @@ from orchestrator.cli.modes import DirectFlag, ModeOption
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, Settings, settings
-from orchestrator.cli.source import check_folder
+from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.speedup import compare_with_serial
-from orchestrator.cli.task import dry_run as print_dry_run
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.run.job import Job
@@ -30,6 +29,10 @@ from orchestrator.run.record.report import Report
 from orchestrator.run.record.view import RunView, accepted_in
 from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import TaskIR
+
+# Imported only when needed
+TASK_IN: Final = "orchestrator.cli.documents:task_in"
+DRY_RUN: Final = "orchestrator.cli.task:dry_run"
 
 OutOption = Annotated[
     Path | None,
@@ -66,9 +69,12 @@ def run(
         mode = as_direct(mode)
     if compare_serial and mode == "direct":
         raise InputError(Problem("--compare-serial", "a direct answer is one step, which has no serial run", "a plan"))
-    job = make_job(read_request_or_task(task), check_folder(folder), mode, any_mode=not compare_serial)
+    source = read_source(task)
+    if not isinstance(source, str):
+        source = resolve_name(TASK_IN)(source)
+    job = make_job(source, check_folder(folder), mode, any_mode=not compare_serial)
     if dry_run:
-        print_dry_run(options, job, full=full, as_json=as_json)
+        resolve_name(DRY_RUN)(options, job, full=full, as_json=as_json)
         return
     if out is not None:
         check_target("--out", out, None if folder is None else str(folder))

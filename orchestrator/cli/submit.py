@@ -23,7 +23,7 @@ from orchestrator.task.taskir.fields import PRIOR_RUNS
 # Imported only to show a run until it has ended
 FOLLOW: Final = "orchestrator.cli.follow:follow"
 # Imported only for a document
-JSON_OF: Final = "orchestrator.cli.documents:json_of"
+JSON_IN: Final = "orchestrator.cli.documents:json_in"
 
 
 def submit(
@@ -60,7 +60,7 @@ def submit(
     options = settings(context)
     source, directory = read_source(task), check_folder(folder)
     body = {
-        **({"request": source} if isinstance(source, str) else {"task": resolve_name(JSON_OF)(source)}),
+        **({"request": source} if isinstance(source, str) else {"task": resolve_name(JSON_IN)(source)}),
         "mode": mode,
         "priority": priority,
         "directory": None if directory is None else str(directory.absolute()),
