@@ -112,7 +112,9 @@ class Admission:
             self._in_progress -= 1
 
     def _token(self, headers: Headers) -> str | None:
-        return given_token(headers.get("authorization"), self._tokens or {}, headers.get("x-api-key"))
+        if self._tokens is None:
+            return None
+        return given_token(headers.get("authorization"), self._tokens, headers.get("x-api-key"))
 
     def _access(self, scope: Scope, token: str | None) -> Access:
         callers = Callers(self._service.home, self._service.configuration.server.callers)

@@ -24,8 +24,7 @@ def schema_warnings(where: str, schema: Any) -> list[str]:
 
 def log_warnings(request: str, warnings: Sequence[str]) -> None:
     """Log the warnings of a request. `request` is the id of its answer."""
-    if warnings:
-        log.warning("a part of a request is not obeyed", answer=request, warnings=list(warnings[:10]))
+    log.warning("a part of a request is not obeyed", answer=request, warnings=list(warnings[:10]))
 
 
 def put_warnings(response: Response, warnings: Iterable[str]) -> None:

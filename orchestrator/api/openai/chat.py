@@ -17,7 +17,7 @@ from orchestrator.api.dependencies import Entries, LenientBody, read_body
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, RunEvent, Thought
 from orchestrator.api.openai.calling import CUT_OFF
-from orchestrator.api.openai.completion import AnsweringDep, CompletionRequest
+from orchestrator.api.openai.completion import NO_TOOLS, AnsweringDep, CompletionRequest
 from orchestrator.api.openai.given_files import GivenFile
 from orchestrator.api.openai.logprobs import ListedTokens, LogprobsBody, logprobs_body
 from orchestrator.api.openai.protocol import (
@@ -234,7 +234,9 @@ def request_of(body: ChatBody) -> CompletionRequest:
     form = answer_form(body, answer_schema(body.response_format, "response_format"), "response_format")
     files: list[GivenFile] = []
     messages = engine_messages(body.messages, files)
-    toolbox = ClientTools.of(client_tools(body.tools), body.tool_choice, body.parallel_tool_calls)
+    toolbox = NO_TOOLS
+    if body.tools is not None or body.tool_choice is not None:
+        toolbox = ClientTools.of(client_tools(body.tools), body.tool_choice, body.parallel_tool_calls)
     return CompletionRequest(
         id=f"chatcmpl-{secrets.token_hex(12)}",
         model=body.model,
@@ -344,8 +346,8 @@ def usage_of(usages: Sequence[Usage], answers_each: int | None = None) -> UsageB
 async def _chunks(
     common: _Common, handle: GenerationHandle, request: CompletionRequest, *, with_usage: bool, with_timings: bool
 ) -> Events:
-    listed = [ListedTokens() for _ in range(request.count)]
-    clocks = [TimingsSoFar() for _ in range(request.count)]
+    listed = [ListedTokens() for _ in range(request.count)] if request.logprobs is not None else []
+    clocks = [TimingsSoFar() for _ in range(request.count)] if with_timings else []
     usages: list[Usage] = []
     for index in range(request.count):
         yield common.chunk([_delta(index, {"role": "assistant", "content": ""})])
@@ -353,15 +355,15 @@ async def _chunks(
         async for index, item in handle.items():
             if isinstance(item, Completion):
                 usages.append(item.usage)
-                rest = listed[index].rest(item)
+                rest = listed[index].rest(item) if listed else None
                 timings: dict[str, Any] = {} if common.run.id else {"timings": timings_of([item.usage]).model_dump()}
                 yield common.chunk([_delta(index, {}, finish_reason(item), rest)], **timings)
             elif isinstance(item, RunEvent):
                 yield common.chunk([], run_event=run_event(item))
             elif delta := _piece_delta(item):
-                tokens = listed[index].take_with(item) if request.logprobs is not None else None
+                tokens = listed[index].take_with(item) if listed else None
                 count = 1 if tokens is None else len(tokens)
-                so_far: dict[str, Any] = {"timings": clocks[index].after(count)} if with_timings else {}
+                so_far: dict[str, Any] = {"timings": clocks[index].after(count)} if clocks else {}
                 yield common.chunk([_delta(index, delta, tokens=tokens)], **so_far)
     except OrchestratorError as error:
         # The HTTP status is sent already, so the error is an event.

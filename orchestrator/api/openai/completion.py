@@ -15,7 +15,7 @@ from orchestrator.api.limiter import Generate, GenerationHandle, GenerationLimit
 from orchestrator.api.openai.calling import CUT_OFF, AskModel, calling, tool_prompt
 from orchestrator.api.openai.given_files import GivenFile, read_files
 from orchestrator.api.openai.names import ORCHESTRATE, known_name, resolve_name
-from orchestrator.api.openai.protocol import THINKING_ARGUMENTS
+from orchestrator.api.openai.protocol import THINKING_ARGUMENTS, prompt_messages
 from orchestrator.api.openai.run_answers import AnsweringRun, RunQuestion, answer_by_run, name_run, run_request
 from orchestrator.api.openai.sampling import merged_sampling
 from orchestrator.api.openai.tools import MOST_ASKED, CallTask, ClientTools, with_tools
@@ -121,8 +121,10 @@ class StartedAnswers:
         return stream
 
     def _complete_headers(self, response: Response) -> None:
-        name_run(response, self.completion_request.run)
-        put_warnings(response, self.warnings)
+        if self.model == ORCHESTRATE:
+            name_run(response, self.completion_request.run)
+        if self.warnings:
+            put_warnings(response, self.warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,8 @@ async def generates_for(request: CompletionRequest, service: Service) -> Prepare
     """Prepare the answers to a request. Raises UnknownName, and InputError if it cannot be carried out."""
     prepared = await _prepared(request, service)
     warnings = (*request.warnings, *(await aside(lambda: _schema_warnings(request)) if _has_schema(request) else ()))
-    log_warnings(request.id, warnings)
+    if warnings:
+        log_warnings(request.id, warnings)
     return prepared._replace(warnings=warnings)
 
 
@@ -264,7 +267,7 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
     schema = toolbox.schema if toolbox.forced else request.schema
     sampling, top_p = _sampling(request, role, is_free=schema is None and request.grammar is None)
     generation = role.request(
-        () if is_raw else tool_prompt(request.messages, role, toolbox)[0],
+        () if is_raw else _messages(request, role),
         prompt=_engine_prompt(request.prompt),
         infill=request.infill,
         max_tokens=request.max_tokens,
@@ -293,6 +296,12 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
     if (problem := generation.problem()) is not None:
         raise InputError(Problem("request", problem))
     return generation
+
+
+def _messages(request: CompletionRequest, role: ResolvedRole) -> Sequence[Message]:
+    if not request.toolbox.tools:
+        return prompt_messages(request.messages, role, "")
+    return tool_prompt(request.messages, role, request.toolbox)[0]
 
 
 def _sampling(request: CompletionRequest, role: ResolvedRole, *, is_free: bool) -> tuple[SamplingOptions, float]:
@@ -349,7 +358,8 @@ def _checked(service: Service, role: ResolvedRole, request: CompletionRequest, g
     # is unknown, so its answers are held back if they are not streamed.
     model = role.model
     is_loose = role.context is None and generation.schema is not None and request.whole
-    hold = is_loose or next(left_to_validator(generation.schema), None) is not None
+    has_rest = generation.schema is not None and next(left_to_validator(generation.schema), None) is not None
+    hold = is_loose or has_rest
 
     async def generate(on_text: Callable[[str], None], on_thought: Callable[[str], None]) -> Completion:
         attempt, usages = generation, list[Usage]()
