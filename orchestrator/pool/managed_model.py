@@ -84,7 +84,8 @@ class Replica:
 
     def grant(self, prefix_hashes: PrefixHashes) -> None:
         self.leases += 1
-        self.seen.add(prefix_hashes)
+        if prefix_hashes:
+            self.seen.add(prefix_hashes)
 
     def view(self, pinned: bool, needed: int) -> ReplicaView:
         """`needed` is the bytes it would take if it is absent."""
@@ -197,6 +198,8 @@ class ManagedModel:
 
     def choose(self, prefix_hashes: PrefixHashes) -> Replica | None:
         """Return the replica that serves a request now, or None if the request must wait."""
+        if len(self.instances) == 1:  # it is this one or none
+            return self.instances[0] if self.instances[0].serves else None
         # While another replica may come, none gets more requests than slots: what waits inside an engine cannot move.
         candidates = (
             ReplicaCandidate(replica.replica_id[1], replica.leases, self.entry.slots, replica.seen.match(prefix_hashes))

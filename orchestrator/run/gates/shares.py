@@ -115,6 +115,8 @@ class JobShares:
         self._share_out()
 
     def _share_out(self) -> None:
+        if not self._jobs:
+            return
         for job, niceness in zip(self._jobs, share_out(self._urgent(), self.cores), strict=True):
             job.niceness.set(niceness)
 
