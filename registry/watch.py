@@ -85,7 +85,7 @@ class Reloader:
             unchecked = read_unchecked(parse_file(self._registry.path))
         except RegistryError as error:
             return self._registry, error.problems
-        self._files = unchecked.signatures.keys() | _model_files(self._registry)
+        self._files = _model_files(self._registry).union(unchecked.signatures)
         if problems := unchecked.problems():
             return self._registry, problems
         fresh = unchecked.registry()

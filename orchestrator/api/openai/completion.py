@@ -298,7 +298,7 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
     return generation
 
 
-def _messages(request: CompletionRequest, role: ResolvedRole) -> Sequence[Message]:
+def _messages(request: CompletionRequest, role: ResolvedRole) -> tuple[Message, ...]:
     if not request.toolbox.tools:
         return prompt_messages(request.messages, role, "")
     return tool_prompt(request.messages, role, request.toolbox)[0]
