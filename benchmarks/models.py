@@ -163,13 +163,12 @@ def write_mamba(path: Path, shape: ModelShape, seed: int = 0, *, state: int = 8,
     writer.add_block_count(shape.layers)
     writer.add_feed_forward_length(0)
     writer.add_head_count(0)
-    tensors = _RecurrentTensors(writer, shape, seed, state, kernel)
+    tensors = _Tensors(writer, shape, seed)
+    layers = _MambaLayers(tensors, writer, shape, state, kernel)
     tensors.matrix("token_embd.weight", shape.vocabulary, shape.width)
     for layer in range(shape.layers):
-        tensors.add_recurrent_layer(f"blk.{layer}")
-    tensors.constant("output_norm.weight", 1.0, count=shape.width)
-    tensors.matrix("output.weight", shape.vocabulary, shape.width)
-    return _written(writer, path)
+        layers.add(f"blk.{layer}")
+    return tensors.written(path)
 
 
 def write_jamba(
@@ -183,47 +182,90 @@ def write_jamba(
     kv_heads = [shape.kv_heads * (layer % 2) for layer in range(shape.layers)]
     writer = _begun(path, "jamba", shape)
     writer.add_head_count_kv(kv_heads)
-    if experts:
-        writer.add_expert_count(experts)
-        writer.add_expert_used_count(2)
-    tensors = _RecurrentTensors(writer, shape, seed, state, kernel)
+    tensors = _Tensors(writer, shape, seed, experts)
+    layers = _MambaLayers(tensors, writer, shape, state, kernel)
     tensors.matrix("token_embd.weight", shape.vocabulary, shape.width)
     for layer, heads in enumerate(kv_heads):
         block = f"blk.{layer}"
         if heads:
-            kv_width = shape.width // shape.heads * heads
-            tensors.constant(f"{block}.attn_norm.weight", 1.0, count=shape.width)
-            for name, rows in (("q", shape.width), ("k", kv_width), ("v", kv_width), ("output", shape.width)):
-                tensors.matrix(f"{block}.attn_{name}.weight", rows, shape.width)
+            tensors.add_attention(block)
         else:
-            tensors.add_recurrent_layer(block, normed=True)
-        tensors.constant(f"{block}.ffn_norm.weight", 1.0, count=shape.width)
-        suffix = "_exps" if experts else ""
+            layers.add(block, normed=True)
+        tensors.add_feed_forward(block)
+    return tensors.written(path)
+
+
+def write_lfm2(
+    path: Path, shape: ModelShape, seed: int = 0, *, kernel: int = 3, window: int = 0, experts: int = 0
+) -> Path:
+    """Write a hybrid of architecture `lfm2` or, with `experts`, `lfm2moe`, random from `seed`, and return its path.
+
+    Its layers are short convolutions of `kernel` tokens and attend in turns. With a `window`, these attend to so many
+    tokens; llama.cpp takes no window with experts. Two experts are used per token.
+    """
+    assert not (window and experts), "lfm2moe has no window"
+    kv_heads = [shape.kv_heads * (layer % 2) for layer in range(shape.layers)]
+    writer = _begun(path, "lfm2moe" if experts else "lfm2", shape)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_shortconv_l_cache(kernel)
+    if window:
+        writer.add_sliding_window(window)
+    if experts:
+        writer.add_leading_dense_block_count(0)
+        writer.add_expert_feed_forward_length(shape.feed_forward)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    tensors = _Tensors(writer, shape, seed, experts)
+    tensors.matrix("token_embd.weight", shape.vocabulary, shape.width)
+    for layer, heads in enumerate(kv_heads):
+        block = f"blk.{layer}"
+        if heads:
+            tensors.add_attention(block)
+            for name in ("q", "k"):
+                tensors.constant(f"{block}.attn_{name}_norm.weight", 1.0, count=shape.width // shape.heads)
+        else:
+            tensors.constant(f"{block}.attn_norm.weight", 1.0, count=shape.width)
+            tensors.matrix(f"{block}.shortconv.conv.weight", shape.width, kernel, "f32")
+            tensors.matrix(f"{block}.shortconv.in_proj.weight", 3 * shape.width, shape.width)
+            tensors.matrix(f"{block}.shortconv.out_proj.weight", shape.width, shape.width)
+        tensors.add_feed_forward(block)
         if experts:
-            tensors.matrix(f"{block}.ffn_gate_inp.weight", experts, shape.width, "f32")
-        tensors.matrix(f"{block}.ffn_gate{suffix}.weight", shape.feed_forward, shape.width, stacked=experts)
-        tensors.matrix(f"{block}.ffn_up{suffix}.weight", shape.feed_forward, shape.width, stacked=experts)
-        tensors.matrix(f"{block}.ffn_down{suffix}.weight", shape.width, shape.feed_forward, stacked=experts)
-    tensors.constant("output_norm.weight", 1.0, count=shape.width)
-    tensors.matrix("output.weight", shape.vocabulary, shape.width)
-    return _written(writer, path)
+            tensors.constant(f"{block}.exp_probs_b.bias", 0.0, count=experts)
+    return tensors.written(path, norm="token_embd_norm")
 
 
-class _RecurrentTensors:
-    """Adds the metadata, vocabulary and tensors of a model with recurrent layers to its writer."""
+def write_windowed(path: Path, shape: ModelShape, seed: int = 0, *, window: int, experts: int = 0) -> Path:
+    """Write a model with sliding windows, of architecture `granite_swa`, random from `seed`, and return its path.
 
-    def __init__(self, writer: gguf.GGUFWriter, shape: ModelShape, seed: int, state: int, kernel: int) -> None:
+    Its layers attend to `window` tokens and to all tokens in turns. With `experts`, two of them are used per token.
+    """
+    writer = _begun(path, "granite_swa", shape)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_rope_dimension_count(shape.width // shape.heads)
+    writer.add_logit_scale(1.0)
+    writer.add_sliding_window(window)
+    writer.add_sliding_window_pattern([layer % 2 == 0 for layer in range(shape.layers)])
+    tensors = _Tensors(writer, shape, seed, experts)
+    tensors.matrix("token_embd.weight", shape.vocabulary, shape.width)
+    for layer in range(shape.layers):
+        block = f"blk.{layer}"
+        tensors.add_attention(block)
+        tensors.constant(f"{block}.attn_sinks.weight", 0.0, count=shape.heads)
+        tensors.add_feed_forward(block)
+    return tensors.written(path)
+
+
+class _Tensors:
+    """Adds the vocabulary and tensors of a model, random from `seed`, to its writer. Two `experts` are used per token."""
+
+    def __init__(self, writer: gguf.GGUFWriter, shape: ModelShape, seed: int, experts: int = 0) -> None:
         self._writer = writer
         self._shape = shape
         self._weights = _random(seed, shape.scale)
-        self._state = state
-        self._kernel = kernel
-        self._inner, self._rank = 2 * shape.width, max(1, shape.width // 16)
+        self._experts = experts
+        if experts:
+            writer.add_expert_count(experts)
+            writer.add_expert_used_count(2)
         writer.add_layer_norm_rms_eps(1e-5)
-        writer.add_ssm_conv_kernel(kernel)
-        writer.add_ssm_inner_size(self._inner)
-        writer.add_ssm_state_size(state)
-        writer.add_ssm_time_step_rank(self._rank)
         writer.add_vocab_size(shape.vocabulary)
         _add_vocabulary(writer, shape, _letters(shape))
 
@@ -237,21 +279,61 @@ class _RecurrentTensors:
         repeated = np.tile(np.array(values, dtype=np.float32), (count, 1) if len(values) > 1 else count)
         self._writer.add_tensor(name, repeated)
 
-    def add_recurrent_layer(self, block: str, *, normed: bool = False) -> None:
-        width, inner, rank, state = self._shape.width, self._inner, self._rank, self._state
+    def add_attention(self, block: str) -> None:
+        width = self._shape.width
+        kv_width = width // self._shape.heads * self._shape.kv_heads
         self.constant(f"{block}.attn_norm.weight", 1.0, count=width)
-        self.matrix(f"{block}.ssm_in.weight", 2 * inner, width)
-        self.matrix(f"{block}.ssm_conv1d.weight", inner, self._kernel, "f32")
-        self.constant(f"{block}.ssm_conv1d.bias", 0.0, count=inner)
-        self.matrix(f"{block}.ssm_x.weight", rank + 2 * state, inner)
-        self.matrix(f"{block}.ssm_dt.weight", inner, rank, "f32")
-        self.constant(f"{block}.ssm_dt.bias", -2.0, count=inner)
+        for name, rows in (("q", width), ("k", kv_width), ("v", kv_width), ("output", width)):
+            self.matrix(f"{block}.attn_{name}.weight", rows, width)
+
+    def add_feed_forward(self, block: str) -> None:
+        width, inner, experts = self._shape.width, self._shape.feed_forward, self._experts
+        suffix = "_exps" if experts else ""
+        self.constant(f"{block}.ffn_norm.weight", 1.0, count=width)
+        if experts:
+            self.matrix(f"{block}.ffn_gate_inp.weight", experts, width, "f32")
+        self.matrix(f"{block}.ffn_gate{suffix}.weight", inner, width, stacked=experts)
+        self.matrix(f"{block}.ffn_up{suffix}.weight", inner, width, stacked=experts)
+        self.matrix(f"{block}.ffn_down{suffix}.weight", width, inner, stacked=experts)
+
+    def written(self, path: Path, norm: str = "output_norm") -> Path:
+        """Add the output, and write everything to the file. `norm` is the name of the norm before the output."""
+        self.constant(f"{norm}.weight", 1.0, count=self._shape.width)
+        self.matrix("output.weight", self._shape.vocabulary, self._shape.width)
+        return _written(self._writer, path)
+
+
+class _MambaLayers:
+    """Adds the metadata and tensors of layers as in Mamba to a model."""
+
+    def __init__(
+        self, tensors: _Tensors, writer: gguf.GGUFWriter, shape: ModelShape, state: int, kernel: int
+    ) -> None:
+        self._tensors = tensors
+        self._width = shape.width
+        self._state = state
+        self._kernel = kernel
+        self._inner, self._rank = 2 * shape.width, max(1, shape.width // 16)
+        writer.add_ssm_conv_kernel(kernel)
+        writer.add_ssm_inner_size(self._inner)
+        writer.add_ssm_state_size(state)
+        writer.add_ssm_time_step_rank(self._rank)
+
+    def add(self, block: str, *, normed: bool = False) -> None:
+        tensors, width, inner, rank, state = self._tensors, self._width, self._inner, self._rank, self._state
+        tensors.constant(f"{block}.attn_norm.weight", 1.0, count=width)
+        tensors.matrix(f"{block}.ssm_in.weight", 2 * inner, width)
+        tensors.matrix(f"{block}.ssm_conv1d.weight", inner, self._kernel, "f32")
+        tensors.constant(f"{block}.ssm_conv1d.bias", 0.0, count=inner)
+        tensors.matrix(f"{block}.ssm_x.weight", rank + 2 * state, inner)
+        tensors.matrix(f"{block}.ssm_dt.weight", inner, rank, "f32")
+        tensors.constant(f"{block}.ssm_dt.bias", -2.0, count=inner)
         if normed:
             for name, count in (("dt", rank), ("b", state), ("c", state)):
-                self.constant(f"{block}.ssm_{name}_norm.weight", 1.0, count=count)
-        self.constant(f"{block}.ssm_a", *(-float(n) for n in range(1, state + 1)), count=inner)
-        self.constant(f"{block}.ssm_d", 1.0, count=inner)
-        self.matrix(f"{block}.ssm_out.weight", width, inner)
+                tensors.constant(f"{block}.ssm_{name}_norm.weight", 1.0, count=count)
+        tensors.constant(f"{block}.ssm_a", *(-float(n) for n in range(1, state + 1)), count=inner)
+        tensors.constant(f"{block}.ssm_d", 1.0, count=inner)
+        tensors.matrix(f"{block}.ssm_out.weight", width, inner)
 
 
 def write_bert(path: Path, shape: ModelShape, seed: int = 0) -> Path:

@@ -44,7 +44,7 @@ LOSS_TEXTS: Final[Mapping[LossCause, LossText]] = {
     "other engine": LossText("another engine of the model had them", "set `instances: 1` of the model in the registry"),
     "model cannot share": LossText(
         "the model cannot continue from that place in another prompt",
-        "use a model without recurrent layers or a sliding window, or leave out `batch_invariant` and `split: false`",
+        "use a model without recurrent layers, or leave out `batch_invariant`",
     ),
     "prompt differs": LossText(
         "the text before them differs", "give steps that read the same text the same role and persona"

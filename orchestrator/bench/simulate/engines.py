@@ -278,6 +278,10 @@ class _Cells:
         """Return how many cells a sequence holds."""
         return self._held[seq]
 
+    def least_prefix(self, seq: int) -> int:
+        """Return how much of a sequence has to stay if it is cut back: nothing."""
+        return 0
+
     def fork(self, source: int, target: int, length: int) -> None:
         """Let a sequence begin with the first tokens of another one."""
         self._held[target] = length

@@ -3,7 +3,7 @@
 Cells depend on the adapters they were computed with, so sequences with different adapters share nothing.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,12 +30,11 @@ class _Node:
     children: list["_Node"] = field(default_factory=list)
     ends: set[int] = field(default_factory=set)  # sequences whose last token is the last one of this node
 
-    def any_sequence(self) -> int:
-        node = self
+    def sequences(self) -> Iterator[int]:
         # At least one sequence ends here or below.
-        while not node.ends:
-            node = node.children[0]
-        return next(iter(node.ends))
+        yield from self.ends
+        for child in self.children:
+            yield from child.sequences()
 
 
 class PrefixTree:
@@ -47,13 +46,14 @@ class PrefixTree:
     def start(self, seq: int, lora: Adapters = ()) -> None:
         self._place(seq, self._roots.setdefault(lora, _Node(np.empty(0, np.int32), None)))
 
-    def match(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
+    def match(self, tokens: Tokens, lora: Adapters = (), least: Callable[[int], int] = lambda _: 0) -> tuple[int, int]:
         """Return the sequence with these adapters that holds the longest prefix of `tokens`, and its length.
 
-        Returns (-1, 0) if there is none.
+        Prefixes of a sequence that are shorter than `least` returns for it do not count. Returns (-1, 0) if there is
+        none.
         """
         root = self._roots.get(lora)
-        return (-1, 0) if root is None else self._longest(root, tokens)
+        return (-1, 0) if root is None else self._longest(root, tokens, 0, least)
 
     def match_end(self, tokens: Tokens, is_usable: Callable[[int], bool], lora: Adapters = ()) -> tuple[int, int]:
         """Return like `match` a usable sequence, of those of which all tokens are a prefix of `tokens`."""
@@ -138,15 +138,20 @@ class PrefixTree:
             node.parent.children.remove(node)
             node = node.parent
 
-    def _longest(self, node: _Node, tokens: Tokens) -> tuple[int, int]:
+    def _longest(self, node: _Node, tokens: Tokens, above: int, least: Callable[[int], int]) -> tuple[int, int]:
+        # The length counts from the root, and `tokens` are those after the first `above`.
         best = (-1, 0)
         for child in node.children:
-            length = common_prefix(child.tokens, tokens)
-            seq = child.any_sequence() if length else -1
-            if length == len(child.tokens):
-                deeper, more = self._longest(child, tokens[length:])
-                seq, length = (deeper if more else seq), length + more
-            if length > best[1]:
+            common = common_prefix(child.tokens, tokens)
+            if not common:
+                continue
+            seq, length = -1, 0
+            if common == len(child.tokens):
+                seq, length = self._longest(child, tokens[common:], above + common, least)
+            if not length:
+                length = above + common
+                seq = next((holder for holder in child.sequences() if least(holder) <= length), -1)
+            if seq >= 0 and length > best[1]:
                 best = (seq, length)
         return best
 

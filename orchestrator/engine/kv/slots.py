@@ -82,7 +82,7 @@ class Slots(ABC):
 
     def match(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
         """Return the sequence that can be forked after the longest prefix of `tokens`, and its length; or (-1, 0)."""
-        return self.tree.match(tokens, lora)
+        return self.tree.match(tokens, lora, self._llama.least_prefix)
 
     @abstractmethod
     def longest_shared_prefix(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:

@@ -35,7 +35,7 @@ class StreamSlots(Slots):
         return True  # for the same reason
 
     def longest_shared_prefix(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
-        source, length = self.tree.match(tokens[:-1], lora)
+        source, length = self.match(tokens[:-1], lora)
         # Copying a shorter prefix is not worth it.
         return (source, length) if length >= self.min_shared_tokens else (-1, 0)
 
@@ -67,7 +67,7 @@ class StreamSlots(Slots):
 
     def _take_over(self, tokens: Tokens, lora: Adapters) -> tuple[int, int] | None:
         """Return a finished prompt whose stream can be reused without a copy, and how many tokens stay; or None."""
-        source, reused = self.tree.match(tokens, lora)
+        source, reused = self.match(tokens, lora)
         # The same prompt came again: all but its last token is there.
         if source in self._retained and self._retained[source] - reused <= 1:
             return source, reused
@@ -76,12 +76,16 @@ class StreamSlots(Slots):
         # A finished prompt has to be evicted anyway: the least recently used one with the longest prefix worth a
         # copy.
         if reused >= self.min_shared_tokens:
-            held = ((seq, self.tree.held_of(tokens, seq, lora)) for seq in self._retained)
+            held = ((seq, self._reusable(tokens, seq, lora)) for seq in self._retained)
             return next((prompt for prompt in held if prompt[1] >= reused), None)
         # Without such a prefix, keep at least the start of the one that is evicted, such as its system prompt.
         oldest = next(iter(self._retained))
-        reused = self.tree.held_of(tokens, oldest, lora)
+        reused = self._reusable(tokens, oldest, lora)
         return (oldest, reused) if reused else None
+
+    def _reusable(self, tokens: Tokens, seq: int, lora: Adapters) -> int:
+        length = self.tree.held_of(tokens, seq, lora)
+        return length if length >= self._llama.least_prefix(seq) else 0
 
     def _empty_stream(self, source: int) -> int:
         if not self._free:

@@ -21,28 +21,33 @@ def floats_at(address: int, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
 
 
 class Batch:
-    """The arrays of a llama_batch, reused for every step, of `capacity` rows and `padding` rows for padding tokens."""
+    """The arrays of a llama_batch, reused for every step, of `capacity` rows and `padding` rows for padding tokens.
 
-    def __init__(self, capacity: int, padding: int) -> None:
+    With a `twin`, each token also belongs to the sequence whose number is greater by that.
+    """
+
+    def __init__(self, capacity: int, padding: int, twin: int = 0) -> None:
         size = capacity + padding
         self.capacity = capacity
         self.padding = padding
         self.token = np.zeros(size, np.int32)
         self.pos = np.zeros(size, np.int32)
-        self.seq = np.zeros(size, np.int32)
+        self._numbers = np.zeros((size, 2 if twin else 1), np.int32)
+        self.seq = self._numbers[:, 0]
         self.logits = np.zeros(size, np.int8)
         self.size = 0
         self.outputs = 0
         # Pairs of a sequence and its number of tokens in the cache after the step, in the order of additions.
         self.ends: list[tuple[int, int]] = []
-        self._one = np.ones(size, np.int32)
-        # llama.cpp wants a pointer to each row's sequence.
-        self._seq_pointers = self.seq.ctypes.data + np.arange(size, dtype=np.uint64) * 4
+        self._twin = twin
+        self._counts = np.full(size, self._numbers.shape[1], np.int32)
+        # llama.cpp wants a pointer to each row's sequences.
+        self._seq_pointers = self._numbers.ctypes.data + np.arange(size, dtype=np.uint64) * self._numbers.strides[0]
         int32 = ctypes.POINTER(ctypes.c_int32)
         self._struct = lib.llama_batch(
             token=self.token.ctypes.data_as(int32),
             pos=self.pos.ctypes.data_as(int32),
-            n_seq_id=self._one.ctypes.data_as(int32),
+            n_seq_id=self._counts.ctypes.data_as(int32),
             seq_id=ctypes.cast(ctypes.c_void_p(self._seq_pointers.ctypes.data), ctypes.POINTER(int32)),
             logits=self.logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
@@ -96,5 +101,7 @@ class Batch:
 
     def struct(self) -> lib.llama_batch:
         """Return the llama_batch for llama_decode. It refers to the arrays of this object."""
+        if self._twin:
+            np.add(self.seq[: self.size], self._twin, out=self._numbers[: self.size, 1])
         self._struct.n_tokens = self.size
         return self._struct

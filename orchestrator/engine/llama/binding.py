@@ -224,6 +224,7 @@ SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "llama_memory_clear": (None, _memory, c_bool),
     "llama_memory_seq_cp": (None, _memory, _seq, _seq, _pos, _pos),
     "llama_memory_seq_pos_max": (_pos, _memory, _seq),
+    "llama_memory_seq_pos_min": (_pos, _memory, _seq),
     "llama_memory_seq_rm": (c_bool, _memory, _seq, _pos, _pos),
     "llama_state_seq_get_data": (c_size_t, _context, POINTER(c_uint8), c_size_t, _seq),
     "llama_state_seq_get_size": (c_size_t, _context, _seq),
@@ -265,6 +266,7 @@ OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
         "llama_vocab_fim_sep",
         "llama_vocab_fim_suf",
     ),
+    "models with sliding windows": ("llama_memory_seq_pos_min",),
     "models with recurrent layers": ("llama_state_seq_get_size", "llama_state_seq_get_size_ext"),
     "prefixes stored on disk": (
         "llama_memory_seq_pos_max",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import orchestrator.engine.llama.binding as lib
 from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.kv.layout import begins_as_pool
-from orchestrator.engine.llama.batch import Batch, floats_at
+from orchestrator.engine.llama.batch import Batch, as_tokens, floats_at
 from orchestrator.engine.llama.grammar import Grammars, Logits
 from orchestrator.engine.llama.loading import (
     CannotLoad,
@@ -75,6 +75,9 @@ class Llama:
 
     A recurrent layer has one state for all tokens of a sequence. A model with such layers cannot remove tokens from the
     end of a sequence (`can_cut_back` is false), and a fork gets all tokens of its source.
+
+    A layer with a sliding window has as many cells as the others. A sequence keeps all of them, except if it was
+    restored, or started with a part of such a sequence: `least_prefix` says how far it can be cut back.
     """
 
     def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
@@ -94,16 +97,17 @@ class Llama:
         self._own_lora = spec.lora
         self.vocab = Vocabulary(self._model)
         self.grammars = Grammars(self.vocab, self.log.errors)
-        # Whether the cells of a prefix can be stored and restored. Of a sliding window only the present content would
-        # be stored, and a shorter prefix needs what was before it. Where a state is kept depends on other requests, so
-        # batch invariance rules it out.
-        self.can_keep = lib.llama_model_n_swa(self._model) == 0 and (self.can_cut_back or not spec.batch_invariant)
         self.split = spec.splits_cache and self.can_cut_back
-        # Whether a sequence can start with a part of another. In a common pool, cells that have left a model's sliding
-        # window are given to other sequences.
-        self.can_fork = self.can_keep or self.split
+        # Whether a sequence can start with a part of another, and be stored and restored. When a state is kept depends
+        # on other requests, so batch invariance rules it out.
+        self.can_fork = self.can_cut_back or not spec.batch_invariant
         # Whether it can do so only at the end of the other, where the state of that stands.
         self.keeps_states = self.can_fork and not self.can_cut_back
+        self._window: int = lib.llama_model_n_swa(self._model)  # tokens; 0: all layers attend to all tokens
+        if self._window:
+            check_feature("models with sliding windows")
+        # Whether a restored sequence can be forked only at its end: of a window, no more than its content is stored.
+        self.restores_ends = self.keeps_states or self._window > 0
         self.context_limit = self._choose_context(spec)
         self._context: Any = None
         # A batch-invariant engine pads each micro-batch to a multiple of this, at least two, and computes logits of
@@ -113,7 +117,7 @@ class Llama:
             spec, context=self.context_limit, heads=lib.llama_model_n_head(self._model), split=self.split
         )
         self.flash_attention: FlashAttention = "off" if self.may_keep_scores else spec.flash_attention
-        if self.can_keep and begins_as_pool(spec, self.flash_attention, self.context_limit):
+        if self.can_fork and begins_as_pool(spec, self.flash_attention, self.context_limit):
             self.split = False
         self._open(spec)
         self.batch_invariant = spec.batch_invariant and self._keeps_batch_invariance()
@@ -181,8 +185,12 @@ class Llama:
         params.n_batch = min(BATCH, params.n_ctx)
         together = MICRO_BATCH_WITH_SCORES if self.flash_attention == "off" else BATCH
         params.n_ubatch = min(INVARIANT_MICRO_BATCH if spec.batch_invariant else together, params.n_batch)
-        params.n_seq_max = self.sequences + self._spare
-        self.max_outputs: int = max(params.n_seq_max, min(VERIFIED, params.n_batch))
+        rows = self.sequences + self._spare
+        # In a pool, llama.cpp gives cells that have left the window of a sequence to others, unless two sequences hold
+        # them. So each sequence has a second number, whose tokens are the same.
+        self._twin = rows if self._window and self.can_cut_back and not self.split else 0
+        params.n_seq_max = rows + self._twin
+        self.max_outputs: int = max(rows, min(VERIFIED, params.n_batch))
         extra = max(INVARIANT_ROWS) if spec.batch_invariant else 0
         self._most_rows = self.max_outputs + 2 * extra
         params.n_outputs_max = self._most_rows
@@ -191,7 +199,7 @@ class Llama:
         params.type_k = _KV_TYPES[spec.kv_type_k]
         params.type_v = _KV_TYPES[spec.kv_type_v]
         params.kv_unified = not self.split
-        params.swa_full = True  # without all cells of a sliding window, sequences could not be forked
+        params.swa_full = True  # else llama.cpp would drop what leaves a window, and sequences could not be cut back
         params.offload_kqv = False
         params.no_perf = True
         context = new_context(self._model, params, self.log)
@@ -201,14 +209,15 @@ class Llama:
             apply_adapters(context, self._adapters, spec.lora, self.log)
         self._lora = spec.lora
         self.micro_batch: int = params.n_ubatch
-        self.batch = Batch(params.n_batch - self._spare, padding=(params.n_seq_max + 1) * max(1, extra))
+        self.batch = Batch(params.n_batch - self._spare, padding=(rows + 1) * max(1, extra), twin=self._twin)
         self.threads = threads
         return context
 
     def _pooled_sequences(self, slots: int) -> int:
         if self.keeps_states:
             return state_sequences(slots)
-        return min(2 * slots, MAX_SEQUENCES) if self.can_cut_back else slots
+        most = MAX_SEQUENCES // 2 if self._window else MAX_SEQUENCES
+        return min(2 * slots, most) if self.can_cut_back else slots
 
     def _keeps_batch_invariance(self) -> bool:
         problem = ""
@@ -247,18 +256,30 @@ class Llama:
         self.batch.add(0, 0, np.arange(min(8, self.vocab.size), dtype=np.int32), 1)
         started = time.monotonic()
         # This reads every weight.
-        row = self.decode()[0]
+        is_finite = np.isfinite(self.decode()[0]).all()
         self.warm_seconds = time.monotonic() - started
         # Of a recurrent state, and of a cell of the attention layers; measured only for models with recurrent layers.
         self.state_bytes = self.cell_bytes = 0
         if not self.can_cut_back:
-            size = lib.llama_state_seq_get_size(self._context, 0)
-            only_states = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
-            self.state_bytes = lib.llama_state_seq_get_size_ext(self._context, 0, only_states)
-            self.cell_bytes = (size - self.state_bytes) // self._held[0]
+            self._measure_states()
         self.clear()
-        if not np.isfinite(row).all():
+        if not is_finite:
             raise CannotLoad("corrupt", "the model's first logits are not finite: its weights are damaged")
+
+    def _measure_states(self) -> None:
+        def sizes() -> tuple[int, int]:
+            only_states = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY  # and the cells of windows
+            size = lib.llama_state_seq_get_size_ext(self._context, 0, only_states)
+            return lib.llama_state_seq_get_size(self._context, 0), size
+
+        held = self._held[0]
+        before, partial_before = sizes()
+        self.batch.clear()
+        self.batch.add(0, held, as_tokens([0]), 1)
+        self.decode()
+        after, partial_after = sizes()
+        self.cell_bytes = after - before
+        self.state_bytes = partial_before - held * (partial_after - partial_before)
 
     def _describe(self, spec: EngineSpec, seconds: float) -> ModelInfo:
         return describe(
@@ -396,14 +417,30 @@ class Llama:
             lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)  # only whole streams can be copied
             self.truncate(target, length)
         else:
-            lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
+            for number in self._numbers(target):
+                lib.llama_memory_seq_cp(self._memory, source, number, 0, length)
             self._held[target] = length
 
     def truncate(self, seq: int, length: int) -> None:
         """Remove all but the first `length` tokens of a sequence from the cache: none or all if it cannot cut back."""
-        removed = lib.llama_memory_seq_rm(self._memory, seq, length if length else -1, -1)
-        assert removed, f"sequence {seq} cannot be cut back to {length} tokens"
+        for number in self._numbers(seq):
+            removed = lib.llama_memory_seq_rm(self._memory, number, length if length else -1, -1)
+            assert removed, f"sequence {seq} cannot be cut back to {length} tokens"
         self._held[seq] = length
+
+    def least_prefix(self, seq: int) -> int:
+        """Return how many tokens of a sequence must stay, at least, if it is forked or cut back and then continues.
+
+        Not for models that keep states. It is 0 unless cells of a window are missing.
+        """
+        if not self._window:
+            return 0
+        first = lib.llama_memory_seq_pos_min(self._memory, seq)
+        # The token at position n attends to those from n - window + 1 on.
+        return first + self._window - 1 if first > 0 else 0
+
+    def _numbers(self, seq: int) -> tuple[int, ...]:
+        return (seq, seq + self._twin) if self._twin else (seq,)
 
     @property
     def can_store(self) -> bool:
@@ -427,6 +464,8 @@ class Llama:
         if not bytes_read or last != length - 1:
             self.truncate(seq, 0)
             return False
+        if self._twin:
+            lib.llama_memory_seq_cp(self._memory, seq, seq + self._twin, -1, -1)
         self._held[seq] = length
         return True
 

@@ -191,7 +191,7 @@ class Loop:
             known=lambda threads: stored_step_costs(llama, spec, threads),
         )
         self._layouts = {llama.split: self._step_costs}
-        changeable = llama.can_keep and not llama.keeps_states and layout_may_change(spec, llama.flash_attention)
+        changeable = llama.can_fork and not llama.keeps_states and layout_may_change(spec, llama.flash_attention)
         self._layout = CacheLayout(split=llama.split) if changeable else None
 
     # Take commands

@@ -115,13 +115,17 @@ class Sequences:
     def _note_entry(self, sequence: Sequence) -> None:
         can_fork = self._llama.can_fork
         shareable = sequence.prompt[:-1]
+        held = self.slots.tree.match(shareable, sequence.lora)[1] if can_fork else len(shareable)
+        can_share = can_fork and not self._llama.keeps_states
+        # What was restored of a model with windows cannot be cut back far.
+        can_share = can_share and self.slots.match(shareable, sequence.lora)[1] >= held
         reuse, sequence.blocks = self._history.enter(
             sequence.number,
             sequence.prompt,
             sequence.lora,
             cached=sequence.computed,
-            held=self.slots.tree.match(shareable, sequence.lora)[1] if can_fork else len(shareable),
-            obstacle="too short" if can_fork and not self._llama.keeps_states else "model cannot share",
+            held=held,
+            obstacle="too short" if can_share else "model cannot share",
         )
         if not sequence.preempted:
             self._counts["reused_tokens"] += sequence.cached

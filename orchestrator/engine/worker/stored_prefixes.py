@@ -35,7 +35,7 @@ class StoredPrefixes:
         self._spec = spec
         self._keys: dict[Adapters, str] = {}
         self._most_bytes = spec.prefix_bytes
-        self._folder = Path(spec.prefixes) if spec.prefixes is not None and llama.can_keep else None
+        self._folder = Path(spec.prefixes) if spec.prefixes is not None and llama.can_fork else None
         self.prefixes: tuple[_Prefix, ...] = ()
         if self._folder is not None and llama.can_store:
             self.prefixes = _prefixes(llama, template, spec.system_prompts)
@@ -49,7 +49,7 @@ class StoredPrefixes:
             self.prefixes = ()
         if self._folder is not None and self.prefixes:
             keep_within(self._folder, self._most_bytes)  # an engine that was killed may have left too much
-        # The longest come first, and shorter ones share their cells, unless they need a state.
+        # The longest come first, and shorter ones share their cells, unless those can be forked only at their end.
         for lora, tokens in self.prefixes:
             missing = len(tokens) - slots.match(tokens, lora)[1]
             if missing >= MIN_STORED_TOKENS and slots.insert_prefix(tokens, lora, partial(self._fill, lora, tokens)):
@@ -62,8 +62,8 @@ class StoredPrefixes:
         saved: list[_Prefix] = []
         for lora, tokens in self.prefixes:
             source, length = slots.match(tokens, lora)
-            # Of a longer prefix, the first cells can be used alone, unless it has a state.
-            longer = [its for adapters, its in saved if adapters == lora and not self._llama.keeps_states]
+            # Of a longer prefix, the first cells can be used alone, unless it can be forked only at its end.
+            longer = [its for adapters, its in saved if adapters == lora and not self._llama.restores_ends]
             alike = max((common_prefix(tokens, its) for its in longer), default=0)
             if length == len(tokens) and length - alike >= MIN_STORED_TOKENS:
                 self._llama.truncate(source, length)

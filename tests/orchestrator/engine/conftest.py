@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.models import ModelShape, write_jamba, write_llama, write_mamba
+from benchmarks.models import ModelShape, write_jamba, write_lfm2, write_llama, write_mamba, write_windowed
+
+WINDOW = 32  # tokens
 
 
 @pytest.fixture(scope="session")
@@ -22,11 +24,24 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def recurrent_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `mamba.gguf`, and with `jamba.gguf` and `moe.gguf`, which are hybrids; all of F32 weights."""
+    """A folder with `mamba.gguf`, and with the hybrids `jamba.gguf` and `lfm2.gguf`, these also with experts as
+    `moe.gguf` and `lfm2-moe.gguf`, and `lfm2-windowed.gguf`; all of F32 weights."""
     folder, shape = tmp_path_factory.mktemp("recurrent"), ModelShape(weights="f32", layers=4, context=1024)
     write_mamba(folder / "mamba.gguf", shape)
     write_jamba(folder / "jamba.gguf", shape)
     write_jamba(folder / "moe.gguf", shape, experts=4)
+    write_lfm2(folder / "lfm2.gguf", shape)
+    write_lfm2(folder / "lfm2-moe.gguf", shape, experts=4)
+    write_lfm2(folder / "lfm2-windowed.gguf", shape, window=WINDOW)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def windowed_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `windowed.gguf` and, with experts, `windowed-moe.gguf`, both of F32 weights."""
+    folder, shape = tmp_path_factory.mktemp("windowed"), ModelShape(weights="f32", layers=4, context=1024)
+    write_windowed(folder / "windowed.gguf", shape, window=WINDOW)
+    write_windowed(folder / "windowed-moe.gguf", shape, window=WINDOW, experts=4)
     return folder
 
 

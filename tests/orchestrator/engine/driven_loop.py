@@ -14,6 +14,7 @@ from orchestrator.engine.protocol import (
     Frames,
     GetStats,
     Reply,
+    Shutdown,
     Stats,
     Submit,
     decode_reply,
@@ -46,6 +47,11 @@ class Parent:
     def cancel(self, number: int) -> None:
         with self._sending:
             self._send(Cancel(number))
+
+    def shut_down(self) -> None:
+        """Let the loop end as a stopped engine does: it stores system prompts."""
+        with self._sending:
+            self._send(Shutdown())
 
     def close(self) -> None:
         """End the loop. It may take some more steps: what it submits before them is dropped."""

@@ -105,6 +105,17 @@ def test_against_cells_that_are_listed_one_by_one(actions: Actions) -> None:
         assert shared == 0 or spelled(model[found])[:shared] == wanted[:shared]
 
 
+@given(st.lists(action, max_size=40), st.lists(st.integers(0, 5), min_size=6, max_size=6))
+def test_a_prefix_that_is_too_short_for_its_sequence_does_not_match(actions: Actions, least: list[int]) -> None:
+    tree, model = play(actions)
+    for wanted in ([0, 1, 2], [1, 1, 1, 1], [2], [0, 0, 0, 0, 0, 0]):
+        common = {seq: common_prefix(tokens(*spelled(held)), tokens(*wanted)) for seq, held in model.items()}
+        usable = {seq: length for seq, length in common.items() if length >= least[seq]}
+        found, shared = tree.match(tokens(*wanted), least=least.__getitem__)
+        assert shared == max(usable.values(), default=0)
+        assert shared == 0 or usable[found] == shared
+
+
 @given(st.lists(action, max_size=40), st.sets(st.integers(0, 5)))
 def test_ends_against_cells_that_are_listed_one_by_one(actions: Actions, usable: set[int]) -> None:
     tree, model = play(actions)

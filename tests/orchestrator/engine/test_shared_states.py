@@ -1,36 +1,33 @@
 """Models with recurrent layers share prefixes: what is shared is not computed again, and changes no text."""
 
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.client.engine import Completion, Engine
-from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message, Priority, SystemPrompt
-from orchestrator.engine.llama import Llama, as_tokens
-from orchestrator.engine.protocol import Finished
+from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message, SystemPrompt
+from orchestrator.engine.llama import Llama
 from tests.orchestrator.engine.driven_loop import Parent, driven_loop
+from tests.orchestrator.engine.shared_texts import (
+    CONTEXT,
+    MESSAGE_END,
+    Step,
+    Story,
+    ask,
+    check_alone,
+    computed,
+    spec_of,
+    steps,
+    text,
+)
 
-MODELS = ["mamba", "jamba", "moe"]
-CONTEXT = 256
-MESSAGE_END = (511, 10, 510)  # of ChatML, as `benchmarks.models` writes its vocabulary
+MODELS = ["mamba", "jamba", "moe", "lfm2", "lfm2-moe", "lfm2-windowed"]
 LOREM = "the quick brown fox jumps over the lazy dog and runs away "
 
 pytestmark = pytest.mark.parametrize("model", MODELS)
-
-
-def spec_of(models: Path, model: str, **options: Any) -> EngineSpec:
-    """F32 throughout, so that sums in another order differ far less than the logits of two tokens."""
-    exactly = {"kv_type_k": "f32", "kv_type_v": "f32", "flash_attention": "off"}
-    return EngineSpec(
-        **{"file": str(models / f"{model}.gguf"), "context": CONTEXT, "slots": 3, "threads": 1, **exactly, **options}
-    )
 
 
 @pytest.fixture(scope="module")
@@ -41,98 +38,6 @@ def llamas(recurrent_models: Path) -> dict[str, tuple[Llama, EngineSpec, Llama]]
         spec = spec_of(recurrent_models, model, cells=CONTEXT)
         loaded[model] = Llama(spec), spec, Llama(spec_of(recurrent_models, model, slots=1))
     return loaded
-
-
-def text(first: int, length: int) -> tuple[int, ...]:
-    return tuple((first + np.arange(length) * 7 % 90).tolist())
-
-
-def ask(prompt: tuple[int, ...], **options: Any) -> Generation:
-    return Generation(prompt=prompt, logprobs=0, **{"max_tokens": 12, "ignore_end": True, **options})
-
-
-def check_alone(llama: Llama, prompt: tuple[int, ...], done: Finished) -> None:
-    """Compare the answer, and its probabilities, with those of a computation of the text from its start."""
-    tokens = [token.id for token in done.logprobs]
-    if not tokens:
-        return
-    llama.clear()
-    llama.batch.clear()
-    llama.batch.add(0, 0, as_tokens((*prompt, *tokens[:-1])), len(tokens))
-    logits = llama.decode().astype(np.float64)
-    chosen = logits[np.arange(len(tokens)), tokens]
-    logprobs = chosen - np.log(np.exp(logits).sum(axis=1))
-    logits[:, sorted(llama.vocab.end)] = -np.inf
-    assert (logits.max(axis=1) - chosen).max() < 1e-3
-    assert np.abs(logprobs - [token.logprob for token in done.logprobs]).max() < 1e-3
-
-
-@dataclass
-class Step:
-    """Something that happens to an engine, `after` so many of its steps."""
-
-    kind: str
-    after: int
-    number: int  # of a shared text, or of an earlier request
-    length: int
-    priority: Priority
-
-
-steps = st.builds(
-    Step,
-    kind=st.sampled_from(["submit", "submit", "turn", "turn", "again", "cancel"]),
-    after=st.integers(0, 6),
-    number=st.integers(0, 3),
-    length=st.integers(1, 40),
-    priority=st.sampled_from(["interactive", "batch"]),
-)
-
-
-@dataclass
-class Story:
-    """Plays steps while a loop runs, and keeps what was asked."""
-
-    steps: list[Step]
-    prompts: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    done: dict[int, Finished] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _waited: int = 0
-
-    def before_step(self, parent: Parent) -> None:
-        with self._lock:
-            self._waited += 1
-            while self.steps and self._waited > self.steps[0].after:
-                self._play(parent)
-
-    def play(self, parent: Parent) -> None:
-        while True:
-            with self._lock:
-                if len(self.done) == len(self.prompts):
-                    if not self.steps:
-                        return
-                    self._play(parent)
-            if len(self.done) < len(self.prompts):
-                finished = parent.finished()
-                with self._lock:
-                    self.done[finished.seq] = finished
-
-    def _play(self, parent: Parent) -> None:
-        step, self._waited = self.steps.pop(0), 0
-        numbers = list(self.prompts)
-        earlier = numbers[step.number % len(numbers)] if numbers else 0
-        if step.kind == "cancel":
-            if earlier and earlier not in self.done:
-                parent.cancel(earlier)
-            return
-        prompt = (*text(1, 70), *MESSAGE_END, *text(100 * step.number, 30), *MESSAGE_END)
-        if step.kind == "turn" and earlier in self.done:
-            prompt = (*self.prompts[earlier], *(token.id for token in self.done[earlier].logprobs), *MESSAGE_END)
-        elif step.kind == "again" and earlier:
-            prompt = self.prompts[earlier]
-        if step.kind != "again":
-            prompt = (*prompt, *text(300 + step.length, step.length))
-        prompt = prompt[: CONTEXT - 40]
-        self.prompts[parent.submit(ask(prompt, max_tokens=step.length, priority=step.priority))] = prompt
 
 
 @given(st.lists(steps, min_size=1, max_size=14))
@@ -157,14 +62,6 @@ def parent(llamas: dict[str, tuple[Llama, EngineSpec, Llama]], model: str) -> It
     llama.clear()
     with driven_loop(llama, spec) as running:
         yield running
-
-
-def computed(parent: Parent, *prompts: tuple[int, ...], **options: Any) -> tuple[int, list[Finished]]:
-    """Return how many prompt tokens an engine computes for requests that come together, and its answers."""
-    before = parent.stats().stats.prefill_tokens
-    numbers = [parent.submit(ask(prompt, **options)) for prompt in prompts]
-    done = {finished.seq: finished for finished in (parent.finished() for _ in prompts)}
-    return parent.stats().stats.prefill_tokens - before, [done[number] for number in numbers]
 
 
 def test_a_new_prefix_is_computed_once_for_more_requests_than_slots(
