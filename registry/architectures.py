@@ -1,7 +1,8 @@
 """Tables of architectures that cannot generate text like a transformer, or cannot take tokens back.
 
 The names are those for which llama.cpp's `llm_arch_is_recurrent`, `llm_arch_is_hybrid` and `llm_arch_is_diffusion`
-return true. A test compares the tables with the installed library.
+return true; those of ROLLS_BACK satisfy `llm_arch_supports_rs_rollback`. A test compares the tables with the installed
+library.
 """
 
 from typing import Literal
@@ -15,6 +16,11 @@ HYBRID = frozenset(
 )
 # Models that keep keys which stand for several tokens each. llama.cpp gives every sequence cells of its own for them.
 COMPRESSED = frozenset({"deepseek4"})
+# Models with recurrent layers of which llama.cpp keeps the states after each of the last few tokens. It does so for
+# deepseek4, too, whose sliding windows may lose what an earlier token needs.
+ROLLS_BACK = frozenset(
+    "bailingmoe3 glm5-next kimi-k3 lfm2 lfm2moe nemotron_h nemotron_h_moe qwen35 qwen35moe qwen4exp".split()
+)
 DIFFUSION = frozenset("dream llada llada-moe rnd1".split())
 NOT_GENERATIVE = frozenset(
     "bert clip eurobert gemma-embedding jina-bert-v2 jina-bert-v3 llama-embed modern-bert neo-bert nomic-bert "
@@ -34,15 +40,21 @@ def family(architecture: str) -> Family:
 
 
 def why_no_rollback(architecture: str) -> str | None:
-    """Return why the last tokens of a sequence cannot be removed from the model's state, or None if they can."""
-    # Speculation removes refused draft tokens, which needs a state per position, but a recurrent layer has one state
-    # for the whole sequence. Prefixes are shared all the same: see ADR 37.
+    """Return why any number of last tokens cannot be removed from the model's state, or None if they can."""
+    # A draft model removes what was refused, which needs a state per position, but a recurrent layer has one state for
+    # the whole sequence. Prefixes are shared all the same: see ADR 37.
     kind = family(architecture)
     if kind == "state-space":
         return f"{architecture} is a state-space model: it keeps one running state and cannot roll it back"
     if kind == "hybrid":
         return f"{architecture} is a hybrid model: its recurrent layers keep one running state and cannot roll it back"
     return None
+
+
+def why_no_drafts(architecture: str) -> str | None:
+    """Return why a model cannot verify draft tokens, or None if it can."""
+    # These can take a few tokens back.
+    return None if architecture in ROLLS_BACK else why_no_rollback(architecture)
 
 
 def why_no_generation(architecture: str) -> str | None:

@@ -94,7 +94,7 @@ class RegistryChecks:
             has = f"{header.experts} experts" if header.experts else "no experts"
             yield problem((*place, "experts"), f"is {model.experts}, but the model has {has}")
         for option in DRAFTING:
-            reason = architectures.why_no_rollback(header.architecture)
+            reason = architectures.why_no_drafts(header.architecture)
             if getattr(model, option) is not None and reason is not None:
                 yield problem((*place, option), f"is impossible: {reason}", "a transformer, or no such key")
         for option, length in (("kv_type_k", header.key_length), ("kv_type_v", header.value_length)):

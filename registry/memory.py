@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, get_args
 
-from orchestrator.registry.architectures import COMPRESSED
+from orchestrator.registry.architectures import COMPRESSED, ROLLS_BACK
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.gguf_layout import TENSOR_TYPES
 from orchestrator.registry.options import (
@@ -80,7 +80,8 @@ def estimate(header: GgufHeader, options: LoadOptions, *, embeds: bool = False) 
     per_cell = header.cached_keys * CACHE_TYPES[key_type] + header.cached_values * CACHE_TYPES[value_type]
     # A model that compresses its keys has as many cells for every sequence as others have for all.
     pools = states if header.architecture in COMPRESSED else 1
-    kv_cache = int(per_cell * cells) * pools + header.state_bytes * states
+    snapshots = options.rollback if header.architecture in ROLLS_BACK else 0
+    kv_cache = int(per_cell * cells) * pools + header.state_bytes * states * (1 + snapshots)
     micro_batch = context if embeds else INVARIANT_MICRO_BATCH if options.batch_invariant else BATCH
     logits = 2 * context if embeds else BATCH
     activations = 4 * header.embedding + 3 * header.feed_forward

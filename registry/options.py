@@ -24,6 +24,8 @@ MAX_SCORES: Final = 1 << 20
 
 # llama.cpp's limit for a context, without the sequence that a batch-invariant pool pads.
 MAX_SEQUENCES: Final = 255
+# Draft tokens that a model with recurrent layers verifies in a step, at most: it keeps a state after each of them.
+MAX_ROLLBACK: Final = 4
 SPARE_STATES: Final = 8  # recurrent states that an engine keeps for later requests, at least
 
 # A batch-invariant engine pads micro-batches to a multiple of one of these. Which one depends on processor and weights:
@@ -255,6 +257,15 @@ class LoadOptions:
     def splits_cache(self) -> bool:
         """Whether sequences have their own streams at first, if the architecture allows a choice."""
         return self.batch_invariant or self.cells is None if self.split is None else self.split
+
+    @property
+    def rollback(self) -> int:
+        """How many draft tokens a model with recurrent layers can take back."""
+        # Their number does not make a micro-batch whole, see ADR 5.
+        if self.batch_invariant:
+            return 0
+        drafters = (self.speculation, self.prompt_lookup)
+        return max((min(drafter.k, MAX_ROLLBACK) for drafter in drafters if drafter is not None), default=0)
 
     def conflicts(self) -> Iterator[OptionProblem]:
         """Yield what is impossible about these options together."""

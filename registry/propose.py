@@ -14,7 +14,7 @@ from orchestrator.registry.forms import EMBEDDER, RERANKER
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import Registry
-from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import MAX_ROLLBACK, PromptLookupOptions, SpeculationOptions
 
 ID_LENGTH: Final = 64
 NAME_LENGTH: Final = 120
@@ -86,11 +86,11 @@ def propose(
         batch_invariant=registry.defaults.batch_invariant,
         embeds=embeds,
     )
-    impossible = "it is to embed or to rank, so it generates no text" if embeds else why_not_drafted(header)
+    no_drafts = "it is to embed or to rank, so it generates no text" if embeds else why_not_drafted(header)
     options = replace(
         fitted.options,
         speculation=None if draft is None else SpeculationOptions(draft),
-        prompt_lookup=PromptLookupOptions() if impossible is None else None,
+        prompt_lookup=PromptLookupOptions() if no_drafts is None else None,
     )
     written = asdict(options)
     if fitted.context < SMALLEST:
@@ -105,7 +105,7 @@ def propose(
         why_no_prompt=why_no_prompt(header),
         fit=fitted,
         room=room,
-        notes=(_memory(header, fitted, room, draft), *_acceleration(header, draft, impossible)),
+        notes=(_memory(header, fitted, room, draft), *_acceleration(header, draft, no_drafts)),
         warnings=tuple(_warnings(header, file, fitted, room, registry)),
     )
 
@@ -169,9 +169,18 @@ def find_draft(header: GgufHeader, registry: Registry, own: Sequence[str] = ()) 
     return min(able)[2] if able else None
 
 
-def why_not_drafted(header: GgufHeader) -> str | None:
+def why_no_drafts(header: GgufHeader) -> str | None:
     """Return why no tokens can be drafted for a model, or None if they can."""
-    return why_no_text(header) or architectures.why_no_rollback(header.architecture)
+    return why_no_text(header) or architectures.why_no_drafts(header.architecture)
+
+
+def why_not_drafted(header: GgufHeader) -> str | None:
+    """Return why no tokens are drafted for a model unless its owner says so, or None if they are."""
+    if reason := why_no_drafts(header):
+        return reason
+    if header.architecture in architectures.ROLLS_BACK:
+        return f"{header.architecture} has recurrent layers, whose states take {1 + MAX_ROLLBACK} times the memory then"
+    return None
 
 
 def can_draft(target: GgufHeader, draft: GgufHeader) -> bool:
@@ -214,9 +223,10 @@ def _memory(header: GgufHeader, fitted: Fit, room: Room, draft: str | None) -> s
     )
 
 
-def _acceleration(header: GgufHeader, draft: str | None, impossible: str | None) -> Iterator[str]:
-    if impossible is not None:
-        yield f"speculation and prompt_lookup are impossible: {impossible}"
+def _acceleration(header: GgufHeader, draft: str | None, no_drafts: str | None) -> Iterator[str]:
+    if no_drafts is not None:
+        left_out = "left out" if header.architecture in architectures.ROLLS_BACK else "impossible"
+        yield f"speculation and prompt_lookup are {left_out}: {no_drafts}"
         return
     without = f"no role has a model of the same vocabulary, {SMALLER} times smaller"
     yield f"speculation: {f'role {draft} has a small model of the same vocabulary' if draft else without}"

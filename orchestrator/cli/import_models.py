@@ -23,7 +23,7 @@ from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.llama_server import ServedModel, Servers
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
-from orchestrator.registry.propose import DRAFT, file_name, full_path, id_from, why_not_drafted
+from orchestrator.registry.propose import DRAFT, file_name, full_path, id_from, why_no_drafts
 from orchestrator.registry.server_files import header_of, read_servers, usable_aliases, usable_id
 from orchestrator.registry.sources.local import as_candidate, catalogue_entry, find_here
 from orchestrator.registry.strict_yaml import write_section
@@ -140,7 +140,7 @@ class _Import:
             self._leave_out(model, "embedding", f"the role {EMBEDDER} has the model {has}, and stays with it")
 
     def _lookup(self, model: ServedModel, header: GgufHeader | None) -> dict[str, object]:
-        if header is not None and (reason := why_not_drafted(header)) is not None:
+        if header is not None and (reason := why_no_drafts(header)) is not None:
             self._leave_out(model, "spec-type", reason)
             return {}
         return {"prompt_lookup": asdict(PromptLookupOptions(**_drafted(model)))}
@@ -153,7 +153,7 @@ class _Import:
             return
         header, target = header_of(file), self.headers.get(id)
         name, subject = file_name(file, self.registry.path), f"the draft model {file.name}"
-        if target is not None and (reason := why_not_drafted(target[1])) is not None:
+        if target is not None and (reason := why_no_drafts(target[1])) is not None:
             self._leave_out(model, subject, reason)
         elif header is None:
             self._leave_out(model, str(file), "cannot be read, so nothing can draft with it yet")

@@ -30,6 +30,7 @@ def test_tables_agree_with_the_installed_llama_cpp() -> None:
     assert _says("llm_arch_is_recurrent") == architectures.STATE_SPACE
     assert _says("llm_arch_is_hybrid") == architectures.HYBRID
     assert _says("llm_arch_is_diffusion") == architectures.DIFFUSION
+    assert _says("llm_arch_supports_rs_rollback") == architectures.ROLLS_BACK | {"deepseek4"}
 
 
 @pytest.mark.parametrize("name", ["mamba", "mamba2", "rwkv7", "rwkv99"])
@@ -44,9 +45,16 @@ def test_hybrid_models_cannot_roll_back(name: str) -> None:
     assert architectures.why_no_generation(name) is None
 
 
+@pytest.mark.parametrize("name", ["lfm2", "qwen35moe", "jamba", "rwkv7"])
+def test_some_models_that_cannot_draft_verify_the_drafts_of_others(name: str) -> None:
+    assert architectures.why_no_rollback(name) is not None
+    assert (architectures.why_no_drafts(name) is None) == (name in ("lfm2", "qwen35moe"))
+
+
 @pytest.mark.parametrize("name", ["llama", "qwen3moe", "gemma3", "something-new"])
 def test_transformers_are_free(name: str) -> None:
     assert architectures.why_no_rollback(name) is None
+    assert architectures.why_no_drafts(name) is None
     assert architectures.why_no_generation(name) is None
 
 

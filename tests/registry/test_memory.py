@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.registry.gguf import GgufHeader, read_header
 from orchestrator.registry.memory import CACHE_TYPES, estimate, size
-from orchestrator.registry.options import KvType, LoadOptions
+from orchestrator.registry.options import KvType, LoadOptions, PromptLookupOptions
 from tests.registry.conftest import WriteGguf
 
 
@@ -33,6 +33,14 @@ def test_layers_without_attention_have_no_cache_but_a_state(header: GgufHeader) 
     assert estimate(hybrid, LoadOptions(context=256, slots=20)).kv_cache == 2 * 64 * 2 * 256 * 20 + 1000 * 40
     alone = estimate(hybrid, LoadOptions(context=256, slots=3, batch_invariant=True))
     assert alone.kv_cache == 2 * 64 * 2 * 512 * 3 + 3000
+
+
+def test_a_model_that_takes_drafts_back_has_a_state_for_each(header: GgufHeader) -> None:
+    hybrid = replace(header, architecture="lfm2", cached_keys=0, cached_values=0, state_bytes=1000)
+    for k, states in ((2, 3), (8, 5)):
+        options = LoadOptions(context=256, slots=3, prompt_lookup=PromptLookupOptions(k=k))
+        assert estimate(hybrid, options).kv_cache == 1000 * (3 + 8) * states
+    assert estimate(replace(hybrid, architecture="jamba"), options).kv_cache == 1000 * (3 + 8)
 
 
 def test_streams_are_rounded_up_one_by_one(header: GgufHeader) -> None:

@@ -90,6 +90,17 @@ def test_state_space_models_are_not_drafted_for(registry: Registry, write_gguf: 
     assert made.suits.role == "worker"
 
 
+def test_models_that_would_keep_states_for_drafts_get_none_unless_asked_for(
+    registry: Registry, write_gguf: WriteGguf
+) -> None:
+    made = _propose(registry, write_gguf, architecture="lfm2", embedding=512)
+    assert not {"speculation", "prompt_lookup"} & made.entry.keys()
+    assert any("left out" in note and "5 times the memory" in note for note in made.notes)
+    text = TEXT.replace("roles:\n", "  new: {file: new.gguf, prompt_lookup: {ngram: 2}}\nroles:\n")
+    registry.path.write_text(text)
+    assert load_registry(registry.path).models["new"].options.prompt_lookup is not None
+
+
 @pytest.mark.parametrize(
     ("name", "options", "role"),
     [

@@ -160,6 +160,7 @@ class Llama:
         self.open_seconds = time.monotonic() - started
         self._memory = lib.llama_get_memory(self._context)
         self._held = [0] * (self.sequences + 1)
+        self._rolled_back: set[int] = set()
         self._logits: Logits = np.empty((0, self.vocab.size), np.float32)
         self._logits_at = 0
         self.cells: int = lib.llama_n_ctx(self._context) - self._spare
@@ -199,6 +200,9 @@ class Llama:
         params.type_k = _KV_TYPES[spec.kv_type_k]
         params.type_v = _KV_TYPES[spec.kv_type_v]
         params.kv_unified = not self.split
+        # A draft token may take a cell of a window that is needed again when it is rejected.
+        keeps_one = self.can_cut_back or self._window or lib.why_not("drafts for models with recurrent layers")
+        params.n_rs_seq = 0 if keeps_one else spec.rollback
         params.swa_full = True  # else llama.cpp would drop what leaves a window, and sequences could not be cut back
         params.offload_kqv = False
         params.no_perf = True
@@ -208,6 +212,10 @@ class Llama:
         if spec.lora:
             apply_adapters(context, self._adapters, spec.lora, self.log)
         self._lora = spec.lora
+        # How many of the tokens of its last step can be removed from a sequence.
+        self.max_rollback: int = self.context_limit if self.can_cut_back else 0
+        if params.n_rs_seq:
+            self.max_rollback = lib.llama_n_rs_seq(context)
         self.micro_batch: int = params.n_ubatch
         self.batch = Batch(params.n_batch - self._spare, padding=(rows + 1) * max(1, extra), twin=self._twin)
         self.threads = threads
@@ -321,6 +329,7 @@ class Llama:
             raise DecodeFailed(f"llama_decode returned {code} for {batch.size} tokens")
         for seq, end in batch.ends:
             self._held[seq] = end
+            self._rolled_back.discard(seq)
         for seq, count in pads:
             self.truncate(seq, self._held[seq] - count)
         if not batch.outputs:
@@ -411,6 +420,7 @@ class Llama:
         """
         if not self.can_cut_back:
             assert length == self._held[source], "a state cannot be forked before its end"
+            self._settle(source)
             lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
             self._held[target] = length
         elif self.split:
@@ -422,11 +432,28 @@ class Llama:
             self._held[target] = length
 
     def truncate(self, seq: int, length: int) -> None:
-        """Remove all but the first `length` tokens of a sequence from the cache: none or all if it cannot cut back."""
+        """Remove all but the first `length` tokens of a sequence from the cache.
+
+        If the model cannot cut back, all tokens are removed, none, or up to `max_rollback` of those of its last step.
+        """
         for number in self._numbers(seq):
             removed = lib.llama_memory_seq_rm(self._memory, number, length if length else -1, -1)
             assert removed, f"sequence {seq} cannot be cut back to {length} tokens"
+        if 0 < length < self._held[seq] and not self.can_cut_back:
+            self._rolled_back.add(seq)
+        elif not length:
+            self._rolled_back.discard(seq)
         self._held[seq] = length
+
+    def _settle(self, seq: int) -> None:
+        # llama.cpp remembers of a sequence, but not of its copies, that its state is an earlier one.
+        if seq not in self._rolled_back:
+            return
+        only_states = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+        buffer = np.empty(lib.llama_state_seq_get_size_ext(self._context, seq, only_states), np.uint8)
+        lib.llama_state_seq_get_data_ext(self._context, _bytes_of(buffer), len(buffer), seq, only_states)
+        lib.llama_state_seq_set_data_ext(self._context, _bytes_of(buffer), len(buffer), seq, only_states)
+        self._rolled_back.discard(seq)
 
     def least_prefix(self, seq: int) -> int:
         """Return how many tokens of a sequence must stay, at least, if it is forked or cut back and then continues.
@@ -472,6 +499,7 @@ class Llama:
     def clear(self) -> None:
         lib.llama_memory_clear(self._memory, False)
         self._held = [0] * len(self._held)
+        self._rolled_back.clear()
 
 
 def _bytes_of(buffer: npt.NDArray[np.uint8]) -> Any:

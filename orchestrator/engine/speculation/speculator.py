@@ -85,7 +85,7 @@ class Speculator:
     def propose(self, sequences: list[Sequence], costs: StepCostModel, token_budget: int) -> list[Tokens]:
         """Return the draft tokens for each sequence, at most `token_budget` in total.
 
-        In a split cache, shorter drafts are padded at the end.
+        In a split cache, and with recurrent layers, shorter drafts are padded at the end.
         """
         started = time.monotonic()
         try:
@@ -146,8 +146,13 @@ class Speculator:
             min(token_budget, INVARIANT_MICRO_BATCH - len(candidates)) if self.spec.batch_invariant else token_budget
         )
         room = self.llama.context_limit - max(candidate.depth for candidate in candidates)
-        length = max(0, min(_PROBE_TOKENS, *likely, room, token_budget // len(candidates)))
-        return [length if self.llama.split else min(length, candidate.max_tokens) for candidate in candidates]
+        length = max(0, min(_PROBE_TOKENS, self.llama.max_rollback, *likely, room, token_budget // len(candidates)))
+        return [length if self._alike else min(length, candidate.max_tokens) for candidate in candidates]
+
+    @property
+    def _alike(self) -> bool:
+        # llama.cpp computes streams, and recurrent states, together only if they have equally many tokens.
+        return self.llama.split or not self.llama.can_cut_back
 
     def _baseline_step_is_due(self) -> bool:
         due = self._since_baseline >= _BASELINE_EVERY and not self.spec.always_draft
@@ -165,17 +170,18 @@ class Speculator:
         return seconds / (sequence.max_tokens - len(sequence.output))
 
     def _lengths(self, candidates: list[DraftCandidate], costs: StepCostModel, token_budget: int) -> list[int]:
-        batch_invariant, split = self.spec.batch_invariant, self.llama.split
-        if split:  # sequences with fewer proposals verify as many tokens, which have to fit behind what they hold
+        batch_invariant = self.spec.batch_invariant
+        if self._alike:  # sequences with fewer proposals verify as many tokens, which have to fit behind what they hold
             room = self.llama.context_limit - max(candidate.depth for candidate in candidates)
+            room = min(room, self.llama.max_rollback)
             token_budget = min(token_budget, room * len(candidates))
         if self.spec.always_draft:
             length = (
                 min(token_budget, INVARIANT_MICRO_BATCH - len(candidates)) if batch_invariant else token_budget
             ) // len(candidates)
             lengths = [max(0, min(length, candidate.max_tokens)) for candidate in candidates]
-            return [max(lengths)] * len(candidates) if split else lengths
-        if split:
+            return [max(lengths)] * len(candidates) if self._alike else lengths
+        if self._alike:
             return [
                 common_draft_length(costs, candidates, token_budget=token_budget, batch_invariant=batch_invariant)
             ] * len(candidates)
@@ -244,12 +250,12 @@ class Speculator:
 def make_speculator(llama: Llama, spec: EngineSpec, beat: Beat) -> Speculator | None:
     """Return a speculator, or None if the settings ask for no drafts.
 
-    Raises CannotLoad if the target cannot remove tokens, or if a drafter does not fit it.
+    Raises CannotLoad if the target cannot take tokens back, or if a drafter does not fit it.
     """
     rows = {name: row for name, row in DRAFTERS.items() if getattr(spec, row.option) is not None}
     if not rows:
         return None
-    if not llama.can_cut_back:
+    if not llama.max_rollback:
         raise CannotLoad("settings", f"{llama.info.architecture} models cannot take back tokens, so nothing is drafted")
     drafters: dict[str, Drafter] = {}
     missing = []

@@ -583,7 +583,9 @@ class Loop:
 
     def _accept_tokens(self, sequence: Sequence, drafts: Tokens, proposed: int, logits: Logits, best: list[int]) -> int:
         # The first `proposed` drafts are the speculator's; the others only pad the batch.
-        first, count = not sequence.output, 0
+        first, before = not sequence.output, sequence.length
+        count = kept = 0
+        error: EngineError | None = None
         piece = sequence.piece_of(self._llama.vocab.piece)
         try:
             for token in (
@@ -593,17 +595,23 @@ class Loop:
             ):
                 self._append(sequence, token)
                 count += 1
+                # An end token is not part of the text.
+                kept += count <= len(drafts) and token == drafts[count - 1] and sequence.length >= before + count
                 if sequence.finish is not None:
                     break
         except NoTokenAllowed:
-            self._fail(sequence, _no_token_allowed(sequence))
+            error = _no_token_allowed(sequence)
         except LogitsAreNaN:
-            self._fail(sequence, BrokenModel("the model's logits are NaN: its weights or its KV types are unfit"))
+            error = BrokenModel("the model's logits are NaN: its weights or its KV types are unfit")
+        if kept < len(drafts):
+            self._llama.truncate(sequence.seq, before + kept)
         accepted = max(0, count - 1)
-        if self._speculator is not None and not first and sequence.number in self._sequences.all:
+        if error is not None:
+            self._fail(sequence, error)
+        elif sequence.finish is not None:
+            self._finish(sequence)
+        elif self._speculator is not None and not first:
             self._speculator.observe(sequence, proposed, accepted)
-            if accepted < len(drafts):
-                self._llama.truncate(sequence.seq, sequence.length - 1)
         return accepted
 
     def _append(self, sequence: Sequence, token: int) -> None:
@@ -613,9 +621,7 @@ class Loop:
         text += sequence.append_ending(vocab.end, piece)
         self._counts["output_tokens"] += len(sequence.output) - before
         self._emit(sequence, text)
-        if sequence.finish is not None:
-            self._finish(sequence)
-        elif len(sequence.output) == 1:
+        if sequence.finish is None and len(sequence.output) == 1:
             self._sequences.begin_decoding(sequence)
 
     def _finish_early(self, sequence: Sequence, finish: Finish) -> None:

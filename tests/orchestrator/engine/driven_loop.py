@@ -20,6 +20,7 @@ from orchestrator.engine.protocol import (
     decode_reply,
     encode,
 )
+from orchestrator.engine.speculation.speculator import make_speculator
 from orchestrator.engine.worker.link import Link
 from orchestrator.engine.worker.loop import Loop
 
@@ -101,7 +102,7 @@ def driven_loop(
 
     def run() -> None:
         with mine:
-            Loop(llama, spec, Link(mine), None).run()
+            Loop(llama, spec, Link(mine), make_speculator(llama, spec, lambda _: None)).run()
 
     llama.decode = step  # type: ignore[method-assign]
     thread = threading.Thread(target=run)

@@ -66,6 +66,7 @@ class Step:
     number: int  # of a shared text, or of an earlier request
     length: int
     priority: Priority
+    stops: bool  # whether every eighth token ends the text
 
 
 steps = st.builds(
@@ -75,6 +76,7 @@ steps = st.builds(
     number=st.integers(0, 3),
     length=st.integers(1, 40),
     priority=st.sampled_from(["interactive", "batch"]),
+    stops=st.booleans(),
 )
 
 
@@ -124,4 +126,6 @@ class Story:
         if step.kind != "again":
             prompt = (*prompt, *text(300 + step.length, step.length))
         prompt = prompt[: CONTEXT - 40]
-        self.prompts[parent.submit(ask(prompt, max_tokens=step.length, priority=step.priority))] = prompt
+        stops = tuple(range(0, 512, 8)) if step.stops else ()
+        request = ask(prompt, max_tokens=step.length, priority=step.priority, stop_tokens=stops)
+        self.prompts[parent.submit(request)] = prompt

@@ -1,0 +1,117 @@
+"""Rejected drafts are taken back from recurrent states and from windows: they change no text, and nothing is lost."""
+
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.models import Matrix, ModelShape, write_lfm2
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.llama import CannotLoad, Llama
+from orchestrator.engine.speculation.speculator import make_speculator
+from orchestrator.registry.options import MAX_ROLLBACK, PromptLookupOptions, SpeculationOptions
+from tests.orchestrator.engine.driven_loop import driven_loop
+from tests.orchestrator.engine.shared_texts import (
+    CONTEXT,
+    MESSAGE_END,
+    Step,
+    Story,
+    check_alone,
+    computed,
+    spec_of,
+    steps,
+    text,
+)
+
+RECURRENT = ["lfm2", "lfm2-moe"]
+LOOKUP: dict[str, Any] = {"prompt_lookup": PromptLookupOptions(ngram=1, k=8), "always_draft": True}
+
+Loaded = tuple[Llama, EngineSpec, Llama]
+
+
+@pytest.fixture(scope="module")
+def llamas(models: Path, recurrent_models: Path, windowed_models: Path) -> dict[str, Loaded]:
+    """Of each model, one for a loop, and one that computes each text alone."""
+    pool = {"cells": CONTEXT, **LOOKUP}
+    drafting = {"speculation": SpeculationOptions(str(models / "float.gguf")), "always_draft": True}
+    cases: dict[str, tuple[Path, str, dict[str, Any]]] = {
+        **{model: (recurrent_models, model, pool) for model in RECURRENT},
+        "lfm2-draft": (recurrent_models, "lfm2", {**drafting, "cells": CONTEXT}),
+        "windowed": (windowed_models, "windowed", pool),
+        "windowed-streams": (windowed_models, "windowed-moe", {"split": True, **LOOKUP}),
+    }
+    loaded = {}
+    for name, (folder, model, options) in cases.items():
+        spec = spec_of(folder, model, **options)
+        loaded[name] = Llama(spec), spec, Llama(spec_of(folder, model, slots=1))
+    return loaded
+
+
+@pytest.mark.parametrize("model", [*RECURRENT, "lfm2-draft", "windowed", "windowed-streams"])
+@given(actions=st.lists(steps, min_size=1, max_size=14))
+def test_whatever_is_rejected_all_texts_are_those_that_are_computed_from_their_starts(
+    llamas: dict[str, Loaded], model: str, actions: list[Step]
+) -> None:
+    llama, spec, alone = llamas[model]
+    llama.clear()
+    story = Story(list(actions))
+    with driven_loop(llama, spec, story.before_step) as parent:
+        story.play(parent)
+    for number, done in story.done.items():
+        check_alone(alone, story.prompts[number], done)
+
+
+def counting(name: str, rows: int, columns: int) -> Matrix:
+    """Return weights of a model that counts: each token follows on the one before. Its layers change little."""
+    drawn = "token_embd.weight" if name == "output.weight" else name
+    rng = np.random.default_rng(crc32(drawn.encode()))
+    values: Matrix = rng.standard_normal((rows, columns), dtype=np.float32)
+    if name == "output.weight":
+        return np.asarray(np.roll(values, 1, axis=0) * (0.5 * columns**-0.5), np.float32)
+    part = 0.1 if name.rpartition(".")[0].endswith(("out_proj", "output", "ffn_down", "ffn_down_exps")) else 1.0
+    return values if drawn == "token_embd.weight" else values * (part * columns**-0.5)
+
+
+@pytest.fixture(scope="module", params=[0, 4], ids=["lfm2", "lfm2-moe"])
+def counter(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    """A hybrid that counts, and one that computes each text alone."""
+    folder = tmp_path_factory.mktemp("counting")
+    shape = ModelShape(weights="f32", layers=4, context=1024)
+    write_lfm2(folder / "model.gguf", shape, experts=request.param, draw=counting)
+    spec = spec_of(folder, "model", cells=2 * CONTEXT, **LOOKUP)
+    return Llama(spec), spec, Llama(spec_of(folder, "model", slots=1))
+
+
+@pytest.mark.parametrize("length", range(2, 12))
+def test_the_next_turn_starts_from_the_state_of_an_answer_that_ended_among_drafts(counter: Loaded, length: int) -> None:
+    llama, spec, alone = counter
+    llama.clear()
+    # What follows on 26 is drafted wrongly, and all else rightly.
+    prompt = (*range(10, 40), *text(200, 60), 26, 400, *MESSAGE_END, 20)
+    with driven_loop(llama, spec) as parent:
+        _, (first,) = computed(parent, prompt, max_tokens=40, stop_tokens=(20 + length,))
+        answer = tuple(token.id for token in first.logprobs)
+        assert answer == tuple(range(21, 21 + length))
+        turn = (*prompt, *answer, 300)  # short, since such a model soon forgets
+        for _ in range(2):
+            count, (second,) = computed(parent, turn, max_tokens=5)
+            # The last token of the answer was computed only if it was a draft.
+            assert count - 1 == (length in (6, 7))
+            check_alone(alone, turn, second)
+        stats = parent.stats().stats
+    assert stats.drafted
+
+
+@pytest.mark.parametrize("model", RECURRENT)
+def test_as_many_drafts_are_verified_as_states_are_kept(llamas: dict[str, Loaded], model: str) -> None:
+    assert llamas[model][0].max_rollback == MAX_ROLLBACK
+
+
+def test_a_hybrid_with_a_window_drafts_nothing(recurrent_models: Path) -> None:
+    spec = spec_of(recurrent_models, "lfm2-windowed", **LOOKUP)
+    with pytest.raises(CannotLoad, match="lfm2 models cannot take back tokens"):
+        make_speculator(Llama(spec), spec, lambda _: None)
