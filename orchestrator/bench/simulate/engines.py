@@ -269,6 +269,7 @@ class _Cells:
         self.info = info
         self.split = split
         self.can_fork, self.keeps_states = True, False
+        self.cell_bytes = 1
         self.context_limit = info.context
         self.sequences = info.slots if split else 2 * info.slots
         self.cells = self.context_limit * self.sequences if split else spec.cells or self.context_limit * info.slots
@@ -320,7 +321,7 @@ class SimulatedEngine:
         self._loop = asyncio.get_running_loop()
         self._threads = spec.threads or 1
         self._cells = _Cells(spec, info, split=behaviour.split)
-        self._sequences = Sequences(cast("Llama", self._cells), Counter(), lambda sequence: None)
+        self._sequences = Sequences(cast("Llama", self._cells), Counter(), lambda _: None, lambda _, count: count)
         self._numbers = itertools.count()
         self._widths: dict[int, int] = {}
         self._batch_turns = BatchTurns()

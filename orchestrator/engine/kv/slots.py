@@ -2,7 +2,6 @@
 
 import bisect
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +10,9 @@ import numpy as np
 from orchestrator.engine.kv.prefix_tree import PrefixTree
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.registry.options import Adapters
+
+PrefillSeconds = Callable[[int, int], float]
+"""Returns the seconds to compute so many tokens of a prompt, after so many others."""
 
 NO_TOKENS: Tokens = np.empty(0, np.int32)
 # A sequence is admitted if the pool has cells for this many further answer tokens, of it and of each admitted one. So
@@ -36,15 +38,23 @@ class CellReservation:
 
 
 class Slots(ABC):
-    """The sequences of one context: live ones, and finished prompts that are retained to be shared."""
+    """The sequences of one context: live ones, and finished prompts that are retained to be shared.
 
-    def __init__(self, llama: Llama, slots: int) -> None:
+    Those that save the most seconds per byte are retained.
+    """
+
+    def __init__(self, llama: Llama, slots: int, seconds: PrefillSeconds) -> None:
         self.tree = PrefixTree()
         self._llama = llama
         self._slots = slots
+        self._seconds = seconds
         self._free = list(range(llama.sequences))
         self._live: dict[int, CellReservation] = {}
-        self._retained: OrderedDict[int, int] = OrderedDict()
+        self._retained: dict[int, int] = {}  # their numbers of tokens, the one that was used last at the end
+        # GreedyDual (Cao and Irani 1997): a prompt is worth its value plus the worth of the last one that was evicted
+        # when it was last used. So what is used again stays, and what is not goes after a while, however valuable.
+        self._inflation = 0.0
+        self._inflation_at_use: dict[int, float] = {}
         self._admission_blocked = False
         self.min_shared_tokens = 1  # shorter shared prefixes are computed again
 
@@ -150,19 +160,34 @@ class Slots(ABC):
 
     def _keep(self, seq: int, length: int) -> None:
         # Retains a sequence, as the one that was used last.
+        self._retained.pop(seq, None)
         self._retained[seq] = length
-        self._retained.move_to_end(seq)
+        self._inflation_at_use[seq] = self._inflation
 
     def _victim(self, spared: int = -1, *, frees_cells: bool = False) -> int | None:
-        # The retained sequence, other than `spared`, that is evicted first.
-        return next((seq for seq in self._retained if seq != spared), None)
+        # The retained sequence, other than `spared`, that is evicted first; of equals, the one that was used least
+        # recently.
+        candidates = (seq for seq in self._retained if seq != spared and (not frees_cells or self.tree.exclusive(seq)))
+        return min(candidates, key=self._worth, default=None)
+
+    def _worth(self, seq: int) -> float:
+        return self._inflation_at_use[seq] + self._value(seq)
+
+    @abstractmethod
+    def _value(self, seq: int) -> float:
+        """Return the seconds to compute again what would be lost with a sequence, per byte that it takes."""
+
+    def _seconds_of(self, seq: int, lost: int) -> float:
+        length = self._retained.get(seq, self._llama.held(seq))
+        return self._seconds(length - lost, lost)
 
     def _is_held_by_another(self, seq: int) -> bool:
         # 1: a sequence computes the last token of its prompt itself, so that cell is never shared
         return self.tree.exclusive(seq) <= 1
 
     def _evict(self, seq: int) -> None:
-        del self._retained[seq]
+        self._inflation = max(self._inflation, self._worth(seq))
+        del self._retained[seq], self._inflation_at_use[seq]
         self._remove(seq)
 
     def _remove(self, seq: int) -> None:
@@ -174,8 +199,8 @@ class Slots(ABC):
 class PooledSlots(Slots):
     """The sequences of one pool. Finished prompts together retain at most `retain` cells of their own."""
 
-    def __init__(self, llama: Llama, slots: int, retain: int) -> None:
-        super().__init__(llama, slots)
+    def __init__(self, llama: Llama, slots: int, seconds: PrefillSeconds, retain: int) -> None:
+        super().__init__(llama, slots, seconds)
         self._retain = retain if llama.can_fork else 0
         self._spare = 0  # at least this many cells are free: counting them in every step takes too long
 
@@ -265,6 +290,10 @@ class PooledSlots(Slots):
         self._llama.truncate(seq, computed)
         self._keep(seq, computed)
         self._evict_until_within_limit()
+
+    def _value(self, seq: int) -> float:
+        lost = self.tree.exclusive(seq)
+        return self._seconds_of(seq, lost) / (self._llama.cell_bytes * lost) if lost else 0.0
 
     def _evict_until_within_limit(self) -> None:
         while self._retained_cells > self._retain and (victim := self._victim(frees_cells=True)) is not None:

@@ -4,7 +4,7 @@ Such a sequence can be forked where its state stands, which is at its end, and n
 finished sequences and of the starts of prompts: see `docs/adr/0037-states-are-kept-where-prompts-part.md`.
 """
 
-from orchestrator.engine.kv.slots import ANSWER_RESERVE, NO_TOKENS, PooledSlots
+from orchestrator.engine.kv.slots import ANSWER_RESERVE, NO_TOKENS, PooledSlots, PrefillSeconds
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.registry.options import Adapters
 
@@ -15,14 +15,10 @@ class StateSlots(PooledSlots):
     Each retained sequence has a state. There are at most as many as sequences beyond the slots.
     """
 
-    def __init__(self, llama: Llama, slots: int) -> None:
+    def __init__(self, llama: Llama, slots: int, seconds: PrefillSeconds) -> None:
         # Few layers read the retained cells, so there may be as many as the pool has.
-        super().__init__(llama, slots, retain=llama.cells - ANSWER_RESERVE)
+        super().__init__(llama, slots, seconds, retain=llama.cells - ANSWER_RESERVE)
         self._most_retained = llama.sequences - slots
-        # GreedyDual (Cao and Irani 1997): a state is worth its value plus the worth of the last one that was evicted
-        # when it was last used. So what is used again stays, and what is not goes after a while, however valuable.
-        self._inflation = 0.0
-        self._inflation_at_use: dict[int, float] = {}
 
     def match(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
         return self.tree.match_end(tokens, self._stands, lora)
@@ -68,24 +64,6 @@ class StateSlots(PooledSlots):
         # Whether its state is that after the tokens which the tree has of it.
         return seq in self._retained or 0 < self._live[seq].computed == self._llama.held(seq)
 
-    def _keep(self, seq: int, length: int) -> None:
-        super()._keep(seq, length)
-        self._inflation_at_use[seq] = self._inflation
-
-    def _evict(self, seq: int) -> None:
-        self._inflation = max(self._inflation, self._worth(seq))
-        del self._inflation_at_use[seq]
-        super()._evict(seq)
-
-    def _victim(self, spared: int = -1, *, frees_cells: bool = False) -> int | None:
-        # Of equals, the one that was used least recently.
-        candidates = (seq for seq in self._retained if seq != spared and (not frees_cells or self.tree.exclusive(seq)))
-        return min(candidates, key=self._worth, default=None)
-
-    def _worth(self, seq: int) -> float:
-        return self._inflation_at_use[seq] + self._value(seq)
-
     def _value(self, seq: int) -> float:
-        # The tokens that would have to be computed again, per byte.
         size = self._llama.state_bytes + self._llama.cell_bytes * self.tree.exclusive(seq)
-        return self.tree.distance(seq, self._retained) / size
+        return self._seconds_of(seq, self.tree.distance(seq, self._retained)) / size

@@ -1,6 +1,6 @@
 """Admit sequences to a split KV cache, and choose which finished prompts stay in the unused streams."""
 
-from orchestrator.engine.kv.slots import NO_TOKENS, CellReservation, Slots
+from orchestrator.engine.kv.slots import NO_TOKENS, CellReservation, PrefillSeconds, Slots
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.registry.options import Adapters
 
@@ -16,8 +16,8 @@ class StreamSlots(Slots):
     The lowest free stream is used first: only adjacent streams can be decoded together.
     """
 
-    def __init__(self, llama: Llama, slots: int) -> None:
-        super().__init__(llama, slots)
+    def __init__(self, llama: Llama, slots: int, seconds: PrefillSeconds) -> None:
+        super().__init__(llama, slots, seconds)
         self.min_shared_tokens = max(MIN_SHARED_TOKENS, llama.context_limit // CELLS_COPIED_PER_TOKEN)
 
     @property
@@ -45,7 +45,7 @@ class StreamSlots(Slots):
         in_place = self._take_over(tokens[:-1], lora) if shares else None
         if in_place is not None:
             seq, reused = in_place
-            self._retained.pop(seq)
+            del self._retained[seq], self._inflation_at_use[seq]
             self._shorten(seq, reused)
         else:
             source, reused = self.longest_shared_prefix(tokens, lora) if shares else (-1, 0)
@@ -73,15 +73,14 @@ class StreamSlots(Slots):
             return source, reused
         if self._free:
             return None
-        # A finished prompt has to be evicted anyway: the least recently used one with the longest prefix worth a
-        # copy.
+        # A finished prompt has to be evicted anyway: the one of least worth with the longest prefix worth a copy.
         if reused >= self.min_shared_tokens:
-            held = ((seq, self._reusable(tokens, seq, lora)) for seq in self._retained)
+            held = ((seq, self._reusable(tokens, seq, lora)) for seq in sorted(self._retained, key=self._worth))
             return next((prompt for prompt in held if prompt[1] >= reused), None)
         # Without such a prefix, keep at least the start of the one that is evicted, such as its system prompt.
-        oldest = next(iter(self._retained))
-        reused = self._reusable(tokens, oldest, lora)
-        return (oldest, reused) if reused else None
+        victim = self._victim()
+        reused = 0 if victim is None else self._reusable(tokens, victim, lora)
+        return (victim, reused) if victim is not None and reused else None
 
     def _reusable(self, tokens: Tokens, seq: int, lora: Adapters) -> int:
         length = self.tree.held_of(tokens, seq, lora)
@@ -89,8 +88,15 @@ class StreamSlots(Slots):
 
     def _empty_stream(self, source: int) -> int:
         if not self._free:
-            self._evict(next(seq for seq in self._retained if seq != source))
+            victim = self._victim(source)
+            assert victim is not None, "there are as many streams as slots"
+            self._evict(victim)
         return self._free.pop(0)
+
+    def _value(self, seq: int) -> float:
+        # Its stream has as many cells, however few it holds.
+        size = self._llama.cell_bytes * self._llama.context_limit
+        return self._seconds_of(seq, self.tree.exclusive(seq)) / size
 
     def _shorten(self, seq: int, length: int) -> None:
         spare = -1

@@ -266,28 +266,29 @@ class Llama:
         # This reads every weight.
         is_finite = np.isfinite(self.decode()[0]).all()
         self.warm_seconds = time.monotonic() - started
-        # Of a recurrent state, and of a cell of the attention layers; measured only for models with recurrent layers.
-        self.state_bytes = self.cell_bytes = 0
-        if not self.can_cut_back:
-            self._measure_states()
+        self._measure_bytes()
         self.clear()
         if not is_finite:
             raise CannotLoad("corrupt", "the model's first logits are not finite: its weights are damaged")
 
-    def _measure_states(self) -> None:
+    def _measure_bytes(self) -> None:
+        # Of a recurrent state, and of a cell of all layers with attention. If there are only cells, they are the unit.
+        self.state_bytes, self.cell_bytes = 0, 1
+        if self.can_cut_back:
+            return
+
         def sizes() -> tuple[int, int]:
             only_states = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY  # and the cells of windows
             size = lib.llama_state_seq_get_size_ext(self._context, 0, only_states)
             return lib.llama_state_seq_get_size(self._context, 0), size
 
-        held = self._held[0]
-        before, partial_before = sizes()
+        held, (whole, partial) = self._held[0], sizes()
         self.batch.clear()
         self.batch.add(0, held, as_tokens([0]), 1)
         self.decode()
-        after, partial_after = sizes()
-        self.cell_bytes = after - before
-        self.state_bytes = partial_before - held * (partial_after - partial_before)
+        longer, partial_longer = sizes()
+        self.cell_bytes = longer - whole
+        self.state_bytes = partial - held * (partial_longer - partial)
 
     def _describe(self, spec: EngineSpec, seconds: float) -> ModelInfo:
         return describe(

@@ -151,7 +151,11 @@ class Loop:
     def _without_sequences(self) -> Sequences:
         self._history.forget_cells()
         prefixes = self._stored_prefixes.prefixes
-        return Sequences(self._llama, self._counts, self._forget_drafts, prefixes, self._history)
+        return Sequences(self._llama, self._counts, self._forget_drafts, self._prefill_seconds, prefixes, self._history)
+
+    def _prefill_seconds(self, start: int, count: int) -> float:
+        costs = self._step_costs.current
+        return costs.prefill * count + costs.per_cell * attended_cells(start, count)
 
     def _step(self) -> None:
         if entered := self._sequences.admit():

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from orchestrator.engine.kv.prefix_tree import common_prefix
 from orchestrator.engine.kv.prompt_history import PromptHistory
-from orchestrator.engine.kv.slots import NO_TOKENS, PooledSlots, Slots
+from orchestrator.engine.kv.slots import NO_TOKENS, PooledSlots, PrefillSeconds, Slots
 from orchestrator.engine.kv.states import StateSlots
 from orchestrator.engine.kv.streams import StreamSlots
 from orchestrator.engine.llama import Llama, Tokens, as_tokens
@@ -33,7 +33,8 @@ class Sequences:
     """All sequences of one context, by number and in their groups.
 
     `counts` gets the counts of EngineStats that change here. `on_cells_lost` gets a sequence before it loses its cells.
-    `prefixes` are those with which many prompts start, with their adapters. `history` has the engine's earlier prompts.
+    `seconds` says how long a prefill takes. `prefixes` are those with which many prompts start, with their adapters.
+    `history` has the engine's earlier prompts.
     """
 
     def __init__(
@@ -41,10 +42,11 @@ class Sequences:
         llama: Llama,
         counts: Counter[str],
         on_cells_lost: Callable[[Sequence], None],
+        seconds: PrefillSeconds,
         prefixes: Iterable[tuple[Adapters, Tokens]] = (),
         history: PromptHistory | None = None,
     ) -> None:
-        self.slots = _make_slots(llama)
+        self.slots = _make_slots(llama, seconds)
         self.all: dict[int, Sequence] = {}
         self.queue: list[Sequence] = []
         self.prefilling: list[Sequence] = []
@@ -256,13 +258,13 @@ class Sequences:
         return True
 
 
-def _make_slots(llama: Llama) -> Slots:
+def _make_slots(llama: Llama, seconds: PrefillSeconds) -> Slots:
     slots = llama.info.slots
     if llama.split:
-        return StreamSlots(llama, slots)
+        return StreamSlots(llama, slots, seconds)
     if llama.keeps_states:
-        return StateSlots(llama, slots)
-    return PooledSlots(llama, slots, retain=llama.context_limit)
+        return StateSlots(llama, slots, seconds)
+    return PooledSlots(llama, slots, seconds, retain=llama.context_limit)
 
 
 def _starts(tokens: Tokens, prefix: Tokens) -> bool:

@@ -20,7 +20,7 @@ def llama(models: Path) -> Llama:
 
 @pytest.fixture
 def slots(llama: Llama) -> Iterator[PooledSlots]:
-    yield PooledSlots(llama, 4, retain=RETAIN)
+    yield PooledSlots(llama, 4, lambda _, count: count, retain=RETAIN)
     llama.clear()
 
 

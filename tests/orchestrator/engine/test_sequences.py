@@ -26,7 +26,7 @@ def llama(models: Path) -> Llama:
 
 @pytest.fixture
 def sequences(llama: Llama) -> Iterator[Sequences]:
-    yield Sequences(llama, Counter(), lambda _: None)
+    yield Sequences(llama, Counter(), lambda _: None, lambda _, count: count)
     llama.clear()
 
 
@@ -104,7 +104,7 @@ def test_a_new_first_in_the_queue_is_admitted_though_another_did_not_fit(models:
     pool = Llama(
         EngineSpec(file=str(models / "quantised.gguf"), context=128, slots=4, cells=128, threads=1, split=False)
     )
-    sequences = Sequences(pool, Counter(), lambda _: None)
+    sequences = Sequences(pool, Counter(), lambda _: None, lambda _, count: count)
     large = sequence(2, 0, own=90, slack=5)
     for one in (sequence(1, 0, own=110), sequence(4, 0, own=110), large):  # of 256 cells
         sequences.add(one)

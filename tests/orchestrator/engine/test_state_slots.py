@@ -24,7 +24,7 @@ def llama(request: pytest.FixtureRequest, recurrent_models: Path) -> Llama:
 
 @pytest.fixture
 def slots(llama: Llama) -> Iterator[StateSlots]:
-    yield StateSlots(llama, SLOTS)
+    yield StateSlots(llama, SLOTS, lambda _, count: count)
     llama.clear()
 
 

@@ -30,7 +30,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
 
 @pytest.fixture
 def slots(llama: Llama) -> Iterator[StreamSlots]:
-    yield StreamSlots(llama, slots=4)
+    yield StreamSlots(llama, 4, lambda _, count: count)
     llama.clear()
 
 
@@ -98,7 +98,7 @@ def test_a_prompt_that_has_to_be_evicted_leaves_its_short_beginning_to_the_next_
 ) -> None:
     short = MIN_SHARED_TOKENS // 2
     oldest, *others = finish(slots, *(head(number, common=short, own=30) for number in (1, 2, 3)))
-    (stranger,) = finish(slots, head(4, common=0, own=30))
+    (stranger,) = finish(slots, head(4, common=0, own=30 + short))
     assert slots.admit(head(5, common=short, own=30), 8) == (oldest, short)
     assert slots.longest_shared_prefix(head(2, common=short, own=30))[0] == others[0], "younger ones stay as they are"
     finish(slots, head(6, common=0, own=30))
@@ -121,6 +121,22 @@ def test_an_evicted_prompt_leaves_its_stream_to_a_sequence_with_its_prefix(
     assert copies == [], "what is there already is not copied"
     assert slots.retained == 3
     assert {slots.longest_shared_prefix(head(number, common=0, own=80))[0] for number in (7, 8)} == set(strangers)
+
+
+def test_the_prompt_that_takes_least_to_compute_again_is_evicted_first_and_an_unused_one_at_last(
+    slots: StreamSlots,
+) -> None:
+    long = head(1, common=0, own=100)
+    (kept,) = finish(slots, long)
+    lengths = [40, 20, 60]
+    finish(slots, *(head(2 + at, common=0, own=length) for at, length in enumerate(lengths)))
+    seen = []
+    for number in range(5, 30):
+        (stream,) = finish(slots, head(number, common=0, own=30))
+        seen.append(stream)
+    assert seen[0] == 2, "the shortest one"
+    assert kept in seen[3:], "all that came later were used later"
+    assert kept not in seen[:3]
 
 
 def test_a_short_prefix_is_computed_and_not_copied(slots: StreamSlots, copies: list[tuple[int, int, int]]) -> None:
