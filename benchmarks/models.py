@@ -196,9 +196,19 @@ def write_jamba(
 
 
 def write_lfm2(
-    path: Path, shape: ModelShape, seed: int = 0, *, kernel: int = 3, window: int = 0, experts: int = 0
+    path: Path,
+    shape: ModelShape,
+    seed: int = 0,
+    *,
+    kernel: int = 3,
+    window: int = 0,
+    experts: int = 0,
+    draw: Draw | None = None,
+    merges: Merges | None = None,
 ) -> Path:
-    """Write a hybrid of architecture `lfm2` or, with `experts`, `lfm2moe`, random from `seed`, and return its path.
+    """Write a hybrid of architecture `lfm2` or, with `experts`, `lfm2moe`, and return its path.
+
+    Weights and vocabulary are as in `write_llama`.
 
     Its layers are short convolutions of `kernel` tokens and attend in turns. With a `window`, these attend to so many
     tokens; llama.cpp takes no window with experts. Two experts are used per token.
@@ -214,7 +224,7 @@ def write_lfm2(
         writer.add_leading_dense_block_count(0)
         writer.add_expert_feed_forward_length(shape.feed_forward)
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    tensors = _Tensors(writer, shape, seed, experts)
+    tensors = _Tensors(writer, shape, seed, experts, draw, merges)
     tensors.matrix("token_embd.weight", shape.vocabulary, shape.width)
     for layer, heads in enumerate(kv_heads):
         block = f"blk.{layer}"
@@ -233,8 +243,19 @@ def write_lfm2(
     return tensors.written(path, norm="token_embd_norm")
 
 
-def write_windowed(path: Path, shape: ModelShape, seed: int = 0, *, window: int, experts: int = 0) -> Path:
-    """Write a model with sliding windows, of architecture `granite_swa`, random from `seed`, and return its path.
+def write_windowed(
+    path: Path,
+    shape: ModelShape,
+    seed: int = 0,
+    *,
+    window: int,
+    experts: int = 0,
+    draw: Draw | None = None,
+    merges: Merges | None = None,
+) -> Path:
+    """Write a model with sliding windows, of architecture `granite_swa`, and return its path.
+
+    Weights and vocabulary are as in `write_llama`.
 
     Its layers attend to `window` tokens and to all tokens in turns. With `experts`, two of them are used per token.
     """
@@ -244,7 +265,7 @@ def write_windowed(path: Path, shape: ModelShape, seed: int = 0, *, window: int,
     writer.add_logit_scale(1.0)
     writer.add_sliding_window(window)
     writer.add_sliding_window_pattern([layer % 2 == 0 for layer in range(shape.layers)])
-    tensors = _Tensors(writer, shape, seed, experts)
+    tensors = _Tensors(writer, shape, seed, experts, draw, merges)
     tensors.matrix("token_embd.weight", shape.vocabulary, shape.width)
     for layer in range(shape.layers):
         block = f"blk.{layer}"
@@ -255,19 +276,27 @@ def write_windowed(path: Path, shape: ModelShape, seed: int = 0, *, window: int,
 
 
 class _Tensors:
-    """Adds the vocabulary and tensors of a model, random from `seed`, to its writer. Two `experts` are used per token."""
+    """Adds the vocabulary and tensors of a model to its writer. Two `experts` are used per token."""
 
-    def __init__(self, writer: gguf.GGUFWriter, shape: ModelShape, seed: int, experts: int = 0) -> None:
+    def __init__(
+        self,
+        writer: gguf.GGUFWriter,
+        shape: ModelShape,
+        seed: int,
+        experts: int = 0,
+        draw: Draw | None = None,
+        merges: Merges | None = None,
+    ) -> None:
         self._writer = writer
         self._shape = shape
-        self._weights = _random(seed, shape.scale)
+        self._weights = draw or _random(seed, shape.scale)
         self._experts = experts
         if experts:
             writer.add_expert_count(experts)
             writer.add_expert_used_count(2)
         writer.add_layer_norm_rms_eps(1e-5)
         writer.add_vocab_size(shape.vocabulary)
-        _add_vocabulary(writer, shape, _letters(shape))
+        _add_vocabulary(writer, shape, _letters(shape) if merges is None else merges)
 
     def matrix(self, name: str, rows: int, columns: int, kind: str = "", *, stacked: int = 0) -> None:
         values = self._weights(name, rows * max(1, stacked), columns)
@@ -306,9 +335,7 @@ class _Tensors:
 class _MambaLayers:
     """Adds the metadata and tensors of layers as in Mamba to a model."""
 
-    def __init__(
-        self, tensors: _Tensors, writer: gguf.GGUFWriter, shape: ModelShape, state: int, kernel: int
-    ) -> None:
+    def __init__(self, tensors: _Tensors, writer: gguf.GGUFWriter, shape: ModelShape, state: int, kernel: int) -> None:
         self._tensors = tensors
         self._width = shape.width
         self._state = state

@@ -16,7 +16,7 @@ from benchmarks import results
 from benchmarks.engine import report, rows
 from benchmarks.engine.cells import Cell, chosen
 from benchmarks.engine.goals import goals, undecided
-from benchmarks.engine.models import DRAFTS, LARGE, SMALL, SMOLLM2
+from benchmarks.engine.models import DRAFTS, HYBRID, LARGE, SMALL, SMOLLM2, WINDOWED
 from benchmarks.engine.names import SPINNING, SYSTEMS, of_library
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import ModelMissing, PeerMissing, Peers, build, fetch_model
@@ -76,7 +76,7 @@ def _prepare(options: argparse.Namespace) -> None:
     whole = options.command == "all"
     users = options.suite == "user-path"
     if options.command == "models" or (whole and not users and not options.trial):
-        for model in (SMALL, LARGE, *DRAFTS.values()):
+        for model in (SMALL, LARGE, HYBRID, WINDOWED, *DRAFTS.values()):
             _say(f"{model.write(_models(options))}")
     if options.command == "build" or (whole and users and not options.trial):
         try:

@@ -32,6 +32,8 @@ _PARTS = {("150m", 64, 1024): 16, ("500m", 16, 1024): 4}
 """How many of the requests the example server gets, by model, width and prefix, in cells where all of them would take
 it minutes per round, because it computes a new prefix again for each request."""
 EMBEDDED = "tiny-large"
+KINDS = ("hybrid", "windowed")
+"""Models that keep something else of a prompt than a cell for each token: `NAME-KIND`."""
 USER_WIDTHS = (1, 4, 16)
 USER_SLOTS = 16
 USER_CONTEXT = 2048
@@ -136,6 +138,31 @@ class UserCell(Cell):
         return state if state == "one" or state == "each" else self.beside
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCell(Cell):
+    """The second turn of a conversation. Its first turn, of `own` tokens, is answered before each round."""
+
+    question: int
+    """The tokens of the second question."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}/turn"
+
+    @property
+    def context(self) -> int:
+        return self.own + self.question + 2 * self.answer
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        return ("warm",)
+
+
+def keeps_otherwise(model: str) -> bool:
+    """Return whether a model is a hybrid, or has sliding windows."""
+    return model.endswith(KINDS)
+
+
 def user_cells(model: str) -> tuple[UserCell, ...]:
     """Return the cells of the user's own path, with the model `model`.
 
@@ -161,14 +188,20 @@ def all_cells() -> tuple[Cell, ...]:
     small, large = ([_plain(model, *size) for size in sizes] for model in ("150m", "500m"))
     speculation = [_speculating(width, task) for task in TASKS for width in SPECULATION_WIDTHS]
     embedded = [Cell(model=EMBEDDED, width=width, own=352, answer=32) for width in WIDTHS if width != BETWEEN]
-    return (*small, *speculation, *large, *embedded, _plain("150m", *_LARGEST))
+    kinds = [cell for kind in KINDS for cell in _keeping(f"150m-{kind}")]
+    return (*small, *speculation, *large, *kinds, *embedded, _plain("150m", *_LARGEST))
 
 
 def trial_cells() -> tuple[Cell, ...]:
     """Return one small cell of each kind, on a model of no size: to see that everything runs."""
     plain = [Cell(model="trial", width=width, prefix=prefix, own=8, answer=4) for width in (3, 4) for prefix in (0, 64)]
     speculation = [Cell(model="trial", width=width, own=40, answer=24, task=task) for task in TASKS for width in (1, 2)]
-    return (*plain, *speculation, Cell(model=EMBEDDED, width=3, own=352, answer=4))
+    kinds: list[Cell] = []
+    for kind in KINDS:
+        model = f"trial-{kind}"
+        kinds.append(Cell(model=model, width=3, prefix=64, own=8, answer=4))
+        kinds.append(TurnCell(model=model, width=1, own=80, answer=4, question=8))
+    return (*plain, *speculation, *kinds, Cell(model=EMBEDDED, width=3, own=352, answer=4))
 
 
 def chosen(cells: Iterable[Cell], patterns: Iterable[str]) -> tuple[Cell, ...]:
@@ -193,6 +226,13 @@ def _speculating(width: int, task: Task) -> Cell:
     """
     halved = width > 1
     return Cell(model="500m", width=width, own=128 >> halved, answer=112 >> halved, task=task)
+
+
+def _keeping(model: str) -> list[Cell]:
+    """Return the cells of a hybrid or a model with windows."""
+    unrelated = [Cell(model=model, width=width, own=64, answer=32) for width in (1, _MANY)]
+    turn = TurnCell(model=model, width=1, own=1936, answer=32, question=32)
+    return [Cell(model=model, width=_MANY, prefix=1000, own=16, answer=32), turn, *unrelated]
 
 
 def _plain(model: str, width: int, prefix: int) -> Cell:

@@ -21,7 +21,7 @@ from benchmarks.models import Draw, Matrix
 Next = npt.NDArray[np.int32]
 """For each word, counted from 0, the word that follows."""
 
-PROJECTIONS = ("attn_output", "ffn_down")
+PROJECTIONS = ("attn_output", "ffn_down", "shortconv.out_proj")
 """The matrices through which a layer adds to the residual stream."""
 _ADDED = 0.1
 _OUTPUT = 0.5
@@ -72,7 +72,8 @@ def weights(following: Next, seed: int, active_layers: int) -> Draw:
             output = np.zeros((rows, columns), np.float32)
             output[FIRST + following] = embedding[FIRST : FIRST + len(following)] * (_OUTPUT * scale)
             return output
-        _, layer, part, _ = name.split(".")
+        _, layer, *parts, _ = name.split(".")
+        part = ".".join(parts)
         if part not in PROJECTIONS:
             return normal(name, rows, columns) * scale
         if int(layer) >= active_layers:

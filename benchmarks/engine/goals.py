@@ -13,7 +13,7 @@ without rows. The embedded models have no goals.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.engine.cells import BETWEEN, EMBEDDED, Busy, State
+from benchmarks.engine.cells import BETWEEN, EMBEDDED, Busy, State, keeps_otherwise
 from benchmarks.engine.names import (
     EXAMPLE,
     METHODS,
@@ -36,6 +36,7 @@ NEVER_SLOWER = 0.98
 OWN_SHARE = 0.02
 SHARED = 5.0
 WHEN_BUSY = 3.0
+KEPT_OTHERWISE = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +146,12 @@ def undecided(rows: Iterable[EngineRow], wanted: Goals) -> dict[str, set[str]]:
 
 def engine_goals(table: Table) -> list[WantedGoal]:
     """Return the goals of the engine by itself."""
-    ours = [row for row in table.of(OURS) if row.width != BETWEEN]
+    kinds = [row for row in table.of(OURS) if keeps_otherwise(row.model)]
+    turns = [row for row in kinds if row.cell.endswith("/turn")]
+    unrelated = [row for row in kinds if not row.prefix and row not in turns]
+    sharing = [row for row in kinds if row.prefix and row.state == "cold"]
+    server = "hybrid and windowed ÷ llama-server"
+    ours = [row for row in table.of(OURS) if row.width != BETWEEN and not keeps_otherwise(row.model)]
     warm = [row for row in ours if row.state == "warm" or not row.prefix]
     wide = [row for row in ours if row.width == 16 and row.state == "cold"]
     fan_out = [row for row in wide if row.prefix == 1024]
@@ -157,6 +163,9 @@ def engine_goals(table: Table) -> list[WantedGoal]:
         WantedGoal("ours ÷ llama-server, both cold, 16 requests", 1.5, _against(table, wide, SERVER)),
         WantedGoal("ours ÷ llama-server, both cold, 16 requests, prefix 1024", 6.0, _against(table, fan_out, SERVER)),
         WantedGoal("ours ÷ one after the other, any width", NEVER_SLOWER, serial),
+        WantedGoal(f"{server}, 16 sharing 1,000 tokens", KEPT_OTHERWISE, _against(table, sharing, SERVER)),
+        WantedGoal(f"{server}, second turn", 1.0, _against(table, turns, SERVER)),
+        WantedGoal(f"{server}, unrelated", 1.0, _against(table, unrelated, SERVER)),
         WantedGoal("speculation ÷ its bound", OF_BOUND, _of_bound(table)),
         WantedGoal("speculation ÷ llama-server's", 1.0, _speculation(table, _of_server)),
         WantedGoal("speculation ÷ no speculation", NEVER_SLOWER, _speculation(table, _of_none)),

@@ -71,19 +71,20 @@ async def measure(
     return await _rounds(cell, systems, measured, rounds, tell, before)
 
 
-async def measure_task(
+async def measure_prepared(
     cell: Cell,
     systems: Sequence[System],
-    load_of: Callable[[int], RequestLoad],
+    loads_of: Callable[[int], tuple[RequestLoad, RequestLoad]],
     rounds: Rounds,
     tell: Callable[[str], None],
     before: Sequence[EngineRow] = (),
 ) -> list[EngineRow]:
-    """Return the same for a cell with a task. Prompts are computed before each round, so only decoding is measured."""
+    """Return the same for a cell in which a load prepares each round and is not measured, such as the first turn of a
+    conversation, or the prompts if only decoding is to be measured."""
 
     async def measured(system: System, number: int) -> dict[State, Measured]:
-        load = load_of(number)
-        await system.run(replace(load, answer=1, texts=None))
+        before_it, load = loads_of(number)
+        await _checked(cell, system, before_it)
         return {"warm": await _checked(cell, system, load)}
 
     return await _rounds(cell, systems, measured, rounds, tell, before)

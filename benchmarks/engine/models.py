@@ -1,13 +1,15 @@
 """Keep the benchmark's models in a folder: generated ones, each written once, and one that comes in a package."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from zlib import crc32
 
 from benchmarks.engine.chain import Next, cycle, mistaken, weights
 from benchmarks.engine.words import LEAST_VOCABULARY, merges
-from benchmarks.models import ModelShape, write_llama
+from benchmarks.models import ModelShape, write_lfm2, write_llama, write_windowed
 
 SEED = 20
 PLAIN_TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
@@ -41,6 +43,8 @@ class Generated:
     mistakes: float = 0.0
     """The share of the words after which the model expects a wrong one."""
     seed: int = field(default=SEED)
+    writer: Callable[..., Path] = field(default=write_llama, repr=False)
+    """Writes a model of its architecture, as `write_llama` does."""
 
     @property
     def following(self) -> Next:
@@ -58,7 +62,7 @@ class Generated:
             folder.mkdir(parents=True, exist_ok=True)
             unfinished = path.with_suffix(".unfinished")
             draw = weights(self.following, self.seed, self.active_layers)
-            write_llama(unfinished, self.shape, draw=draw, merges=merges()).replace(path)
+            self.writer(unfinished, self.shape, draw=draw, merges=merges()).replace(path)
         return path
 
 
@@ -99,6 +103,9 @@ _DRAFT_LAYERS = 2
 _DRAFT = _shape(1024, _DRAFT_LAYERS, 16, 2816)
 SMALL = Generated("150m", _shape(768, 16, 12, 2048), 16)
 LARGE = Generated("500m", _LARGE, _DRAFT_LAYERS)
+WINDOW = 512  # tokens, as in Gemma 3
+HYBRID = Generated("150m-hybrid", SMALL.shape, 16, writer=write_lfm2)
+WINDOWED = Generated("150m-windowed", SMALL.shape, 16, writer=partial(write_windowed, window=WINDOW))
 DRAFTS = {share: Generated(f"draft-{share:.0%}".rstrip("%"), _DRAFT, _DRAFT_LAYERS, 1 - share) for share in (0.9, 0.6)}
 """Draft models, by the share of their drafts that the 500 M model agrees with."""
 INSTEAD = Generated("generated-135m", _shape(576, 30, 9, 1536, 49152, kv_heads=3), 30)
@@ -106,4 +113,6 @@ INSTEAD = Generated("generated-135m", _shape(576, 30, 9, 1536, 49152, kv_heads=3
 _TRIAL = _shape(64, 2, 4, 128, LEAST_VOCABULARY)
 TRIAL = Generated("trial", _TRIAL, 2)
 """A model for trying out the benchmark, not for measuring."""
+TRIAL_HYBRID = Generated("trial-hybrid", _TRIAL, 2, writer=write_lfm2)
+TRIAL_WINDOWED = Generated("trial-windowed", _TRIAL, 2, writer=partial(write_windowed, window=32))
 TRIAL_DRAFT = Generated("trial-draft", _TRIAL, 2, 0.2)

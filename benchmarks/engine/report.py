@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.engine.cells import Cell
 from benchmarks.engine.goals import EngineGoal, own_share, speed
-from benchmarks.engine.models import DRAFTS, INSTEAD, LARGE, SMALL, SMOLLM2
+from benchmarks.engine.models import DRAFTS, HYBRID, INSTEAD, LARGE, SMALL, SMOLLM2, WINDOWED
 from benchmarks.engine.names import OURS
 from benchmarks.engine.rows import EngineRow, MeasuredCell, Stamp
 from benchmarks.engine.start import AGREEMENT, LONGEST, MOST_DRAFTS
@@ -81,7 +81,7 @@ def about_engine() -> dict[str, Any]:
     """Return the entries about how the engine by itself was measured."""
     return {
         "command": "make bench-engine",
-        "models": {model.name: asdict(model.shape) for model in (SMALL, LARGE, *DRAFTS.values())},
+        "models": {model.name: asdict(model.shape) for model in (SMALL, LARGE, HYBRID, WINDOWED, *DRAFTS.values())},
         "speculation": {
             "construction": CONSTRUCTION,
             "agreement of the draft model": AGREEMENT,

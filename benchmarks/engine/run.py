@@ -7,17 +7,17 @@ from functools import cache, partial
 from pathlib import Path
 
 from benchmarks.engine import rows as kept
-from benchmarks.engine.cells import Cell, State, UserCell, groups
+from benchmarks.engine.cells import Cell, State, TurnCell, UserCell, groups
 from benchmarks.engine.chats import Chats
 from benchmarks.engine.goals import LEAST_ROUNDS, MOST_ROUNDS, Goals, engine_goals, undecided
-from benchmarks.engine.measure import WARM_UP, measure, measure_task, measure_user, step_times, with_bounds
+from benchmarks.engine.measure import WARM_UP, measure, measure_prepared, measure_user, step_times, with_bounds
 from benchmarks.engine.names import OURS
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.rows import EngineRow, Stamp
 from benchmarks.engine.start import MODELS, TINY, Place, started, takes_part
 from benchmarks.engine.system import RequestLoad, System
 from benchmarks.engine.systems.ceiling import Ceiling
-from benchmarks.engine.workload import loads, task_load
+from benchmarks.engine.workload import loads, task_load, task_loads, turn_loads
 
 ROUNDS = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=60)
 FURTHER = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=300)
@@ -106,10 +106,13 @@ async def _measured(
     if isinstance(cell, UserCell):
         chats = _chats(plan.place.setup((cell,)).model)
         return await measure_user(cell, systems, partial(chats.prose_loads, cell), plan.rounds, plan.tell, before)
+    if isinstance(cell, TurnCell):
+        turns = partial(turn_loads, cell, MODELS[cell.model].following)
+        return await measure_prepared(cell, systems, turns, plan.rounds, plan.tell, before)
     if cell.task is None:
         return await measure(cell, systems, _loads(cell), plan.rounds, plan.tell, before)
-    load_of = partial(task_load, cell, MODELS[cell.model].following)
-    return await measure_task(cell, systems, load_of, plan.rounds, plan.tell, before)
+    tasks = partial(task_loads, cell, MODELS[cell.model].following)
+    return await measure_prepared(cell, systems, tasks, plan.rounds, plan.tell, before)
 
 
 def _loads(cell: Cell) -> Callable[[int], dict[State, RequestLoad]]:

@@ -6,8 +6,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.engine.cells import BETWEEN, EMBEDDED, SERVED_WIDTHS, Cell, Task, UserCell
-from benchmarks.engine.models import DRAFTS, INSTEAD, LARGE, SMALL, SMOLLM2, TRIAL, TRIAL_DRAFT, Generated
+from benchmarks.engine.cells import BETWEEN, EMBEDDED, SERVED_WIDTHS, Cell, Task, UserCell, keeps_otherwise
+from benchmarks.engine.models import (
+    DRAFTS,
+    HYBRID,
+    INSTEAD,
+    LARGE,
+    SMALL,
+    SMOLLM2,
+    TRIAL,
+    TRIAL_DRAFT,
+    TRIAL_HYBRID,
+    TRIAL_WINDOWED,
+    WINDOWED,
+    Generated,
+)
 from benchmarks.engine.names import (
     EXAMPLE,
     METHODS,
@@ -31,7 +44,8 @@ from benchmarks.engine.systems.served import ServerFailed
 from orchestrator.engine.processor import usable_cores
 from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
 
-MODELS = {model.name: model for model in (SMALL, LARGE, TRIAL, INSTEAD)}
+TRIALS = (TRIAL, TRIAL_HYBRID, TRIAL_WINDOWED)
+MODELS = {model.name: model for model in (SMALL, LARGE, HYBRID, WINDOWED, INSTEAD, *TRIALS)}
 """The generated models, by name."""
 TINY = Path(__file__).parents[2] / "registry" / "tiny" / "large.gguf"
 AGREEMENT: dict[Task, float] = {"copy": 0.9, "free": 0.6}
@@ -54,7 +68,7 @@ class Place:
     """Builds of llama.cpp. If there are any, our engine with each of them is measured, and no other system."""
 
     def setup(self, cells: Sequence[Cell]) -> SystemSetup:
-        """Return the common setup of a group of cells. The trial model gets one thread, being too small for several."""
+        """Return the common setup of a group of cells. Trial models get one thread, being too small for several."""
         width = max(cell.slots if isinstance(cell, UserCell) else cell.width for cell in cells)
         context = max(cell.context for cell in cells)
         if cells[0].task:
@@ -63,7 +77,7 @@ class Place:
             model=self._file(cells[0].model),
             width=width,
             context=context,
-            threads=1 if cells[0].model == TRIAL.name else usable_cores(),
+            threads=1 if cells[0].model in {model.name for model in TRIALS} else usable_cores(),
             folder=self.folder,
         )
 
@@ -100,7 +114,7 @@ def takes_part(system: str, cell: Cell) -> bool:
     """Return whether a system is measured in a cell.
 
     Our daemon with spinning threads is measured only on an idle machine with chats that share no document, and runs of
-    steps only with our own daemon.
+    steps only with our own daemon. Hybrids and models with windows are compared with llama-server only.
     """
     if isinstance(cell, UserCell):
         if system == SPINNING:
@@ -108,6 +122,8 @@ def takes_part(system: str, cell: Cell) -> bool:
         return system == OURS or not cell.steps
     if cell.task:
         return cell.width in SERVED_WIDTHS or not system.startswith(SERVER)
+    if keeps_otherwise(cell.model):
+        return system in (OURS, SERVER)
     return cell.width != BETWEEN or system in (OURS, SERIAL)
 
 

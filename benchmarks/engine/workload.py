@@ -1,9 +1,10 @@
 """Make the loads of a cell from seeds: the same prompts for every system, and new ones in every round. Pure."""
 
 import random
+from dataclasses import replace
 from itertools import takewhile
 
-from benchmarks.engine.cells import Cell, State
+from benchmarks.engine.cells import Cell, State, TurnCell
 from benchmarks.engine.chain import Next, walk
 from benchmarks.engine.system import BenchmarkPrompt, RequestLoad, Tokens
 from benchmarks.engine.words import COUNT, FIRST, text_of
@@ -20,6 +21,32 @@ def loads(cell: Cell, following: Next, number: int) -> dict[State, RequestLoad]:
     rng = _seeded(cell, number)
     prefix = _words(rng, cell.prefix)
     return {state: _load(cell, following, prefix, rng) for state in cell.states}
+
+
+def turn_loads(cell: TurnCell, following: Next, number: int) -> tuple[RequestLoad, RequestLoad]:
+    """Return the first and the second turn of round `number`."""
+    rng = _seeded(cell, number)
+    first, second = _words(rng, cell.own), _words(rng, cell.question)
+    answers = tuple(walk(following, question[-1], cell.answer) for question in (first, second))
+    before = worded((), first)
+    messages = (
+        *before.messages,
+        Message("assistant", text_of(answers[0])),
+        Message("user", text_of(second)),
+    )
+    tokens = first + answers[0] + second
+    prompts = (before, BenchmarkPrompt(messages, text_of(tokens), tokens))
+    one, two = (
+        RequestLoad(prompts=(prompt,), answer=cell.answer, texts=(text_of(answer),))
+        for prompt, answer in zip(prompts, answers, strict=True)
+    )
+    return one, two
+
+
+def task_loads(cell: Cell, following: Next, number: int) -> tuple[RequestLoad, RequestLoad]:
+    """Return the load that computes the prompts of round `number` of a cell with a task, and the load of the round."""
+    load = task_load(cell, following, number)
+    return replace(load, answer=1, texts=None), load
 
 
 def task_load(cell: Cell, following: Next, number: int) -> RequestLoad:

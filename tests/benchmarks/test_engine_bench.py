@@ -269,6 +269,10 @@ def test_the_benchmark_has_every_cell_once_but_the_largest() -> None:
     cells = all_cells()
     assert len({cell.name for cell in cells}) == len(cells)
     plain = {(cell.model, cell.width, cell.prefix) for cell in cells if not cell.task and cell.model != EMBEDDED}
+    for model in ("150m-hybrid", "150m-windowed"):
+        sizes = [(1, 0, "turn"), (1, 0, "1x0"), (16, 0, "16x0"), (16, 1000, "16x1000")]
+        named = [(cell.width, cell.prefix, cell.name.split("/")[1]) for cell in cells if cell.model == model]
+        assert sorted(named) == sorted(sizes)
     left_out = {(model, width, prefix) for model in ("150m", "500m") for width in WIDTHS for prefix in PREFIXES} - plain
     assert left_out == {("500m", 64, 1024)}
 
