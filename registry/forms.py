@@ -76,6 +76,7 @@ def _bytes(value: object) -> object:
 
 
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1 << 20)]
+BytesOrNone = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
 
 
 def _thinking(value: object) -> object:
@@ -161,6 +162,7 @@ class Defaults:
     """The settings for all models or runs."""
 
     memory: Bytes | None = None  # for all models together; None: what is free
+    prompt_cache: BytesOrNone = 2 << 30  # on disk, for the KV cells of prompts of all models; 0 stores none
     max_replans: MaxReplans = 2  # continuations of one plan
     idle_unload_seconds: Annotated[float, Field(gt=0, le=31_536_000)] = 900.0  # for a model that is not HOT
     batch_invariant: bool = False  # for models that do not say

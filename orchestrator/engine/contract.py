@@ -109,10 +109,10 @@ class EngineSpec(LoadOptions):
     niceness: int = 0  # how far below the caller's priority the process runs, 0 to 19
     always_draft: bool = False  # for measurements: verify all draft tokens, not as many as pay
     step_costs: str | None = None  # folder of what was measured on this machine: durations of steps and of a spin
-    prefixes: str | None = None
-    """Folder where a stopping engine saves the KV cells of `system_prompts` for the next engine of the model."""
+    prefixes: str | None = None  # folder of the KV cells of prompts, for the next engine of the model
     prefix_bytes: int = 2 << 30  # the most that the folder `prefixes` may take
-    system_prompts: tuple[SystemPrompt, ...] = ()  # the system messages whose KV cells are kept in `prefixes`
+    stores_all: bool = False  # for measurements: store and restore prompts whether or not that pays
+    system_prompts: tuple[SystemPrompt, ...] = ()  # many prompts start with these, so recurrent states are kept there
     adapters: tuple[str, ...] = ()  # files of the adapters that `Generation.lora` may name
     cpus: tuple[int, ...] = ()  # the logical CPUs that the process is bound to; empty for all
     log_file: str | None = None  # None: a temporary file
@@ -353,7 +353,8 @@ class EngineStats:
     prefill_tokens: int = 0  # prompt tokens that were computed
     preempted: int = 0  # preemptions of sequences because the KV cache was full
     recomputed_tokens: int = 0  # tokens computed again after a preemption
-    restored_prefixes: int = 0  # prefixes of system prompts read from disk at the start
+    stored_prefixes: int = 0  # prompts whose KV cells were written to disk
+    restored_prefixes: int = 0  # requests for which such cells were read from disk; the tokens count as reused
     restored_tokens: int = 0
     output_tokens: int = 0
     grammar_rejections: int = 0  # how often a grammar did not allow the token that was sampled first

@@ -49,8 +49,9 @@ class Pool:
     """The models of one registry. An async context manager: when it ends, all engines have stopped.
 
     `budget` is the bytes of all loaded models, by default the registry's, or else most of the free memory. Measurements
-    are stored in `footprints` and `step_costs`, cells of `system_prompts` in `prefixes`. `topology` and `rules` default
-    to the machine's and the registry's. `start_engine` loads a model, by default in its own process.
+    are stored in `footprints` and `step_costs`, KV cells of prompts in `prefixes`. Many prompts start with one of
+    `system_prompts`. `topology` and `rules` default to the machine's and the registry's. `start_engine` loads a model,
+    by default in its own process.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Pool:
             self._topology,
             *self._limits(),
             Footprints(footprints),
-            Folders(log_dir, step_costs, prefixes),
+            Folders(log_dir, step_costs, prefixes, registry.defaults.prompt_cache),
             system_prompts,
             self._decoding,
             self._tasks,
@@ -267,6 +268,8 @@ class Pool:
             self._tasks.create_task(remote.retire())
         here = {name: entry for name, entry in registry.models.items() if entry.remote is None}
         limits = None if registry.defaults == before.defaults else self._limits()
+        folders = self._residency.folders
+        self._residency.folders = dataclasses.replace(folders, prefix_bytes=registry.defaults.prompt_cache)
         self._residency.adopt(here, difference(before, registry, rewritten).retired, limits)
 
     def _limits(self) -> tuple[PoolBudget, Rules]:

@@ -36,11 +36,12 @@ AHEAD_SLACK: Final = 300.0  # Seconds that prompts computed ahead may be late.
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Folders that engines write to. `prefixes` is for KV cells of system prompts."""
+    """Folders that engines write to. `prefixes` is for KV cells of prompts, of at most `prefix_bytes`; 0 for none."""
 
     logs: Path
     step_costs: Path | None = None
     prefixes: Path | None = None
+    prefix_bytes: int = 0
 
 
 class Residency:
@@ -63,7 +64,7 @@ class Residency:
         self._managed = managed_models
         self._topology = topology
         self._footprints = footprints
-        self._folders = folders
+        self.folders = folders  # for engines that start from now on
         self._system_prompts = system_prompts
         self._decoding = decoding
         self._engines: set[EngineHandle] = set()
@@ -270,7 +271,7 @@ class Residency:
             async with self._decoding.of_loading(replica, entry.options.threads) as threads:
                 system_prompts = self._system_prompts(entry.id)
                 spec = engine_spec(
-                    entry, threads, replica, self._topology, folders=self._folders, system_prompts=system_prompts
+                    entry, threads, replica, self._topology, folders=self.folders, system_prompts=system_prompts
                 )
                 engine = await self._start_engine(spec)
         except EngineError as error:
@@ -373,7 +374,8 @@ def engine_spec(
         ranks=entry.ranks,
         adapters=entry.adapters,
         step_costs=str(folders.step_costs) if folders.step_costs is not None else None,
-        prefixes=str(folders.prefixes) if folders.prefixes is not None else None,
+        prefixes=str(folders.prefixes) if folders.prefixes is not None and folders.prefix_bytes else None,
+        prefix_bytes=folders.prefix_bytes,
         system_prompts=system_prompts,
         cpus=topology.node(node).cpus if node is not None else (),
         log_file=str(folders.logs / (f"{entry.id}#{number}.log" if number else f"{entry.id}.log")),

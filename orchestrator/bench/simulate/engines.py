@@ -3,7 +3,7 @@
 The real engine's own classes decide which sequences get into its KV cache, what stays there, and which beginnings of
 prompts are shared. What goes into a step is chosen as a real engine does: by priority, in chunks of prompts, as many
 sequences as pay, with as many draft tokens as pay. Left out are the steps by which an engine probes what its steps
-cost, and what an earlier engine has left of system prompts on disk.
+cost, and what an earlier engine has left of prompts on disk.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """Which tokens are in which cells of the KV cache.
 
 prefix_tree   which sequence holds which tokens, as a radix tree
-prefix_store  KV cells of prefixes on disk
+prefix_store  KV cells of prompts on disk
+prefix_value  which of these are worth their place; pure
 slots         admission to a pool of cells that all share
 states        the same for models with recurrent layers, whose sequences are forked at their ends only
 streams       the same with a stream of cells for each sequence

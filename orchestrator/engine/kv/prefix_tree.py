@@ -69,6 +69,13 @@ class PrefixTree:
         end = self._longest_end(root, tokens, lambda other: other != seq and is_usable(other))
         return end[1] == len(tokens)
 
+    def content(self, seq: int) -> tuple[Adapters, Tokens]:
+        """Return the adapters and the tokens of a sequence."""
+        path = self._path(seq)
+        root = path[0].parent if path else self._at[seq]
+        lora = next(lora for lora, its_root in self._roots.items() if its_root is root)
+        return lora, np.concatenate([np.empty(0, np.int32), *(node.tokens for node in path)])
+
     def distance(self, seq: int, others: Container[int]) -> int:
         """Return how many tokens of a sequence follow those that one of `others` ends with."""
         node, count = self._at[seq], 0

@@ -2,7 +2,7 @@
 
 import bisect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,14 +119,18 @@ class Slots(ABC):
         `answer` are the tokens after these in the cache. They are retained, too, if they cannot be removed.
         """
 
-    @abstractmethod
-    def can_insert_prefix(self, length: int) -> bool:
-        """Return whether a prefix of `length` tokens that was not computed here may be retained."""
+    def retained_prefixes(self) -> Iterator[tuple[int, Adapters, Tokens]]:
+        """Yield the retained sequences, each with its adapters and tokens."""
+        for seq in self._retained:
+            yield seq, *self.tree.content(seq)
 
-    def insert_prefix(self, tokens: Tokens, lora: Adapters, fill: Callable[[int], bool]) -> bool:
-        """Retain a prefix like a finished prompt, if `fill` puts its cells into an empty sequence and returns True."""
+    def insert_prefix(self, tokens: Tokens, lora: Adapters, fill: Callable[[int], bool], cells: int = 0) -> bool:
+        """Retain a prefix like a finished prompt, if `fill` puts its cells into an empty sequence and returns True.
+
+        Others are evicted for it. `cells` is how many cells `fill` needs, if these are more than the tokens.
+        """
         # the last free sequence, so that those that are admitted later are adjacent
-        if not self._free or not self.can_insert_prefix(len(tokens)) or not fill(self._free[-1]):
+        if not self._make_room(max(cells, len(tokens))) or not fill(self._free[-1]):
             return False
         seq = self._free.pop()
         self.tree.start(seq, lora)
@@ -180,6 +184,12 @@ class Slots(ABC):
     def _seconds_of(self, seq: int, lost: int) -> float:
         length = self._retained.get(seq, self._llama.held(seq))
         return self._seconds(length - lost, lost)
+
+    def _make_room(self, cells: int) -> bool:
+        # Evicts what a further retained sequence of so many cells needs. Returns whether there is room then.
+        if not self._free and (victim := self._victim()) is not None:
+            self._evict(victim)
+        return bool(self._free)
 
     def _is_held_by_another(self, seq: int) -> bool:
         # 1: a sequence computes the last token of its prompt itself, so that cell is never shared
@@ -274,8 +284,12 @@ class PooledSlots(Slots):
         while self.tree.cells > most and (victim := self._victim(frees_cells=True)) is not None:
             self._evict(victim)
 
-    def can_insert_prefix(self, length: int) -> bool:
-        return self._retained_cells + length <= self._retain
+    def _make_room(self, cells: int) -> bool:
+        if cells > self._retain or self.available_cells(cells) < cells:
+            return False
+        while self._retained_cells + cells > self._retain and (victim := self._victim(frees_cells=True)) is not None:
+            self._evict(victim)
+        return self.reserve_cells(cells) and super()._make_room(cells)
 
     def preempt(self, seq: int) -> None:
         super().preempt(seq)

@@ -37,8 +37,10 @@ class StateSlots(PooledSlots):
         self._llama.fork(seq, target, length)
         self._keep(target, length)
 
-    def can_insert_prefix(self, length: int) -> bool:
-        return len(self._retained) < self._most_retained and super().can_insert_prefix(length)
+    def _make_room(self, cells: int) -> bool:
+        if len(self._retained) >= self._most_retained and (victim := self._victim()) is not None:
+            self._evict(victim)
+        return len(self._retained) < self._most_retained and super()._make_room(cells)
 
     def release(self, seq: int, computed: int, answer: Tokens = NO_TOKENS) -> None:
         del self._live[seq]

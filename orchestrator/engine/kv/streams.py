@@ -62,8 +62,8 @@ class StreamSlots(Slots):
             self._llama.truncate(seq, computed)
             self._keep(seq, computed)
 
-    def can_insert_prefix(self, length: int) -> bool:
-        return length <= self._llama.context_limit
+    def _make_room(self, cells: int) -> bool:
+        return cells <= self._llama.context_limit and super()._make_room(cells)
 
     def _take_over(self, tokens: Tokens, lora: Adapters) -> tuple[int, int] | None:
         """Return a finished prompt whose stream can be reused without a copy, and how many tokens stay; or None."""

@@ -161,6 +161,7 @@ class Llama:
         self._memory = lib.llama_get_memory(self._context)
         self._held = [0] * (self.sequences + 1)
         self._rolled_back: set[int] = set()
+        self._copying: set[int] = set()
         self._logits: Logits = np.empty((0, self.vocab.size), np.float32)
         self._logits_at = 0
         self.cells: int = lib.llama_n_ctx(self._context) - self._spare
@@ -266,6 +267,10 @@ class Llama:
         # This reads every weight.
         is_finite = np.isfinite(self.decode()[0]).all()
         self.warm_seconds = time.monotonic() - started
+        # Whether the `state` of a sequence fits both layouts of the cache.
+        streams = self.sequences if self.split else 1
+        is_portable = self.can_cut_back and self.can_store and not self._window
+        self.portable_states = is_portable and _has_streams(self._raw_state(0), streams, self._held[0])
         self._measure_bytes()
         self.clear()
         if not is_finite:
@@ -328,6 +333,7 @@ class Llama:
         code = lib.llama_decode(self._context, batch.struct())
         if code:
             raise DecodeFailed(f"llama_decode returned {code} for {batch.size} tokens")
+        self._copying.clear()
         for seq, end in batch.ends:
             self._held[seq] = end
             self._rolled_back.discard(seq)
@@ -426,6 +432,7 @@ class Llama:
             self._held[target] = length
         elif self.split:
             lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)  # only whole streams can be copied
+            self._copying |= {source, target}
             self.truncate(target, length)
         else:
             for number in self._numbers(target):
@@ -475,18 +482,39 @@ class Llama:
         """Whether the library has the functions for `state` and `restore`."""
         return lib.why_not("prefixes stored on disk") is None
 
-    def state(self, seq: int) -> bytes:
-        """Return the contents of a sequence's cells, for `restore`."""
+    def is_copied(self, seq: int) -> bool:
+        """Return whether the next step copies cells of this sequence. Until then, use neither `state` nor `restore`."""
+        # llama.cpp notes a copy of a stream and makes it in its next step.
+        return seq in self._copying
+
+    def size_of_state(self, seq: int) -> int:
+        """Return how many bytes `state` returns, or few more."""
+        size: int = lib.llama_state_seq_get_size(self._context, seq)
+        return size
+
+    def state(self, seq: int) -> memoryview:
+        """Return the contents of a sequence's cells, for `restore`, in either layout if these are `portable_states`.
+
+        Raises OSError if llama.cpp cannot read them.
+        """
+        state = self._raw_state(seq)
+        if not len(state):
+            raise OSError(f"llama.cpp does not return the cells of sequence {seq}")
+        return (_of_one_stream(state, self.sequences, seq) if self.split and self.portable_states else state).data
+
+    def _raw_state(self, seq: int) -> npt.NDArray[np.uint8]:
         buffer = np.empty(lib.llama_state_seq_get_size(self._context, seq), np.uint8)
         size = lib.llama_state_seq_get_data(self._context, _bytes_of(buffer), len(buffer), seq)
-        return buffer[:size].tobytes()
+        return buffer[:size]
 
-    def restore(self, seq: int, state: bytes, length: int) -> bool:
+    def restore(self, seq: int, state: memoryview, length: int) -> bool:
         """Fill an empty sequence with the `state` of `length` tokens; return whether that succeeded.
 
-        The bytes must be unchanged, since llama.cpp does not check them. It refuses those of another layout.
+        The bytes must be unchanged, since llama.cpp does not check them.
         """
         buffer = np.frombuffer(state, np.uint8)
+        if self.split and self.portable_states:
+            buffer = _of_streams(buffer, self.sequences)
         bytes_read = lib.llama_state_seq_set_data(self._context, _bytes_of(buffer), len(buffer), seq)
         last = lib.llama_memory_seq_pos_max(self._memory, seq)
         if not bytes_read or last != length - 1:
@@ -501,6 +529,32 @@ class Llama:
         lib.llama_memory_clear(self._memory, False)
         self._held = [0] * len(self._held)
         self._rolled_back.clear()
+        self._copying.clear()
+
+
+# llama.cpp writes a mark, the number of the sequence, the number of streams, and for each stream the number of cells
+# and the cells, of which all streams but one have none. Each of these numbers takes so many bytes.
+_NUMBER_BYTES = 4
+
+
+def _has_streams(state: npt.NDArray[np.uint8], streams: int, cells: int) -> bool:
+    """Return whether this state of the first sequence, which has so many cells, is in that form."""
+    numbers = state[: 4 * _NUMBER_BYTES].view(np.uint32)
+    return bool(numbers[2:].tolist() == [streams, cells])
+
+
+def _of_one_stream(state: npt.NDArray[np.uint8], streams: int, stream: int) -> npt.NDArray[np.uint8]:
+    """Return the state of a sequence as that of the first one in a pool. Overwrites `state`."""
+    numbers = state[: (3 + streams) * _NUMBER_BYTES].view(np.uint32)
+    numbers[stream : stream + 3] = numbers[0], 0, 1
+    return state[stream * _NUMBER_BYTES : len(state) - (streams - 1 - stream) * _NUMBER_BYTES]
+
+
+def _of_streams(state: npt.NDArray[np.uint8], streams: int) -> npt.NDArray[np.uint8]:
+    """Return a state from `_of_one_stream` for a cache with so many streams."""
+    padded = np.concatenate((state, np.zeros((streams - 1) * _NUMBER_BYTES, np.uint8)))
+    padded[2 * _NUMBER_BYTES : 3 * _NUMBER_BYTES].view(np.uint32)[0] = streams
+    return padded
 
 
 def _bytes_of(buffer: npt.NDArray[np.uint8]) -> Any:

@@ -138,6 +138,10 @@ class StepCostModel:
         # The excess of `decode` over `verify` is due to the number of sequences, even if they have further tokens.
         return self._verify_seconds(tokens) + self._spread(sequences) + self.per_cell * cells
 
+    def prompt_seconds(self, position: int, count: int) -> float:
+        """Return the expected time to compute `count` tokens of a prompt, the first at `position`."""
+        return self.prefill * count + self.per_cell * attended_cells(position, count)
+
     def is_short(self, tokens: int, cells: int) -> bool:
         """Return whether a step certainly takes less than a second; many times faster than `seconds`."""
         return _MAX_TOKEN_RATIO * tokens * self.verify.seconds[0] + self.per_cell * cells < 1.0

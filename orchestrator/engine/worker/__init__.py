@@ -19,7 +19,8 @@ repetition       text that repeats itself
 sampling         logits to tokens
 sequence         one generation
 sequences        admission and preemption
-stored_prefixes  system prompts on disk
+stored_prefixes  prompts on disk
+system_prompts   where prompts with a system prompt part
 text             bytes to text, stop strings
 thinking         thoughts before the answer
 threads          number of threads; pure

@@ -62,6 +62,7 @@ from orchestrator.engine.worker.sampling import verify_drafts
 from orchestrator.engine.worker.sequence import Biases, LogitsAreNaN, NoTokenAllowed, Sequence
 from orchestrator.engine.worker.sequences import Sequences
 from orchestrator.engine.worker.stored_prefixes import StoredPrefixes
+from orchestrator.engine.worker.system_prompts import prompt_starts
 from orchestrator.engine.worker.thinking import ThoughtFormat, Thoughts
 from orchestrator.engine.worker.threads import ThreadTuner
 from orchestrator.registry.call_syntax import CALL_MARKS, FAMILIES
@@ -82,6 +83,7 @@ class _Outputs(NamedTuple):
 
 # At most so many tokens are expected for the mark that opens a thought, and for white space around thoughts.
 MARK_TOKENS = 16
+SAVE_SECONDS = 2.0  # for writing prompts to disk after Shutdown; the parent waits for five
 _NONE = as_tokens(())
 
 
@@ -115,10 +117,12 @@ class Loop:
         self._single_bytes = SingleBytes(llama.vocab)
         self._ends = as_tokens(sorted(llama.vocab.end))
         self._counts: Counter[str] = Counter()
-        self._stored_prefixes = StoredPrefixes(llama, spec, self._prompts.template)
+        self._prompt_starts = prompt_starts(llama, self._prompts.template, spec.system_prompts)
+        self._stored_prefixes = StoredPrefixes(
+            llama, spec, lambda: self._step_costs.current, link.heartbeat, self._prompt_starts
+        )
         self._history = PromptHistory(llama.vocab.is_control)
         self._sequences = self._without_sequences()
-        self._stored_prefixes.restore(self._sequences.slots, self._history)
         self._llama_seconds = self._own_seconds = 0.0
 
     @property
@@ -150,12 +154,18 @@ class Loop:
 
     def _without_sequences(self) -> Sequences:
         self._history.forget_cells()
-        prefixes = self._stored_prefixes.prefixes
-        return Sequences(self._llama, self._counts, self._forget_drafts, self._prefill_seconds, prefixes, self._history)
+        return Sequences(
+            self._llama,
+            self._counts,
+            self._forget_drafts,
+            self._prefill_seconds,
+            self._prompt_starts,
+            self._history,
+            self._stored_prefixes.restore,
+        )
 
     def _prefill_seconds(self, start: int, count: int) -> float:
-        costs = self._step_costs.current
-        return costs.prefill * count + costs.per_cell * attended_cells(start, count)
+        return self._step_costs.current.prompt_seconds(start, count)
 
     def _step(self) -> None:
         if entered := self._sequences.admit():
@@ -203,12 +213,17 @@ class Loop:
     def _receive(self) -> list[protocol.EngineCommand]:
         if self._sequences.all:
             return self._link.receive(0.0)
+        stored = self._stored_prefixes
         while True:
-            wait = None if self._link.resting or self._long.pending else self._idle.wait()
+            waits = [] if self._link.resting or self._long.pending else [stored.wait(), self._idle.wait()]
+            wait = min((seconds for seconds in waits if seconds is not None), default=None)
             commands = self._link.receive(wait)
             if commands or wait is None or self._link.resting or self._link.closed:
                 return commands
-            self._measure()
+            if stored.wait() == 0.0:
+                stored.step(self._sequences.slots)
+            elif self._idle.wait() == 0.0:
+                self._measure()
 
     def _measure(self) -> None:
         self._llama.use_adapters(())
@@ -225,7 +240,6 @@ class Loop:
         if self._llama.flash_attention != self._learned_attention:
             self._begin_learning()
         self._sequences = self._without_sequences()
-        self._stored_prefixes.restore(self._sequences.slots, self._history)
 
     def _stop_measuring(self) -> None:
         self._idle.interrupt()
@@ -250,7 +264,9 @@ class Loop:
                 case protocol.GetStats(number):
                     self._outbox.add(protocol.Stats(number, self._snapshot()))
                 case protocol.Shutdown():
-                    self._stored_prefixes.save(self._sequences.slots)
+                    for sequence in tuple(self._sequences.all.values()):
+                        self._remove(sequence)
+                    self._stored_prefixes.save(self._sequences.slots, SAVE_SECONDS)
                     self._link.closed = True
                 case protocol.Load():
                     raise protocol.ProtocolError("a second Load")
@@ -660,6 +676,7 @@ class Loop:
         sequence.close()
         if not self._sequences.all:
             self._idle.note_work()
+            self._stored_prefixes.note_work()
 
     def _forget_drafts(self, sequence: Sequence) -> None:
         if self._speculator is not None:
@@ -669,7 +686,7 @@ class Loop:
         layout, llama = self._layout, self._llama
         if layout is None or not layout.regret:
             return
-        # The prefixes of finished prompts are lost; those of system prompts are restored from disk.
+        # The prefixes of finished prompts are lost, except for those that can be restored from disk.
         lost = min(self._sequences.slots.tree.cells, llama.context_limit)
         if not layout.change_is_due(llama.open_seconds + lost * self._step_costs.current.prefill):
             return
@@ -687,7 +704,6 @@ class Loop:
         )
         self._step_costs.use_threads(llama.threads)
         self._sequences = self._without_sequences()
-        self._stored_prefixes.restore(self._sequences.slots, self._history)
 
     def _set_threads(self, threads: int) -> None:
         self._tuner.grant(threads)
@@ -702,6 +718,7 @@ class Loop:
     def _snapshot(self) -> EngineStats:
         return EngineStats(
             **self._counts,
+            stored_prefixes=self._stored_prefixes.stored,
             restored_prefixes=self._stored_prefixes.restored,
             restored_tokens=self._stored_prefixes.restored_tokens,
             saved_seconds=self._speculator.controller.saved_seconds if self._speculator else 0.0,

@@ -55,6 +55,7 @@ class Sequence:
         "ignore_end",
         "interactive",
         "logprobs",
+        "looked_up",
         "lora",
         "marks",
         "max_answer",
@@ -143,6 +144,7 @@ class Sequence:
         self.reuse = Reuse()  # what was expected of the cache then
         self.blocks: Blocks = ()  # of the prompt
         self.computed = 0  # prefill tokens that are in the cache
+        self.looked_up = False  # whether its start was looked for on disk since it was queued
         self.output: list[int] = []
         self.rejections = 0
         self.steps_left_out = 0  # steps in which it was ready to decode and others were chosen
@@ -163,7 +165,7 @@ class Sequence:
 
     def preempt(self) -> None:
         """Record that it has lost its cells of the KV cache."""
-        self.seq, self.computed, self.preempted = -1, 0, True
+        self.seq, self.computed, self.preempted, self.looked_up = -1, 0, True, False
         self.preempted_at = time.monotonic()
         # All tokens but the last are computed again. The states of sampler and penalties survive.
         self.prefill_tokens = np.concatenate((self.prompt, as_tokens(self.output[:-1])))

@@ -34,7 +34,8 @@ class Sequences:
 
     `counts` gets the counts of EngineStats that change here. `on_cells_lost` gets a sequence before it loses its cells.
     `seconds` says how long a prefill takes. `prefixes` are those with which many prompts start, with their adapters.
-    `history` has the engine's earlier prompts.
+    `history` has the engine's earlier prompts. `restore` may put the start of a prompt into the slots before it is
+    admitted, and returns how many tokens that are.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Sequences:
         seconds: PrefillSeconds,
         prefixes: Iterable[tuple[Adapters, Tokens]] = (),
         history: PromptHistory | None = None,
+        restore: Callable[[Slots, Tokens, Adapters], int] = lambda slots, tokens, lora: 0,
     ) -> None:
         self.slots = _make_slots(llama, seconds)
         self.all: dict[int, Sequence] = {}
@@ -58,6 +60,7 @@ class Sequences:
         self._llama = llama
         self._prefixes = tuple(prefixes)
         self._history = history or PromptHistory()
+        self._restore = restore
         self._counts = counts
         self._on_cells_lost = on_cells_lost
 
@@ -100,6 +103,10 @@ class Sequences:
                 continue
             if self.slots.full and not self._preempt_for_slot(sequence):
                 break
+            if sequence.shares and not sequence.looked_up:
+                sequence.looked_up = True
+                restored = self._restore(self.slots, sequence.prefill_tokens, sequence.lora)
+                self._history.note(sequence.prefill_tokens[:restored], sequence.lora)
             parting = self._parting(sequence)
             place = self.slots.admit(sequence.prefill_tokens, sequence.remaining, sequence.lora, shares=sequence.shares)
             # Others do not overtake it, so that short prompts do not starve a long one.

@@ -1,151 +1,265 @@
-"""Restore KV cells of system prompts that an earlier engine stored on disk, and store them for the next one."""
+"""Store the KV cells of prompts on disk, and restore them for prompts that start with the same tokens.
 
+What an engine has computed outlasts it: see `docs/adr/0039-prompts-outlast-engines.md`.
+"""
+
+import hashlib
 import sys
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
-from orchestrator.engine.contract import EngineSpec, Message, SystemPrompt
-from orchestrator.engine.errors import BadPrompt
-from orchestrator.engine.kv.prefix_store import BadPrefix, keep_within, prefix_file, read_prefix, write_prefix
-from orchestrator.engine.kv.prefix_tree import common_prefix
-from orchestrator.engine.kv.prompt_history import PromptHistory
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.kv.prefix_store import BadPrefix, PrefixStore, StoredPrefix
+from orchestrator.engine.kv.prefix_value import pays
 from orchestrator.engine.kv.slots import Slots
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.step_cost import cost_cache
-from orchestrator.engine.worker.chat import PromptTemplate
+from orchestrator.engine.step_cost.model import StepCostModel
+from orchestrator.engine.worker.system_prompts import PromptStart
 from orchestrator.registry.options import Adapters
 
-# Computing a shorter prefix takes less time than reading it.
-MIN_STORED_TOKENS = 32
+QUIET_SECONDS: Final = 0.25  # Idle time before prompts are written, because more work often follows at once.
+# Assumed: the time to open a file and to look at each one that is there, and bytes per second, of reading until some
+# were read.
+_OPEN_SECONDS = 0.002
+_LOOK_SECONDS = 10e-6
+_READ_RATE = 500e6
+_WRITE_RATE = 200e6
+_LEARNING_RATE = 0.3
+_LEAST_STORED_ALL = 32  # with `EngineSpec.stores_all`: the fewest tokens that a file saves
 
-_Prefix = tuple[Adapters, Tokens]  # adapters, in addition to the model's own, and tokens
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Sizes and times of change of the model's file and, by name, of its adapters, when they were loaded."""
+
+    model: cost_cache.CacheKey
+    adapters: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A retained sequence that is worth a file."""
+
+    seq: int
+    key: str
+    tokens: Tokens
+    size: int  # bytes of its state
+    saved_seconds: float  # what its file would save, beyond those that are there
 
 
 class StoredPrefixes:
-    """The stored prefixes of one model, of which `restored`, with `restored_tokens`, were read from disk.
+    """The stored prompts of one model: `stored` of them were written here, and `restored` read, of `restored_tokens`.
 
-    Failures are logged, never raised.
+    Failures are logged, never raised. `costs` returns the step costs; `announce` gets the seconds before a long read.
+    `starts` are those with which many prompts start.
     """
 
-    def __init__(self, llama: Llama, spec: EngineSpec, template: PromptTemplate) -> None:
-        self.restored = self.restored_tokens = 0
+    def __init__(
+        self,
+        llama: Llama,
+        spec: EngineSpec,
+        costs: Callable[[], StepCostModel],
+        announce: Callable[[float], None],
+        starts: Iterable[PromptStart] = (),
+    ) -> None:
+        self.stored = self.restored = self.restored_tokens = 0
         self._llama = llama
         self._spec = spec
-        self._keys: dict[Adapters, str] = {}
-        self._most_bytes = spec.prefix_bytes
-        self._folder = Path(spec.prefixes) if spec.prefixes is not None and llama.can_fork else None
-        self.prefixes: tuple[_Prefix, ...] = ()
-        if self._folder is not None and llama.can_store:
-            self.prefixes = _prefixes(llama, template, spec.system_prompts)
+        self._costs = costs
+        self._announce = announce
+        self._starts = tuple(starts)
+        self._store: PrefixStore | None = None
+        if spec.prefixes is not None and llama.can_fork and llama.can_store:
+            try:
+                # Now, since a file may be replaced while its old content is loaded.
+                self._files = _files(llama, spec)
+                self._store = PrefixStore(Path(spec.prefixes), spec.prefix_bytes)
+            except OSError as error:
+                _log(f"no prompts are stored: {error}")
+        self._read_rate = _READ_RATE
+        self._writing: Iterator[None] | None = None
+        self._due: float | None = None  # when to look for prompts to write; None: there are none
+        # Since the last work: what others remove is not written again and again.
+        self._written: set[tuple[str, bytes]] = set()
 
-    def restore(self, slots: Slots, history: PromptHistory) -> None:
-        """Put the prefixes that were stored for this cache layout into free sequences, and note them in `history`."""
+    def restore(self, slots: Slots, tokens: Tokens, lora: Adapters) -> int:
+        """Put the stored start of a prompt into the cache, if that takes less time than computing it.
+
+        Returns how many tokens it has.
+        """
+        store = self._store
+        if store is None:
+            return 0
+        held = slots.longest_shared_prefix(tokens, lora)[1]
+        usable = len(tokens) - 1  # the last token is computed anyway, for its logits
+        if not self._pays(held, usable, 0):
+            return 0
         try:
-            self._keys = {lora: _key(self._llama, self._spec, lora) for lora, _ in self.prefixes}
-        except OSError as error:  # a file that has gone since it was loaded
-            _log(f"no prefixes are kept: {error}")
-            self.prefixes = ()
-        if self._folder is not None and self.prefixes:
-            keep_within(self._folder, self._most_bytes)  # an engine that was killed may have left too much
-        # The longest come first, and shorter ones share their cells, unless those can be forked only at their end.
-        for lora, tokens in self.prefixes:
-            missing = len(tokens) - slots.match(tokens, lora)[1]
-            if missing >= MIN_STORED_TOKENS and slots.insert_prefix(tokens, lora, partial(self._fill, lora, tokens)):
-                self.restored += 1
-                self.restored_tokens += len(tokens)
-                history.note(tokens, lora)
+            store.refresh()
+            prefix = store.longest(self._key(lora), tokens[:usable] if self._llama.restores_ends else tokens)
+        except OSError as error:
+            _log(f"no stored prompts can be read: {error}")
+            return 0
+        length = 0 if prefix is None else min(prefix.length, usable)
+        if prefix is None or not self._pays(held, length, prefix.size):
+            return 0
+        if not slots.insert_prefix(tokens[:length], lora, partial(self._fill, store, prefix, length), prefix.tokens):
+            return 0
+        self.restored += 1
+        self.restored_tokens += length
+        return length
 
-    def save(self, slots: Slots) -> None:
-        """Store the prefixes that sequences hold. These are truncated for it: nothing may be computed afterwards."""
-        saved: list[_Prefix] = []
-        for lora, tokens in self.prefixes:
-            source, length = slots.match(tokens, lora)
-            # Of a longer prefix, the first cells can be used alone, unless it can be forked only at its end.
-            longer = [its for adapters, its in saved if adapters == lora and not self._llama.restores_ends]
-            alike = max((common_prefix(tokens, its) for its in longer), default=0)
-            if length == len(tokens) and length - alike >= MIN_STORED_TOKENS:
-                self._llama.truncate(source, length)
-                saved.append((lora, tokens))
-                self._save(source, lora, tokens)
-        if self._folder is not None and saved:
-            keep_within(self._folder, self._most_bytes)
+    def note_work(self) -> None:
+        """Note that the engine has just become idle, with other prompts in its cache than before."""
+        if self._store is not None:
+            self._due = time.monotonic() + QUIET_SECONDS
+            self._written.clear()
 
-    def _fill(self, lora: Adapters, tokens: Tokens, seq: int) -> bool:
-        assert self._folder is not None, "without a folder there are no prefixes"
-        key = self._keys[lora]
-        path = prefix_file(self._folder, key, tokens)
+    def wait(self) -> float | None:
+        """Return the seconds to wait for work before the next `step`, or None if there is nothing to write."""
+        if self._writing is not None:
+            return 0.0
+        return None if self._due is None else max(0.0, self._due - time.monotonic())
+
+    def step(self, slots: Slots, seconds: float = float("inf")) -> bool:
+        """Write the next piece of a prompt that a sequence holds; return whether there may be more.
+
+        A prompt that takes longer than `seconds` is not started.
+        """
         try:
-            state = read_prefix(self._folder, key, tokens)
-            if state is None:
-                return False
-            if not self._llama.restore(seq, state, len(tokens)):
+            if self._writing is None:
+                self._writing = self._start_writing(slots, seconds)
+            if self._writing is not None:
+                next(self._writing)
+                return True
+        except StopIteration:
+            self.stored += 1
+            self._writing = None
+            return True
+        except OSError as error:
+            _log(f"a prompt cannot be stored: {error}")
+        self._writing = self._due = None
+        return False
+
+    def save(self, slots: Slots, seconds: float) -> None:
+        """Write what sequences hold, the most valuable first, for at most so many seconds.
+
+        Nothing may be computed afterwards.
+        """
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and self.step(slots, left):
+            pass
+        self._writing = None  # which removes an unfinished file
+        if self._store is not None and not self._llama.keeps_states:
+            self._save_starts(self._store, slots, until)
+
+    def _save_starts(self, store: PrefixStore, slots: Slots, until: float) -> None:
+        # What a longer prompt shares with others cannot be restored from its file, which has the content of its window.
+        for lora, tokens in sorted(self._starts, key=lambda start: -len(start[1])):
+            key, (seq, length) = self._key(lora), slots.match(tokens, lora)
+            stored = store.longest(key, tokens)
+            start = 0 if stored is None else stored.length
+            if length < len(tokens) or self._llama.is_copied(seq) or time.monotonic() > until:
+                continue
+            self._llama.truncate(seq, length)
+            size, saved = self._llama.size_of_state(seq), self._costs().prompt_seconds(0, length)
+            if start < length and self._pays(start, length, size):
+                state = partial(self._llama.state, seq)
+                try:
+                    for _ in store.write(key, tokens, state, size=size, seconds=saved, cuts=False) or ():
+                        pass
+                except OSError as error:
+                    _log(f"a system prompt cannot be stored: {error}")
+
+    def _start_writing(self, slots: Slots, seconds: float) -> Iterator[None] | None:
+        if self._store is None:
+            return None
+        self._store.refresh()
+        costs = self._costs()
+        candidates = sorted(self._candidates(self._store, slots), key=lambda candidate: -candidate.saved_seconds)
+        for candidate in candidates:
+            if candidate.size > _WRITE_RATE * seconds:
+                continue
+            self._written.add((candidate.key, candidate.tokens.tobytes()))
+            writing = self._store.write(
+                candidate.key,
+                candidate.tokens,
+                partial(self._llama.state, candidate.seq),
+                size=candidate.size,
+                seconds=costs.prompt_seconds(0, len(candidate.tokens)),
+                cuts=not self._llama.restores_ends,
+            )
+            if writing is not None:
+                return writing
+        return None
+
+    def _candidates(self, store: PrefixStore, slots: Slots) -> Iterator[_Candidate]:
+        llama, costs = self._llama, self._costs()
+        for seq, lora, tokens in slots.retained_prefixes():
+            key = self._key(lora)
+            if llama.held(seq) != len(tokens) or llama.is_copied(seq) or (key, tokens.tobytes()) in self._written:
+                continue
+            stored = store.longest(key, tokens)
+            start = 0 if stored is None else stored.length
+            size = llama.size_of_state(seq)
+            if self._pays(start, len(tokens), size):
+                saved = costs.prompt_seconds(start, len(tokens) - start)
+                yield _Candidate(seq, key, tokens, size, saved)
+
+    def _pays(self, start: int, end: int, size: int) -> bool:
+        # Whether to read the tokens of a prompt from `start` to `end` from a file of `size` bytes.
+        if self._spec.stores_all:
+            return end - start >= _LEAST_STORED_ALL
+        return pays(end - start, self._costs().prompt_seconds(start, end - start), self._read_seconds(size))
+
+    def _read_seconds(self, size: int) -> float:
+        files = 0 if self._store is None else self._store.files
+        return _OPEN_SECONDS + _LOOK_SECONDS * files + size / self._read_rate
+
+    def _fill(self, store: PrefixStore, prefix: StoredPrefix, length: int, seq: int) -> bool:
+        if self._llama.is_copied(seq):
+            return False
+        self._announce(self._read_seconds(prefix.size))
+        started = time.monotonic()
+        try:
+            if not self._llama.restore(seq, store.read(prefix), prefix.tokens):
                 raise BadPrefix("llama.cpp refuses it")
         except (BadPrefix, OSError) as error:
-            _log(f"the prefix in {path} is not used: {error}")
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
+            _log(f"the prompt in {prefix.path} is not used: {error}")
+            store.remove(prefix)
             return False
+        rate = prefix.size / max(1e-6, time.monotonic() - started)
+        self._read_rate += _LEARNING_RATE * (rate - self._read_rate)
+        if length < prefix.tokens:
+            self._llama.truncate(seq, length)
         return True
 
-    def _save(self, seq: int, lora: Adapters, tokens: Tokens) -> None:
-        assert self._folder is not None, "without a folder there are no prefixes"
-        key = self._keys[lora]
-        path = prefix_file(self._folder, key, tokens)
-        if path.exists():
-            return
-        try:
-            state = self._llama.state(seq)
-            if len(state) <= self._most_bytes:
-                write_prefix(self._folder, key, tokens, state)
-                _log(f"a prefix of {len(tokens)} tokens is kept in {path} ({len(state)} bytes)")
-        except OSError as error:
-            _log(f"a prefix cannot be kept in {path}: {error}")
+    def _key(self, lora: Adapters) -> str:
+        # Everything that the last bits of the cells depend on.
+        llama, spec = self._llama, self._spec
+        basis = (
+            self._files.model,
+            [(self._files.adapters[adapter.file], adapter.scale) for adapter in spec.lora + lora],
+            (spec.kv_type_k, spec.kv_type_v, llama.flash_attention, spec.experts),
+            (spec.batch_invariant, llama.row_multiple),
+            llama.sequences if llama.split and not llama.portable_states else 0,
+        )
+        return hashlib.sha256(repr(basis).encode()).hexdigest()[:32]
 
 
-def _prefixes(llama: Llama, template: PromptTemplate, system_prompts: tuple[SystemPrompt, ...]) -> tuple[_Prefix, ...]:
-    prefixes: dict[tuple[Adapters, bytes], Tokens] = {}
-    for text, lora, _ in system_prompts:
-        if not llama.has_adapters(lora):
-            continue
-        try:
-            first, second = (template.tokens((Message("system", text), Message("user", content))) for content in "a1")
-        except BadPrompt as error:
-            _log(f"a system prompt is not stored: {error}")
-            continue
-        # This is what all prompts with the system prompt have in common.
-        prefix = first[: common_prefix(first, second)]
-        if MIN_STORED_TOKENS <= len(prefix) < llama.context_limit:
-            prefixes[lora, prefix.tobytes()] = prefix
-    pairs = ((lora, tokens) for (lora, _), tokens in prefixes.items())
-    return tuple(sorted(pairs, key=lambda pair: len(pair[1]), reverse=True))
-
-
-def _key(llama: Llama, spec: EngineSpec, lora: Adapters) -> str:
-    used = spec.lora + lora
-    adapters = [
-        (Path(adapter.file).stat().st_size, Path(adapter.file).stat().st_mtime_ns, adapter.scale) for adapter in used
-    ]
-    layout = llama.sequences if llama.split else 0
-    # Everything that the last bits of the cells depend on.
-    settings = (
-        spec.kv_type_k,
-        spec.kv_type_v,
-        llama.flash_attention,
-        spec.experts,
-        llama.row_multiple,
-        layout,
-        adapters,
+def _files(llama: Llama, spec: EngineSpec) -> _Files:
+    # Raises OSError.
+    model = cost_cache.cache_key(
+        Path(spec.file), llama_cpp=llama.info.llama_cpp, threads=0, cpu=cpu_model(), settings=""
     )
-    key = cost_cache.cache_key(
-        Path(spec.file),
-        llama_cpp=llama.info.llama_cpp,
-        threads=0,
-        cpu=cpu_model(),
-        settings=repr(settings),
-    )
-    return key.name
+    statuses = {file: Path(file).stat() for file in {*(adapter.file for adapter in spec.lora), *spec.adapters}}
+    return _Files(model, {file: (status.st_size, status.st_mtime_ns) for file, status in statuses.items()})
 
 
 def _log(text: str) -> None:

@@ -1,6 +1,7 @@
 """LoRA adapters change what a model says, by their scale, for all requests or for those that ask for them."""
 
 import asyncio
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import orchestrator.engine.llama.binding as lib
 from benchmarks.models import write_adapter
 from orchestrator.engine.client.engine import Engine
-from orchestrator.engine.contract import EngineSpec, Generation, Message, SystemPrompt
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import AdapterNotLoaded, ModelLoadFailed
 from orchestrator.engine.llama import Llama
 from orchestrator.registry.options import Adapters, Lora
@@ -134,18 +135,21 @@ async def test_prefixes_that_were_stored_come_back_for_their_adapter(
     models: Path, adapters: tuple[str, str], tmp_path: Path
 ) -> None:
     first, second = (Lora(file) for file in adapters)
-    prompts = (SystemPrompt(LONG, (first,)), SystemPrompt(LONG, (second,)))
-    spec = spec_of(models, adapters, prefixes=str(tmp_path), system_prompts=prompts, batch_invariant=True)
+    spec = spec_of(models, adapters, prefixes=str(tmp_path), stores_all=True, batch_invariant=True)
     texts, cached = [], []
     for _ in range(2):
         async with await Engine.start(spec) as engine:
             done = [await engine.generate(ask("a", *lora, system=LONG)) for lora in [(first,), (second,), ()]]
         texts.append([one.text for one in done])
         cached.append([one.usage.cached_tokens > 40 for one in done])
-    assert cached == [[False, False, False], [True, True, False]]
+    assert cached == [[False, False, False], [True, True, True]]
     assert texts[0] == texts[1]
     async with await Engine.start(replace(spec, adapters=(second.file,))) as engine:
+        assert (await engine.generate(ask("a", second, system=LONG))).text == texts[0][1]
         assert (await engine.stats()).restored_prefixes == 1
+    os.utime(first.file)  # as if another adapter had taken its place
+    async with await Engine.start(spec) as engine:
+        assert (await engine.generate(ask("a", first, system=LONG))).usage.cached_tokens == 0
 
 
 async def test_an_adapter_that_is_not_loaded_fails_only_its_own_request(

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.models import ModelShape, write_adapter, write_bert, write_chain
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.client.library import LibraryFailed, probe_library
-from orchestrator.engine.contract import EngineSpec, Generation, Infill, Message, SystemPrompt
+from orchestrator.engine.contract import EngineSpec, Generation, Infill, Message
 from orchestrator.engine.errors import BadPrompt, ModelLoadFailed
 from orchestrator.engine.llama import binding
 from orchestrator.registry.llama_library import ENVIRONMENT
@@ -119,7 +119,7 @@ async def test_prefixes_are_stored_only_with_the_functions_for_it(models: Path, 
     request = Generation(messages=(Message("system", system), Message("user", "hello")), max_tokens=4)
     for library, stores in ((None, True), (bare, False)):
         folder = tmp_path / str(stores)
-        spec = spec_of(models, library, prefixes=str(folder), system_prompts=(SystemPrompt(system),))
+        spec = spec_of(models, library, prefixes=str(folder), stores_all=True)
         async with await Engine.start(spec) as engine:
             await engine.generate(request)
         assert (folder.is_dir() and bool(list(folder.iterdir()))) is stores

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.contract import EngineSpec, Generation, Message
-from orchestrator.engine.llama import Llama, as_tokens
+from orchestrator.engine.kv.slots import Slots
+from orchestrator.engine.llama import Llama, Tokens, as_tokens
 from orchestrator.engine.worker import sequence as sequence_module
 from orchestrator.engine.worker.sequence import Sequence
 from orchestrator.engine.worker.sequences import Sequences
+from orchestrator.registry.options import Adapters
 
 SHARED = 80
 
@@ -115,6 +117,28 @@ def test_a_new_first_in_the_queue_is_admitted_though_another_did_not_fit(models:
     sequences.add(sequence(3, 0, own=10, slack=9.0 if gone else -9.0))
     sequences.admit()
     assert 3 in numbers(sequences.prefilling)
+
+
+def test_the_start_of_a_prompt_is_looked_for_on_disk_once_while_it_is_queued(llama: Llama) -> None:
+    looked_up: list[int] = []
+
+    def restore(_slots: Slots, tokens: Tokens, _lora: Adapters) -> int:
+        looked_up.append(len(tokens))
+        return 0
+
+    sequences = Sequences(llama, Counter(), lambda _: None, lambda _, count: count, restore=restore)
+    for number in range(1, 6):
+        sequences.add(sequence(number, 0, own=20 + number))
+    for _ in range(3):
+        sequences.admit()
+    assert looked_up == [21, 22, 23, 24], "the last one has no slot yet"
+    sequences.remove(sequences.all[1])
+    sequences.admit()
+    assert looked_up[4:] == [25]
+    last = sequences.all[5]
+    last.preempt()
+    assert not last.looked_up, "it has lost its cells"
+    llama.clear()
 
 
 @pytest.mark.parametrize("decoding", [False, True])

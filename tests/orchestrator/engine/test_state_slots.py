@@ -153,7 +153,9 @@ def test_checkpoints_take_no_place_of_a_sequence_that_decodes(slots: StateSlots,
     assert slots.match(text(200, 51))[1] == 50
 
 
-def test_a_prefix_from_elsewhere_is_inserted_if_a_state_has_room(slots: StateSlots, llama: Llama) -> None:
+def test_a_prefix_from_elsewhere_takes_the_place_of_the_state_that_is_worth_least(
+    slots: StateSlots, llama: Llama
+) -> None:
     def fill(seq: int) -> bool:
         decode(llama, seq, text(1, 40))
         return True
@@ -162,7 +164,9 @@ def test_a_prefix_from_elsewhere_is_inserted_if_a_state_has_room(slots: StateSlo
     assert finish(slots, llama, text(1, 45)) == 40
     for number in range(SPARE):
         finish(slots, llama, text(50 * number, 30))
-    assert not slots.insert_prefix(text(400, 40), (), fill)
+    assert slots.insert_prefix(text(400, 40), (), lambda seq: bool(len(decode(llama, seq, text(400, 40)))))
+    assert slots.retained == SPARE
+    assert finish(slots, llama, text(400, 45)) == 40
 
 
 def test_measuring_steps_leaves_states_as_they_are(slots: StateSlots, llama: Llama) -> None:

@@ -3,17 +3,20 @@
 import asyncio
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.contract import Generation, Message, SystemPrompt
+from orchestrator.engine.client.engine import Engine
+from orchestrator.engine.contract import EngineSpec, Generation, Message, SystemPrompt
 from orchestrator.engine.errors import EngineDied, ModelLoadFailed
 from orchestrator.pool import Pool, Topology
-from tests.orchestrator.pool.conftest import LoadedRegistry
+from tests.orchestrator.pool.conftest import LoadedRegistry, write_random_model
 from tests.orchestrator.pool.pool_use import SHORT, status_of, until, writes
 
 SYSTEM = "a system prompt that many requests begin with " * 4
+REQUEST = Generation(messages=(Message("system", SYSTEM), Message("user", "hello")), max_tokens=4)
 
 
 async def test_an_engine_that_is_loaded_takes_its_share_of_the_cores_from_one_that_decodes(
@@ -38,21 +41,55 @@ async def test_an_engine_that_is_loaded_takes_its_share_of_the_cores_from_one_th
         await asyncio.wait([streaming])
 
 
-async def test_what_many_prompts_begin_with_is_kept_over_a_restart(registry_of: LoadedRegistry, tmp_path: Path) -> None:
+async def start_that_stores_all(spec: EngineSpec) -> Engine:
+    """Start an engine that stores prompts even of a model that computes them faster than a file is read."""
+    return await Engine.start(replace(spec, stores_all=True))
+
+
+async def test_prompts_outlast_the_pool(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry, asked = registry_of(a="warm"), list[str]()
 
     def system_prompts(model: str) -> tuple[SystemPrompt, ...]:
         asked.append(model)
         return (SystemPrompt(SYSTEM),)
 
-    request = Generation(messages=(Message("system", SYSTEM), Message("user", "hello")), max_tokens=4)
     cached = []
     for _ in range(2):
-        async with Pool(registry, tmp_path, prefixes=tmp_path / "prefixes", system_prompts=system_prompts) as pool:
-            cached.append((await pool.generate("a", request)).usage.cached_tokens)
+        async with Pool(
+            registry,
+            tmp_path,
+            prefixes=tmp_path / "prefixes",
+            system_prompts=system_prompts,
+            start_engine=start_that_stores_all,
+        ) as pool:
+            cached.append((await pool.generate("a", REQUEST)).usage.cached_tokens)
     assert cached[0] == 0
     assert cached[1] > 100
     assert asked == ["a", "a"]
+
+
+async def test_models_that_take_turns_in_memory_continue_their_conversations(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
+    write_random_model(tmp_path / "b.gguf", layers=1)
+    registry = registry_of(a="warm", b="warm")
+    usage, texts = [], []
+    async with Pool(registry, tmp_path, prefixes=tmp_path / "prefixes", start_engine=start_that_stores_all) as pool:
+        for model in "abab":
+            done = await pool.generate(model, REQUEST)
+            usage.append(done.usage)
+            texts.append(done.text)
+            await pool.unload(model)
+    assert [each.cached_tokens for each in usage[:2]] == [0, 0]
+    assert [each.cached_tokens for each in usage[2:]] == [each.prompt_tokens - 1 for each in usage[:2]]
+    assert texts[2:] == texts[:2]
+
+
+async def test_a_registry_may_keep_prompts_off_the_disk(registry_of: LoadedRegistry, tmp_path: Path) -> None:
+    registry = registry_of(defaults="prompt_cache: 0", a="warm")
+    async with Pool(registry, tmp_path, prefixes=tmp_path / "prefixes", start_engine=start_that_stores_all) as pool:
+        await pool.generate("a", REQUEST)
+    assert not (tmp_path / "prefixes").exists()
 
 
 @pytest.mark.parametrize(("residency", "ahead"), [("hot", True), ("warm", False)])
