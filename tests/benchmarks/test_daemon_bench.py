@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.daemon import swap
 from benchmarks.daemon.__main__ import PARTS, main
 from benchmarks.daemon.bodies import chain, lasting, layered, modest, short
 from benchmarks.daemon.chain import figures
 from benchmarks.daemon.figures import PartResult, percentile, slope, spread
 from benchmarks.daemon.report import merged, read
+from benchmarks.engine.paired import ratio
 from benchmarks.results import FOLDER, write
 from orchestrator.bench.environment import machine
 from orchestrator.bench.goals import at_least, at_most, exactly
@@ -55,6 +57,15 @@ def test_every_body_is_a_task_that_can_be_run() -> None:
     assert width == 1
     layers = analyze_task(task_from(layered(250, 100)["task"]), files=())
     assert (layers.width, len(layers.waves)) == (100, 3)
+
+
+def test_a_swap_is_judged_by_the_better_end_of_the_interval() -> None:
+    for recomputed, met in (([9.0, 11.0, 10.0], True), ([4.0, 4.1, 6.0], True), ([3.0, 3.1, 3.2], False)):
+        part = swap.result({"restored": [], "recomputed": []}, ratio(recomputed, [1.0, 1.0, 1.0]))
+        assert [goal.met for goal in part.goals] == [met]
+    once = swap.result({}, ratio([4.0], [1.0]))
+    assert once.figures["speedup"] == {"median": 4.0, "interval": None, "rounds": 1}
+    assert not once.goals[0].met
 
 
 def test_the_time_of_the_engine_does_not_count_as_the_daemons() -> None:

@@ -1,0 +1,107 @@
+"""Let two models take turns in memory, and time how conversations continue after each swap.
+
+Four conversations of 2,000 tokens alternate between the models, so each second answer comes from an engine that has
+just been loaded. It restores what the engine before it computed, or computes all of it again. Loading takes the same
+time in both cases and is not counted. Files are read from the page cache where they are still there, as in use.
+"""
+
+import logging
+import random
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+import structlog
+
+from benchmarks.daemon.figures import PartResult
+from benchmarks.daemon.process import BenchmarkFailed
+from benchmarks.engine.models import SMALL, Generated
+from benchmarks.engine.paired import Ratio, ratio
+from benchmarks.engine.words import COUNT, FIRST, text_of, tokens_of
+from benchmarks.results import ROOT
+from orchestrator.bench.goals import Goal
+from orchestrator.engine.contract import Generation, Message
+from orchestrator.pool import Pool
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
+
+MODELS: Final = {"a": SMALL, "b": replace(SMALL, seed=SMALL.seed + 1)}
+CONVERSATIONS: Final = 4
+TOKENS: Final = 2000
+QUESTION: Final = 16  # tokens of the second question
+ANSWER: Final = 16  # tokens
+GOAL: Final = 5.0
+WAYS: Final = ("restored", "recomputed")
+
+
+async def measure(folder: Path, rounds: int) -> PartResult:
+    """Measure both ways in each of `rounds` rounds, in alternating order, with other conversations in each round."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    registry = _registry(folder, ROOT / "build" / "bench" / "models", MODELS)
+    found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    for number in range(rounds):
+        for way in WAYS if number % 2 == 0 else reversed(WAYS):
+            found[way].append(await _round(folder / f"{number}-{way}", registry, number, restores=way == "restored"))
+    seconds = {way: [float(each["second_answers_seconds"]) for each in found[way]] for way in WAYS}
+    return result(found, ratio(seconds["recomputed"], seconds["restored"]))
+
+
+def result(found: dict[str, list[dict[str, Any]]], speedup: Ratio) -> PartResult:
+    """Return the figures and the goal, which is judged by the better end of the interval, as other ratios are."""
+    interval = None if speedup.rounds == 1 else [round(speedup.low, 2), round(speedup.high, 2)]
+    figures = {
+        "conversations": CONVERSATIONS,
+        "tokens_each": TOKENS,
+        "speedup": {"median": round(speedup.median, 2), "interval": interval, "rounds": speedup.rounds},
+        "rounds": found,
+    }
+    reached = speedup.median >= GOAL or (interval is not None and interval[1] >= GOAL)
+    name = "second answers after a swap, recomputed over restored"
+    return PartResult(figures, [Goal(name, round(speedup.median, 2), f">= {GOAL:g}", reached)])
+
+
+async def _round(folder: Path, registry: Registry, number: int, *, restores: bool) -> dict[str, Any]:
+    rng = random.Random(f"swap/{number}")  # noqa: S311 (prompts, no secrets)
+    texts = [_words(rng, TOKENS) for _ in range(CONVERSATIONS)]
+    names = [list(MODELS)[index % len(MODELS)] for index in range(CONVERSATIONS)]
+    histories: list[tuple[Message, ...]] = [(Message("user", text),) for text in texts]
+    answers: list[float] = []
+    cached: list[int] = []
+    prefixes = folder / "prefixes" if restores else None
+    async with Pool(registry, folder / "logs", prefixes=prefixes) as pool:
+        for index, name in enumerate(names):
+            completion = await pool.generate(name, _request(histories[index]))
+            question = Message("user", _words(rng, QUESTION))
+            histories[index] = (*histories[index], Message("assistant", completion.text), question)
+            await pool.unload(name)
+        for index, name in enumerate(names):
+            await pool.load(name)
+            begun = perf_counter()
+            completion = await pool.generate(name, _request(histories[index]))
+            answers.append(perf_counter() - begun)
+            cached.append(completion.usage.cached_tokens)
+            await pool.unload(name)
+    if min(cached) < TOKENS if restores else max(cached) > QUESTION:
+        raise BenchmarkFailed(f"the second answers reuse {cached} tokens of {TOKENS}")
+    return {"second_answers_seconds": round(sum(answers), 4), "answers_seconds": [round(each, 4) for each in answers]}
+
+
+def _request(messages: tuple[Message, ...]) -> Generation:
+    return Generation(messages=messages, max_tokens=ANSWER, ignore_end=True)
+
+
+def _words(rng: random.Random, count: int) -> str:
+    text = text_of(FIRST + rng.randrange(COUNT) for _ in range(count))
+    assert len(tokens_of(text)) == count, "every word is a token"
+    return text
+
+
+def _registry(folder: Path, models: Path, entries: dict[str, Generated]) -> Registry:
+    lines = [f"defaults: {{residency: warm, context: {2 * TOKENS}, slots: 4}}", "models:"]
+    lines += [f"  {name}: {{file: '{model.write(models)}'}}" for name, model in entries.items()]
+    lines += ["roles:", "  worker: {model: a, tier: C}"]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "model_registry.yaml"
+    path.write_text("\n".join(lines))
+    return load_registry(path)
