@@ -10,6 +10,6 @@
     findings  formats findings for the next attempt's prompt
     ruff      ruff's command line and reports, for format, lint and security
 
-Each gate has a file of its name; unit and integration share `tests`. A new gate is a new file, a row in `planned` and
-its class in `table`. This file imports nothing, so that a report, which only says which gates there are, loads none.
+Each gate has a file of its name; unit and integration share `tests`. A new gate is a new file and a row in
+`planned`. This file imports nothing, so that a report, which only says which gates there are, loads none.
 """

@@ -50,6 +50,7 @@ class GateRow:
     """What is known of a gate without its code."""
 
     name: str
+    code: str  # its class, as `MODULE:CLASS` in this package
     idle: Idle
     default_for: tuple[Language, ...] = ()  # outputs that it checks in a plan that cannot name gates
     program: str = ""  # that it runs, searched on the PATH
@@ -156,20 +157,29 @@ def _no_outputs(scope: Scope) -> str:
 # that works. `security` would fail much that is intended.
 GATES: Final = (
     GateRow(
-        "schema", _without("json", "neither an output_schema nor an output that ends in .json"), default_for=("json",)
+        "schema",
+        "schema:Schema",
+        _without("json", "neither an output_schema nor an output that ends in .json"),
+        default_for=("json",),
     ),
     GateRow(
-        "shellcheck", _without("shell", "no output is a shell script"), default_for=("shell",), program="shellcheck"
+        "shellcheck",
+        "shellcheck:Shellcheck",
+        _without("shell", "no output is a shell script"),
+        default_for=("shell",),
+        program="shellcheck",
     ),
-    GateRow("format", _without("python", "no output is Python"), default_for=("python",), program="ruff"),
-    GateRow("lint", _without("python", "no output is Python"), default_for=("python",), program="ruff"),
-    GateRow("build", _no_build, default_for=("python",)),
-    GateRow("typecheck", _without("python", "no output is Python"), module="mypy"),
-    GateRow("security", _no_outputs, program="ruff"),
-    GateRow("unit", _no_unit_tests, module="pytest"),
-    GateRow("integration", _no_integration_tests, module="pytest"),
-    GateRow("bench", _no_bench),
-    GateRow(JUDGE, _no_outputs, role=JUDGE),
+    GateRow(
+        "format", "format:Format", _without("python", "no output is Python"), default_for=("python",), program="ruff"
+    ),
+    GateRow("lint", "lint:Lint", _without("python", "no output is Python"), default_for=("python",), program="ruff"),
+    GateRow("build", "build:Build", _no_build, default_for=("python",)),
+    GateRow("typecheck", "typecheck:Typecheck", _without("python", "no output is Python"), module="mypy"),
+    GateRow("security", "security:Security", _no_outputs, program="ruff"),
+    GateRow("unit", "tests:Unit", _no_unit_tests, module="pytest"),
+    GateRow("integration", "tests:Integration", _no_integration_tests, module="pytest"),
+    GateRow("bench", "bench:BenchGate", _no_bench),
+    GateRow(JUDGE, "judge:JudgeGate", _no_outputs, role=JUDGE),
 )
 IDLE: Final[Mapping[str, Idle]] = {row.name: row.idle for row in GATES}
 
