@@ -21,7 +21,7 @@ def write(file: Path, results: dict[str, Any]) -> None:
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(with_states(results), indent=1) + "\n", encoding="utf-8")
-    if file.parent == FOLDER:
+    if file.resolve().parent == FOLDER.resolve():
         publish()
 
 
