@@ -210,8 +210,8 @@ def write_lfm2(
 
     Weights and vocabulary are as in `write_llama`.
 
-    Its layers are short convolutions of `kernel` tokens and attend in turns. With a `window`, these attend to so many
-    tokens; llama.cpp takes no window with experts. Two experts are used per token.
+    Convolutions of `kernel` tokens and attention take turns. `window` is how many tokens the attention layers see;
+    llama.cpp takes no window with experts. Two experts are used per token.
     """
     assert not (window and experts), "lfm2moe has no window"
     kv_heads = [shape.kv_heads * (layer % 2) for layer in range(shape.layers)]

@@ -39,22 +39,24 @@ async def measure(folder: Path, rounds: int) -> PartResult:
     """Measure both ways in each of `rounds` rounds, in alternating order, with other conversations in each round."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     registry = _registry(folder, ROOT / "build" / "bench" / "models", MODELS)
-    found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    rounds_by_way: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
     for number in range(rounds):
         for way in WAYS if number % 2 == 0 else reversed(WAYS):
-            found[way].append(await _round(folder / f"{number}-{way}", registry, number, restores=way == "restored"))
-    seconds = {way: [float(each["second_answers_seconds"]) for each in found[way]] for way in WAYS}
-    return result(found, ratio(seconds["recomputed"], seconds["restored"]))
+            rounds_by_way[way].append(
+                await _round(folder / f"{number}-{way}", registry, number, restores=way == "restored")
+            )
+    seconds = {way: [float(each["second_answers_seconds"]) for each in rounds_by_way[way]] for way in WAYS}
+    return result(rounds_by_way, ratio(seconds["recomputed"], seconds["restored"]))
 
 
-def result(found: dict[str, list[dict[str, Any]]], speedup: Ratio) -> PartResult:
+def result(rounds_by_way: dict[str, list[dict[str, Any]]], speedup: Ratio) -> PartResult:
     """Return the figures and the goal, which is judged by the better end of the interval, as other ratios are."""
     interval = None if speedup.rounds == 1 else [round(speedup.low, 2), round(speedup.high, 2)]
     figures = {
         "conversations": CONVERSATIONS,
         "tokens_each": TOKENS,
         "speedup": {"median": round(speedup.median, 2), "interval": interval, "rounds": speedup.rounds},
-        "rounds": found,
+        "rounds": rounds_by_way,
     }
     reached = speedup.median >= GOAL or (interval is not None and interval[1] >= GOAL)
     name = "second answers after a swap, recomputed over restored"

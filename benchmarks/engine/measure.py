@@ -79,8 +79,10 @@ async def measure_prepared(
     tell: Callable[[str], None],
     before: Sequence[EngineRow] = (),
 ) -> list[EngineRow]:
-    """Return the same for a cell in which a load prepares each round and is not measured, such as the first turn of a
-    conversation, or the prompts if only decoding is to be measured."""
+    """Return the same for a cell in which a load that is not measured prepares each round.
+
+    It is the first turn of a conversation or, to measure decoding alone, the prompts.
+    """
 
     async def measured(system: System, number: int) -> dict[State, Measured]:
         before_it, load = loads_of(number)

@@ -229,11 +229,11 @@ def _reuse(reuse: Reuse) -> Check:
     """Compare how much the latest steps have reused of earlier prompts with what was expected."""
     counts = f"{reuse.reused_tokens:,} of {reuse.expected_tokens:,} shared tokens of the latest steps reused"
     causes = "; ".join(f"{tokens:,} not, since {LOSS_TEXTS[cause].why}" for cause, tokens in reuse.losses)
-    found = f"{counts}; {causes}" if causes else counts
+    shown = f"{counts}; {causes}" if causes else counts
     if reuse.reused_tokens >= REUSED_SHARE * reuse.expected_tokens:
-        return Check("shared prompts", "ok", found)
+        return Check("shared prompts", "ok", shown)
     hints = (LOSS_TEXTS[cause].hint for cause, _ in reuse.losses)
-    return Check("shared prompts", "note", found, next(filter(None, hints), ""))
+    return Check("shared prompts", "note", shown, next(filter(None, hints), ""))
 
 
 def _tools() -> Iterator[Check]:

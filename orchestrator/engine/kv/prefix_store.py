@@ -21,7 +21,7 @@ from orchestrator.engine.kv.prefix_tree import Tokens
 from orchestrator.engine.kv.prefix_value import KeptPrefix, to_remove
 
 SCHEMA = 2
-BLOCK = 64  # a prompt that parts from a stored one shares a multiple of so many tokens with it
+BLOCK = 64  # tokens; a stored prompt can be used up to each multiple of this
 LEAST_FREE_BYTES = 1 << 30  # of the disk: what others store there must not fail because of this
 _SUFFIX = ".kv"
 _HEADER_BYTES = 16 << 20  # the largest line of JSON

@@ -37,13 +37,13 @@ def to_remove(prefixes: Mapping[_Name, KeptPrefix], most_bytes: int, now: float)
     Those that save the fewest seconds per byte go first. Values within a factor of two count as equal, since both the
     seconds and the chance of another use are estimates. Of these the least recently used goes first.
     """
-    kept = sum(prefix.size for prefix in prefixes.values())
+    total = sum(prefix.size for prefix in prefixes.values())
     removed: list[_Name] = []
     for name, prefix in sorted(prefixes.items(), key=lambda item: _rank(item[1], now)):
-        if kept <= most_bytes and not _is_forgotten(prefix, now):
+        if total <= most_bytes and not _is_forgotten(prefix, now):
             break
         removed.append(name)
-        kept -= prefix.size
+        total -= prefix.size
     return removed
 
 

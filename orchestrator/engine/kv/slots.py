@@ -12,7 +12,7 @@ from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.registry.options import Adapters
 
 PrefillSeconds = Callable[[int, int], float]
-"""Returns the seconds to compute so many tokens of a prompt, after so many others."""
+"""Takes a position in a prompt and a number of tokens, and returns the seconds to compute the tokens from there."""
 
 NO_TOKENS: Tokens = np.empty(0, np.int32)
 # A sequence is admitted if the pool has cells for this many further answer tokens, of it and of each admitted one. So
@@ -186,7 +186,7 @@ class Slots(ABC):
         return self._seconds(length - lost, lost)
 
     def _make_room(self, cells: int) -> bool:
-        # Evicts what a further retained sequence of so many cells needs. Returns whether there is room then.
+        # Evicts until another sequence with this number of cells can be retained. Returns whether it can.
         if not self._free and (victim := self._victim()) is not None:
             self._evict(victim)
         return bool(self._free)

@@ -533,12 +533,12 @@ class Llama:
 
 
 # llama.cpp writes a mark, the number of the sequence, the number of streams, and for each stream the number of cells
-# and the cells, of which all streams but one have none. Each of these numbers takes so many bytes.
+# and the cells, of which all streams but one have none. `_NUMBER_BYTES` is the size of each number.
 _NUMBER_BYTES = 4
 
 
 def _has_streams(state: npt.NDArray[np.uint8], streams: int, cells: int) -> bool:
-    """Return whether this state of the first sequence, which has so many cells, is in that form."""
+    """Return whether the state of the first sequence has this form, with this number of streams and cells."""
     numbers = state[: 4 * _NUMBER_BYTES].view(np.uint32)
     return bool(numbers[2:].tolist() == [streams, cells])
 
@@ -551,7 +551,7 @@ def _of_one_stream(state: npt.NDArray[np.uint8], streams: int, stream: int) -> n
 
 
 def _of_streams(state: npt.NDArray[np.uint8], streams: int) -> npt.NDArray[np.uint8]:
-    """Return a state from `_of_one_stream` for a cache with so many streams."""
+    """Return a state from `_of_one_stream` in the form for a cache with this number of streams."""
     padded = np.concatenate((state, np.zeros((streams - 1) * _NUMBER_BYTES, np.uint8)))
     padded[2 * _NUMBER_BYTES : 3 * _NUMBER_BYTES].view(np.uint32)[0] = streams
     return padded

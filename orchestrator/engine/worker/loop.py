@@ -604,7 +604,7 @@ class Loop:
     def _accept_tokens(self, sequence: Sequence, drafts: Tokens, proposed: int, logits: Logits, best: list[int]) -> int:
         # The first `proposed` drafts are the speculator's; the others only pad the batch.
         first, before = not sequence.output, sequence.length
-        count = kept = 0
+        count = cached = 0
         error: EngineError | None = None
         piece = sequence.piece_of(self._llama.vocab.piece)
         try:
@@ -616,15 +616,15 @@ class Loop:
                 self._append(sequence, token)
                 count += 1
                 # An end token is not part of the text.
-                kept += count <= len(drafts) and token == drafts[count - 1] and sequence.length >= before + count
+                cached += count <= len(drafts) and token == drafts[count - 1] and sequence.length >= before + count
                 if sequence.finish is not None:
                     break
         except NoTokenAllowed:
             error = _no_token_allowed(sequence)
         except LogitsAreNaN:
             error = BrokenModel("the model's logits are NaN: its weights or its KV types are unfit")
-        if kept < len(drafts):
-            self._llama.truncate(sequence.seq, before + kept)
+        if cached < len(drafts):
+            self._llama.truncate(sequence.seq, before + cached)
         accepted = max(0, count - 1)
         if error is not None:
             self._fail(sequence, error)

@@ -80,8 +80,8 @@ class Sequences:
             self.slots.release(sequence.seq, sequence.computed, answer)
             self._history.leave(sequence.number, sequence.computed)
             if len(answer):
-                kept = np.concatenate((sequence.prefill_tokens[: sequence.computed], answer))
-                self._history.note(kept, sequence.lora)
+                cached = np.concatenate((sequence.prefill_tokens[: sequence.computed], answer))
+                self._history.note(cached, sequence.lora)
         else:
             self.slots.retry_admission()
 

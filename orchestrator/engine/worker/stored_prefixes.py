@@ -148,7 +148,7 @@ class StoredPrefixes:
         return False
 
     def save(self, slots: Slots, seconds: float) -> None:
-        """Write what sequences hold, the most valuable first, for at most so many seconds.
+        """Write the retained prompts, the most valuable first, until the seconds are used up.
 
         Nothing may be computed afterwards.
         """
