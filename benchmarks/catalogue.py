@@ -12,13 +12,14 @@ import yaml
 
 from benchmarks.stand_ins import stand_in_header
 from orchestrator.registry.compose import ARCHITECT, CODER, FRONTDOOR, JUDGE, WORKER, Candidate, Composed, compose
+from orchestrator.registry.forms import GENERALIST
 from orchestrator.registry.memory import size
 from orchestrator.registry.sources.catalogue import CatalogueEntry, read_catalogue
 from orchestrator.registry.sources.local import as_candidate
 
 MEMORY: Final = (32, 256, 1100)  # GB
 FREE: Final = 0.9  # of the memory, which is what models may take of a machine that does nothing else
-ROLES: Final = (FRONTDOOR, WORKER, CODER, ARCHITECT, JUDGE)
+ROLES: Final = (FRONTDOOR, GENERALIST, WORKER, CODER, ARCHITECT, JUDGE)
 _REGISTRY: Final = Path("/registry.yaml")
 _THINKING: Final = {"switch": "can be switched off", "effort": "by effort", "always": "always"}
 _HEAD: Final = """# Current models

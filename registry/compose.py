@@ -2,7 +2,8 @@
 
 Roles go by size and kind. The frontdoor plans while the user waits, so it gets the most able model that is fast enough;
 the worker the smallest that is able enough; coder and judge a specialised one, if there is any; and the architect, to
-which the others escalate, the most able. A single model gets all of these roles.
+which the others escalate, the most able. A single model gets all of these roles. A generalist, who answers whole
+requests, is added if a clearly more able model than the worker's is fast enough: parts are easier than the whole.
 
 Measurements beat size and name. If all candidates of a role were measured (by `orchestrator bench model`, or for the
 catalogue), the frontdoor gets the best planner, the worker the fastest model that does small tasks about as well as the
@@ -21,7 +22,7 @@ from typing import Final
 
 from orchestrator.registry.checks import BASE_MODEL, is_base, why_no_text
 from orchestrator.registry.fit import Fit, Room, fit
-from orchestrator.registry.forms import EMBEDDER, RERANKER, Level, usual_tier
+from orchestrator.registry.forms import EMBEDDER, GENERALIST, RERANKER, Level, usual_tier
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.measured import MeasuredShares
 from orchestrator.registry.memory import size
@@ -46,17 +47,25 @@ WORKER: Final = "worker"
 CODER: Final = "coder"
 ARCHITECT: Final = "architect"
 JUDGE: Final = "judge"
-QUICK: Final = 16 * 10**9  # a model with at most this many active weights is fast enough to plan while the user waits
+QUICK: Final = 16 * 10**9  # with at most this many active weights, a model is fast enough while the user waits
 ABLE: Final = 3 * 10**9  # from this many weights on, a model is not the last choice as a worker
 SMALL: Final = 10**9  # with fewer active weights, a model repeats itself in longer answers unless something prevents it
 # The worker's `dry_multiplier` for such a model. DRY only prevents repetition: with a `repeat_penalty` of 1.1, SmolLM2
 # 135M invented names and dates once a text's own words had been used.
 DRY: Final = 0.8
 SMALL_TOKENS: Final = 384  # longest answer of such a worker; after that it has lost its subject
-MAX_TOKENS: Final[Mapping[str, int]] = {FRONTDOOR: 2048, WORKER: 1024, CODER: 2048, ARCHITECT: 2048, JUDGE: 512}
+MAX_TOKENS: Final[Mapping[str, int]] = {
+    FRONTDOOR: 2048,
+    WORKER: 1024,
+    GENERALIST: 2048,
+    CODER: 2048,
+    ARCHITECT: 2048,
+    JUDGE: 512,
+}
 DOES: Final[Mapping[str, str]] = {
     FRONTDOOR: "turns a request into steps",
     WORKER: "extracts, summarizes, compares and answers",
+    GENERALIST: "answers whole requests that get no plan",
     CODER: "writes code",
     ARCHITECT: "takes over what the others failed at",
     JUDGE: "says whether an answer fits its task",
@@ -64,9 +73,15 @@ DOES: Final[Mapping[str, str]] = {
     EMBEDDER: "makes vectors of texts",
     RERANKER: "says how relevant texts are to a query",
 }
-LEVELS: Final[Mapping[str, Level]] = {CODER: "B1", ARCHITECT: "B2"}
+LEVELS: Final[Mapping[str, Level]] = {GENERALIST: "B1", CODER: "B1", ARCHITECT: "B2"}
 AS_GOOD: Final = 0.9  # A worker with this share of the best result is as good: 30 tasks do not tell them apart.
-ESCALATION: Final = (WORKER, CODER, ARCHITECT)  # from weaker to stronger
+CLEARLY_MORE: Final = 1.5  # times the weights; a rank in weights does not tell closer models apart
+# Who may take over from a role, the first choice first.
+ESCALATION: Final[Mapping[str, Sequence[str]]] = {
+    WORKER: (GENERALIST, CODER, ARCHITECT),
+    GENERALIST: (ARCHITECT,),
+    CODER: (ARCHITECT,),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +199,8 @@ def _cast(candidates: Sequence[Candidate], by_hand: Mapping[str, str]) -> _Casti
     casting.roles[ARCHITECT] = _measured_best(general, _answers_and_code) or max(general, key=_by_ability)
     casting.roles[JUDGE] = _best([model for model in general if model.kind == JUDGE], JUDGE) or _judge(casting)
     casting.roles |= set_by_hand
+    if (generalist := _generalist(general, casting)) is not None:
+        casting.roles[GENERALIST] = generalist
     played = {model.id for model in casting.roles.values()}
     for target, draft in drafting.items():
         if target in played:
@@ -210,6 +227,17 @@ def _judge(casting: _Casting) -> Candidate:
     # A small model that was trained to plan does not judge well.
     planner = casting.roles[FRONTDOOR]
     return planner if planner.ability >= ABLE else max((planner, casting.roles[CODER]), key=_by_ability)
+
+
+def _generalist(general: Sequence[Candidate], casting: _Casting) -> Candidate | None:
+    # The most able model with another role that is fast enough. None if the worker is about as able.
+    played, worker = {model.id for model in casting.roles.values()}, casting.roles[WORKER]
+    quick = [model for model in general if model.id in played and model.active <= QUICK]
+    best = _measured_best(quick, lambda measured: measured.answers)
+    if best is not None and best.measured is not None and worker.measured is not None:
+        return best if worker.measured.answers < AS_GOOD * best.measured.answers else None
+    ablest = best or max(quick, key=_by_ability, default=worker)
+    return ablest if ablest.ability >= CLEARLY_MORE * worker.ability else None
 
 
 def _drafting(able: Sequence[Candidate], writers: Sequence[Candidate]) -> dict[str, Candidate]:
@@ -300,13 +328,15 @@ def _best(general: Sequence[Candidate], role: str) -> Candidate | None:
 
 
 def _hot(casting: _Casting, budget: int) -> frozenset[str]:
-    # The frontdoor's and the worker's models, if the largest of the rest fits too.
-    hot = {model.id: model for role in (FRONTDOOR, WORKER) if (model := casting.roles[role])}
-    other_weights = [model.header.weight_bytes for model in casting.roles.values() if model.id not in hot]
-    for ids in (tuple(hot), (casting.roles[FRONTDOOR].id,)):
-        weights = sum(hot[id].header.weight_bytes for id in ids)
-        if 2 * (weights + max(other_weights, default=0)) <= budget:
-            return frozenset(ids)
+    # The models of frontdoor, generalist and worker, or of the first of them, if the largest of the rest fits too.
+    wanted = [casting.roles[role] for role in (FRONTDOOR, GENERALIST, WORKER) if role in casting.roles]
+    ids = list(dict.fromkeys(model.id for model in wanted))
+    sizes = {model.id: model.header.weight_bytes for model in casting.roles.values()}
+    for length in range(len(ids), 0, -1):
+        hot = frozenset(ids[:length])
+        largest = max((sizes[id] for id in sizes if id not in hot), default=0)
+        if 2 * (sum(sizes[id] for id in hot) + largest) <= budget:
+            return hot
     return frozenset()
 
 
@@ -355,7 +385,8 @@ def _roles(
         if above := _above(role, casting):
             entry["escalates_to"] = above
         entry["description"] = DOES[kind]
-        if role in (ARCHITECT, JUDGE) and model.id in {casting.roles[WORKER].id, casting.roles[CODER].id}:
+        in_plans = {casting.roles[WORKER].id, casting.roles[CODER].id}
+        if role == GENERALIST or (role in (ARCHITECT, JUDGE) and model.id in in_plans):
             entry["in_plans"] = False
         yield role, entry
 
@@ -368,11 +399,9 @@ def _plan_quality(model: Candidate) -> float | None:
 
 
 def _above(role: str, casting: _Casting) -> str | None:
-    if role not in ESCALATION:
-        return None
-    higher = ESCALATION[ESCALATION.index(role) + 1 :]
-    own = casting.roles[role]
-    return next((up for up in higher if casting.roles[up].ability > own.ability), None)
+    roles = casting.roles
+    higher = (up for up in ESCALATION.get(role, ()) if up in roles)
+    return next((up for up in higher if roles[up].ability > roles[role].ability), None)
 
 
 def _note(model: Candidate, casting: _Casting, fitted: Fit) -> str:

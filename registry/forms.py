@@ -36,6 +36,7 @@ from orchestrator.registry.thinking import THINKING_WORDS, Thinking
 
 log = logging.getLogger(__name__)
 
+GENERALIST: Final = "generalist"  # answers whole requests, if they get no plan
 EMBEDDER: Final = "embedder"  # its model makes vectors of texts
 RERANKER: Final = "reranker"  # its model rates the relevance of texts to a query (a cross-encoder)
 Name = Annotated[str, StringConstraints(pattern=NAME)]

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from orchestrator.registry.call_syntax import REMOTE, CallSyntax, call_syntax
-from orchestrator.registry.forms import Defaults, Level, ModelOptions, ResidencyTier, RoleOptions, Tier
+from orchestrator.registry.forms import GENERALIST, Defaults, Level, ModelOptions, ResidencyTier, RoleOptions, Tier
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.options import LoadOptions
@@ -229,6 +229,13 @@ class Registry:
     def plan_roles(self) -> tuple[str, ...]:
         """The `step_roles` for the frontdoor's plans: those with `in_plans`, or all if none has it."""
         return tuple(name for name in self.step_roles if self.roles[name].in_plans) or self.step_roles
+
+    @property
+    def answering_roles(self) -> tuple[str, ...]:
+        """The `step_roles` for a whole request without a plan: the generalist, those of plans by tier, then others."""
+        first = [GENERALIST] if GENERALIST in self.step_roles else []
+        workers = [name for name in self.plan_roles if self.roles[name].tier == "C"]
+        return tuple(dict.fromkeys((*first, *workers, *self.plan_roles, *self.step_roles)))
 
     @property
     def usable_models(self) -> frozenset[str]:

@@ -34,13 +34,12 @@ async def route_chat(
 ) -> "RoutedChat":
     """Let the router choose who answers a chat; the decision may have a `problem`.
 
-    The router starts from the role that plans fall back on. `chat` is the id of the response, `objective` the user's
-    last message, `persona` the requested one, `model` the forced one, and `owner` the key of the caller. The registry
-    must have a role that does steps.
+    The router starts from the role that answers whole requests. `chat` is the id of the response, `objective` the last
+    message of the user, `persona` the requested one, `model` the forced one, and `owner` the key of the caller. The
+    registry must have a role that does steps.
     """
     registry = orchestrator.registry
-    roles = registry.step_roles
-    usual_role = next((role for role in roles if registry.roles[role].tier == "C"), roles[0])
+    usual_role = registry.answering_roles[0]
     decision = await orchestrator.choose(usual_role, objective, persona, model)
     routed = ChatRouted(
         at=orchestrator.clock.now(),

@@ -43,7 +43,8 @@ def composed(*models: Candidate, gib: float = 256) -> Composed:
 
 def escalation(made: Composed) -> dict[str, str | None]:
     roles = yaml.safe_load(made.text)["roles"]
-    return {name: role.get("escalates_to") for name, role in roles.items() if name in ("worker", "coder", "architect")}
+    names = ("worker", "generalist", "coder", "architect")
+    return {name: role.get("escalates_to") for name, role in roles.items() if name in names}
 
 
 def test_a_single_model_gets_all_roles_and_escalates_to_nobody(header: GgufHeader) -> None:
@@ -60,13 +61,38 @@ def test_a_plan_gives_steps_to_roles_that_differ(header: GgufHeader) -> None:
 
     assert left_out(model(header, "only", 0.1)) == {"architect", "judge"}
     three = [model(header, f"m{size}", size, family=str(size)) for size in (32, 4, 14)]
-    assert left_out(*three) == {"judge"}, "the architect is the most able model, and no other role has it"
+    assert left_out(*three) == {"judge", "generalist"}, "the architect is the most able model, and no other has it"
 
 
 def test_small_models_work_and_large_ones_take_over(header: GgufHeader) -> None:
     made = composed(*(model(header, f"m{size}", size, family=str(size)) for size in (32, 4, 14)))
-    assert made.roles == {"frontdoor": "m14", "worker": "m4", "coder": "m14", "architect": "m32", "judge": "m14"}
-    assert escalation(made) == {"worker": "coder", "coder": "architect", "architect": None}
+    roles = {"frontdoor": "m14", "worker": "m4", "coder": "m14", "architect": "m32", "judge": "m14"}
+    assert made.roles == {**roles, "generalist": "m14"}
+    assert escalation(made) == {
+        "worker": "generalist",
+        "generalist": "architect",
+        "coder": "architect",
+        "architect": None,
+    }
+
+
+def test_whole_requests_go_to_a_more_able_model_than_the_worker_s_if_it_is_fast_enough(header: GgufHeader) -> None:
+    small, large = model(header, "small", 4, family="a"), model(header, "large", 8, family="b")
+    slow = model(header, "slow", 70, family="c")
+    worker = {"worker": "small"}
+
+    def generalist(*models: Candidate) -> str | None:
+        return compose(models, Path("/registry.yaml"), 256 * GIB, worker).roles.get("generalist")
+
+    def measured(candidate: Candidate, answers: float) -> Candidate:
+        return replace(candidate, measured=MeasuredShares(plans=0.5, answers=answers, code=0.5))
+
+    assert generalist(small, large, slow) == "large"
+    assert generalist(small, slow) is None, "the user would wait for it"
+    assert generalist(small) is None
+    assert generalist(small, model(header, "similar", 5, family="d")) is None
+    assert generalist(measured(small, 0.46), measured(large, 0.66)) == "large"
+    assert generalist(measured(small, 0.6), measured(large, 0.66)) is None, "it is about as good"
 
 
 def test_what_was_measured_of_all_gives_the_roles(header: GgufHeader) -> None:
@@ -132,7 +158,7 @@ def test_roles_are_set_by_hand(header: GgufHeader) -> None:
     by_hand = {"worker": "m0", "coder": "m1"}
     made = compose(models, Path("/registry.yaml"), 256 * GIB, by_hand)
     assert {role: made.roles[role] for role in by_hand} == by_hand
-    assert escalation(made) == {"worker": "coder", "coder": None, "architect": None}
+    assert escalation(made) == {"worker": "generalist", "generalist": None, "coder": None, "architect": None}
     assert yaml.safe_load(made.text)["models"]["m1"]["speculation"]["draft"] == "worker", "it drafts, too"
     silent = model(header, "silent", 0.5, chat_template=None)
     with pytest.raises(NothingAnswers, match="silent: "):

@@ -48,19 +48,15 @@ def known_name(name: str, service: Service) -> str:
 def role_named(name: str | None, service: Service, model: str | None = None) -> ResolvedRole:
     """Return the role or the model of a name without the router, for example to count tokens.
 
-    None, `auto`, `orchestrate` and personas stand for the role that plans fall back on, or else the first role.
+    None, `auto`, `orchestrate` and personas stand for the role that answers whole requests, or else the first role.
     `model`, if given, replaces the role's model. Raises UnknownName.
     """
     registry = service.orchestrator.registry
     resolved = known_name(name or AUTO, service)
     if resolved in (AUTO, ORCHESTRATE) or resolved in registry.personas:
-        steps = registry.step_roles
-        usable = steps or [candidate for candidate in registry.roles if registry.why_not(candidate) is None]
-        default = next(
-            (candidate for candidate in steps if registry.roles[candidate].tier == "C"), next(iter(usable), None)
-        )
-        if default is not None:
-            return resolve_role(registry, default, resolved if resolved in registry.personas else None, model)
+        usable = registry.answering_roles or [name for name in registry.roles if registry.why_not(name) is None]
+        if usable:
+            return resolve_role(registry, usable[0], resolved if resolved in registry.personas else None, model)
     if resolved in registry.roles and registry.why_not(resolved) is None:
         return resolve_role(registry, resolved, registry.roles[resolved].persona, model)
     if resolved in registry.usable_names and (named := registry.model_named(resolved)) is not None:

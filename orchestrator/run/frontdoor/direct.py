@@ -145,11 +145,8 @@ def why_direct(answer: DirectAnswer, plan_quality: float | None) -> str:
 
 
 def _role(registry: Registry, *, code: bool) -> str:
-    # a role that writes code, or the first worker (tier C)
-    roles = registry.plan_roles
-    coders = [name for name in CODE_ROLES if code and name in roles]
-    workers = [name for name in roles if registry.roles[name].tier == "C"]
-    return next(iter((*coders, *workers, *roles)))
+    coders = [name for name in CODE_ROLES if code and name in registry.plan_roles]
+    return (*coders, *registry.answering_roles)[0]
 
 
 def _fit(names: Collection[str], request: str, sizes: Mapping[str, int], registry: Registry, role: str) -> bool:

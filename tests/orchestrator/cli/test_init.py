@@ -58,7 +58,8 @@ def test_the_models_of_worker_and_coder_can_be_set_by_hand(command: Cli, folder:
     made = command("init", "--worker", "draft", "--coder", "large", "--json").json
     assert (made["roles"]["worker"], made["roles"]["coder"], made["roles"]["architect"]) == ("draft", "large", "large")
     roles = load_registry(home / ".config" / "orchestrator" / "model_registry.yaml").roles
-    assert (roles["worker"].escalates_to, roles["coder"].escalates_to) == ("coder", None)
+    assert (roles["worker"].escalates_to, roles["coder"].escalates_to) == ("generalist", None)
+    assert roles["generalist"].model == "large", "it answers whole requests, since the worker is set to a smaller one"
     refused = command("init", "--force", "--worker", "absent", "--coder", "large")
     assert refused.code == 2
     assert "absent: is no name of the catalogue and no file" in refused.err

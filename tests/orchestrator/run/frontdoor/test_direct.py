@@ -68,6 +68,14 @@ def test_the_step_does_the_whole_request_with_the_files_in_the_order_of_the_fold
     assert step_for(registry, request) == expected
 
 
+def test_a_generalist_answers_whole_requests_and_a_coder_those_for_code(registry: Registry) -> None:
+    generalist = replace(registry.roles["worker"], in_plans=False, model="tiny-medium")
+    with_generalist = replace(registry, roles={**registry.roles, "generalist": generalist})
+    answer = direct_answer("Compare b.md with a.txt", FILES, dict.fromkeys(FILES, 100), with_generalist)
+    assert (answer.role, answer.model) == ("generalist", "tiny-medium")
+    assert step_for(with_generalist, "Fix main.py").actor == "coder"
+
+
 def test_a_request_that_mentions_no_file_is_about_all_if_they_are_few_and_small(registry: Registry) -> None:
     assert step_for(registry, "Say hello").inputs == FILES
     many = tuple(f"f{number}.txt" for number in range(11))
