@@ -62,6 +62,7 @@ class StandIn:
     architecture: str
     vocabulary: tuple[str, int]  # a name for it, and the number of tokens
     parameters: int
+    active: int | None = None  # parameters that compute a token; None for all
     template: str
     metadata: Mapping[str, Value]
 
@@ -113,12 +114,13 @@ def _qwen_27b() -> StandIn:
     )
 
 
-def _qwen_moe(layers: int, width: int, heads: int, inner: int, expert: int, parameters: int) -> StandIn:
+def _qwen_moe(layers: int, width: int, heads: int, inner: int, expert: int, parameters: int, active: int) -> StandIn:
     shape = _attention(layers, width, heads, 2, (256, 256)) | _delta_net(inner) | _experts(256, 8, expert)
     return StandIn(
         architecture="qwen35moe",
         vocabulary=("qwen35", 248_320),
         parameters=parameters,
+        active=active,
         template=CHATML,
         metadata=shape | {"context_length": 262_144},
     )
@@ -138,12 +140,13 @@ def _gemma(
     )
 
 
-def _gpt_oss(layers: int, experts: int, parameters: int) -> StandIn:
+def _gpt_oss(layers: int, experts: int, parameters: int, active: int) -> StandIn:
     shape = _attention(layers, 2880, 64, 8, (64, 64)) | _experts(experts, 4, 2880)
     return StandIn(
         architecture="gpt-oss",
         vocabulary=("gpt-oss", 201_088),
         parameters=parameters,
+        active=active,
         template=HARMONY,
         metadata=shape | {"context_length": 131_072, "attention.sliding_window": 128},
     )
@@ -159,6 +162,7 @@ def _nemotron() -> StandIn:
         architecture="nemotron_h_moe",
         vocabulary=("nemotron", 131_072),
         parameters=31_600_000_000,
+        active=3_600_000_000,
         template=CHATML,
         metadata=shape | state | {"context_length": 1_048_576, "feed_forward_length": experts},
     )
@@ -171,6 +175,7 @@ def _lfm() -> StandIn:
         architecture="lfm2moe",
         vocabulary=("lfm25", 128_000),
         parameters=8_470_000_000,
+        active=1_500_000_000,
         template=LFM,
         metadata=shape | {"context_length": 128_000, "feed_forward_length": 7168, "shortconv.l_cache": 3},
     )
@@ -179,11 +184,12 @@ def _lfm() -> StandIn:
 STAND_INS: Final[Mapping[str, StandIn]] = {
     "qwen3.8-27b": _qwen_27b(),
     "qwen3.6-27b": _qwen_27b(),
-    "qwen3.6-35b-a3b": _qwen_moe(40, 2048, 16, 4096, 512, 34_700_000_000),
-    "qwen3.5-122b-a10b": _qwen_moe(48, 3072, 32, 8192, 1024, 122 * B),
+    "qwen3.6-35b-a3b": _qwen_moe(40, 2048, 16, 4096, 512, 34_700_000_000, 3 * B),
+    "qwen3.5-122b-a10b": _qwen_moe(48, 3072, 32, 8192, 1024, 122 * B, 10 * B),
     "gemma-4-12b": _gemma(48, 3840, 16, (8, 1), 15_360, 11_907_350_576),
     "gemma-4-26b-a4b": replace(
         gemma := _gemma(30, 2816, 16, (8, 2), 2112, 25_230_000_000),
+        active=3_800_000_000,
         metadata={**gemma.metadata, **_experts(128, 8, 704)},
     ),
     "gemma-4-31b": _gemma(60, 5376, 32, (16, 4), 21_504, 30_700_000_000),
@@ -191,6 +197,7 @@ STAND_INS: Final[Mapping[str, StandIn]] = {
         architecture="glm-dsa",
         vocabulary=("glm5", 154_880),
         parameters=743 * B,
+        active=40 * B,
         template=GLM,
         metadata=_attention(79, 6144, 64, 1, (576, 512))
         | _experts(256, 8, 2048)
@@ -207,6 +214,7 @@ STAND_INS: Final[Mapping[str, StandIn]] = {
         architecture="deepseek4",
         vocabulary=("deepseek4", 129_280),
         parameters=284 * B,
+        active=13 * B,
         template=DEEPSEEK,
         metadata=_attention(43, 4096, 64, 1, (512, 512))
         | _experts(256, 6, 2048)
@@ -221,6 +229,7 @@ STAND_INS: Final[Mapping[str, StandIn]] = {
         architecture="minimax-m2",
         vocabulary=("minimax-m2", 200_064),
         parameters=230 * B,
+        active=10 * B,
         template=ALWAYS,
         metadata=_attention(62, 3072, 48, 8, (128, 128))
         | _experts(256, 8, 1536)
@@ -228,8 +237,8 @@ STAND_INS: Final[Mapping[str, StandIn]] = {
     ),
     "nemotron-3.5-lightning-30b-a3b": _nemotron(),
     "lfm2.5-8b-a1b": _lfm(),
-    "gpt-oss-20b": _gpt_oss(24, 32, 20_900_000_000),
-    "gpt-oss-120b": _gpt_oss(36, 128, 116_800_000_000),
+    "gpt-oss-20b": _gpt_oss(24, 32, 20_900_000_000, 3_600_000_000),
+    "gpt-oss-120b": _gpt_oss(36, 128, 116_800_000_000, 5_100_000_000),
 }
 
 
@@ -260,5 +269,6 @@ def stand_in_header(folder: Path, name: str, file_bytes: int) -> GgufHeader:
     """Return the header of the model's stand-in, which is written into `folder`, as if it had all its weights."""
     model = STAND_INS[name]
     header = read_header(write_stand_in(folder / f"{name}.gguf", name))
-    counted = replace(header, parameters=model.parameters, vocab_size=model.vocabulary[1])
+    active = model.parameters if model.active is None else model.active
+    counted = replace(header, parameters=model.parameters, active_parameters=active, vocab_size=model.vocabulary[1])
     return replace(counted, weight_bytes=file_bytes, file_bytes=file_bytes)

@@ -96,10 +96,9 @@ class Candidate:
     measured: MeasuredShares | None = None  # on this machine, or for the catalogue
 
     @property
-    def active(self) -> float:
+    def active(self) -> int:
         """Weights used per token."""
-        header = self.header
-        return header.parameters * (header.experts_used / header.experts if header.experts else 1.0)
+        return self.header.active_parameters
 
     @property
     def ability(self) -> float:

@@ -17,6 +17,7 @@ from orchestrator.registry.gguf_reader import MAGIC, RawHeader, read_raw
 
 MAX_LAYERS: Final = 4096
 NO_MODELS: Final = ("adapter", "imatrix", "mmproj")
+EXPERTS: Final = "_exps."  # part of the names of tensors that hold all experts of a layer
 PIECE: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
@@ -28,6 +29,7 @@ class GgufHeader:
     name: str  # the model's, or the file's
     file_type: str  # of most weights, such as Q4_K_M, or `unknown`
     parameters: int  # number of weights
+    active_parameters: int  # those that compute a token: of a mixture's experts only the ones that are used
     weight_bytes: int  # with adapters
     file_bytes: int  # of all its files
     context_length: int  # longest training sequence in tokens
@@ -120,11 +122,14 @@ def _header(path: Path, fields: Fields, pieces: list[RawHeader]) -> GgufHeader:
     experts_used = max(fields.per_layer("expert_used_count", layers, no_heads), default=0)
     expert = max(fields.per_layer("expert_feed_forward_length", layers, no_heads), default=0)
     of_experts = experts_used * expert + fields.size("expert_shared_feed_forward_length", 0)
+    experts, parameters = fields.size("expert_count", 0), sum(tensor.elements for tensor in tensors)
+    in_experts = sum(tensor.elements for tensor in tensors if EXPERTS in tensor.name)
     return GgufHeader(
         architecture=fields.architecture,
         name=fields.text("general.name", path.stem),
         file_type=fields.named("general.file_type", FILE_TYPES) or "unknown",
-        parameters=sum(tensor.elements for tensor in tensors),
+        parameters=parameters,
+        active_parameters=parameters - in_experts * max(0, experts - experts_used) // max(1, experts),
         weight_bytes=sum(tensor.bytes for tensor in tensors),
         file_bytes=sum(piece.file_bytes for piece in pieces),
         context_length=fields.size("context_length"),
@@ -139,7 +144,7 @@ def _header(path: Path, fields: Fields, pieces: list[RawHeader]) -> GgufHeader:
         feed_forward=max(*attention.feed_forward, of_experts, 0),
         vocab_size=vocabulary.length,
         vocab_digest="/".join((*tokenizer, vocabulary.digest)),
-        experts=fields.size("expert_count", 0),
+        experts=experts,
         experts_used=experts_used,
         state_bytes=cache.state_bytes,
         pooling=fields.named(f"{fields.architecture}.pooling_type", POOLING),

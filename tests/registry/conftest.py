@@ -59,6 +59,8 @@ def _write(
         writer.add_tensor("token_embd.weight", raw, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
     else:
         writer.add_tensor("token_embd.weight", weights)
+    if experts:
+        writer.add_tensor("blk.0.ffn_up_exps.weight", np.zeros((experts, 1, embedding), dtype=np.float32))
     writer.add_tensor("output_norm.weight", np.ones(embedding, dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -29,7 +29,8 @@ def header(tmp_path: Path, write_gguf: WriteGguf) -> GgufHeader:
 def model(header: GgufHeader, name: str, billions: float, *, family: str = "one", **other: Any) -> Candidate:
     """A model of a size: its weights are counted with half a byte each."""
     parameters = int(billions * B)
-    made = replace(header, name=name, parameters=parameters, weight_bytes=parameters // 2, vocab_digest=family)
+    sized = replace(header, parameters=parameters, active_parameters=parameters, weight_bytes=parameters // 2)
+    made = replace(sized, name=name, vocab_digest=family)
     return Candidate(id=name, file=Path(f"/models/{name}.gguf"), header=replace(made, **other))
 
 
@@ -189,7 +190,7 @@ def test_a_model_for_code_does_plan_where_the_other_is_hopeless(header: GgufHead
 
 
 def test_a_mixture_is_as_quick_as_what_it_uses(header: GgufHeader) -> None:
-    mixture = model(header, "mixture", 30, family="a", experts=128, experts_used=8)
+    mixture = model(header, "mixture", 30, family="a", experts=128, experts_used=8, active_parameters=3 * B)
     made = composed(mixture, model(header, "dense", 24, family="b"), model(header, "huge", 70, family="c"))
     assert (made.roles["frontdoor"], made.roles["worker"], made.roles["architect"]) == ("mixture", "mixture", "huge")
 

@@ -250,6 +250,14 @@ def good_bytes(tmp_path_factory: pytest.TempPathFactory, write_gguf: WriteGguf) 
     return path.read_bytes()
 
 
+def test_of_a_mixture_only_the_experts_that_are_used_are_active(tmp_path: Path, write_gguf: WriteGguf) -> None:
+    dense = read_header(write_gguf(tmp_path / "dense.gguf", embedding=64))
+    assert dense.active_parameters == dense.parameters
+    mixture = read_header(write_gguf(tmp_path / "mixture.gguf", embedding=64, experts=8))
+    assert mixture.parameters == dense.parameters + 8 * 64
+    assert mixture.active_parameters == dense.parameters + 2 * 64
+
+
 EXTREMES = [0, 1, 2, 8, 9, 127, 255, 2**16, 2**31 - 1, 2**32 - 1, 2**40, 2**63, 2**64 - 1]
 MUTATIONS = st.lists(
     st.tuples(
