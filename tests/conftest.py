@@ -28,7 +28,7 @@ settings.load_profile("suite")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Each state folder would begin with measuring how long a spin takes here.
+# Models in the process of a test must not spin for milliseconds next to those of other tests.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 TESTS = Path(__file__).parent

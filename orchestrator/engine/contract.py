@@ -108,7 +108,7 @@ class EngineSpec(LoadOptions):
     beyond_training: bool = False  # allow a `context` larger than the training context
     niceness: int = 0  # how far below the caller's priority the process runs, 0 to 19
     always_draft: bool = False  # for measurements: verify all draft tokens, not as many as pay
-    step_costs: str | None = None  # folder of what was measured on this machine: durations of steps and of a spin
+    step_costs: str | None = None  # folder of the durations of steps that were measured on this machine
     prefixes: str | None = None  # folder of the KV cells of prompts, for the next engine of the model
     prefix_bytes: int = 2 << 30  # the most that the folder `prefixes` may take
     stores_all: bool = False  # for measurements: store and restore prompts whether or not that pays

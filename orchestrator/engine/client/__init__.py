@@ -2,7 +2,6 @@
 
 engine    Engine: sends requests to one process from asyncio
 spawn     starts the process, and describes how it ended
-spinning  how long llama.cpp's threads spin, set before the process starts
 watchdog  detects a process that hangs
 grammar   turns a JSON Schema into a GBNF grammar
 pattern   turns a regular expression into GBNF

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from orchestrator.engine.client.spinning import spin_environment
 from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.spinning import spin_environment
 
 _ROOT = str(Path(__file__).resolve().parents[3])
 _LOG_TAIL = 2000  # bytes at the end of a log that an error quotes
@@ -59,7 +59,7 @@ def launch(spec: EngineSpec) -> EngineProcess:
     tunables = ["glibc.malloc.hugetlb=1", *filter(None, [os.environ.get("GLIBC_TUNABLES")])]
     environment = {
         **engine_environment(),
-        **spin_environment(None if spec.step_costs is None else Path(spec.step_costs)),
+        **spin_environment(os.environ),
         "GLIBC_TUNABLES": ":".join(tunables),  # weights and KV cells in huge pages: steps are some percent faster
     }
     try:

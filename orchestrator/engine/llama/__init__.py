@@ -7,8 +7,9 @@ context, for one thread. Token arrays are int32, logits and vectors float32.
 from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens
 from orchestrator.engine.llama.embedding import Embedder
 from orchestrator.engine.llama.grammar import Grammar, Logits
-from orchestrator.engine.llama.loading import CannotLoad, vocabulary_of
+from orchestrator.engine.llama.loading import CannotLoad, open_library, vocabulary_of
 from orchestrator.engine.llama.model import DecodeFailed, Llama
+from orchestrator.engine.llama.openmp import SpinSwitch
 from orchestrator.engine.llama.vocabulary import Vocabulary
 
 __all__ = [
@@ -19,8 +20,10 @@ __all__ = [
     "Grammar",
     "Llama",
     "Logits",
+    "SpinSwitch",
     "Tokens",
     "Vocabulary",
     "as_tokens",
+    "open_library",
     "vocabulary_of",
 ]

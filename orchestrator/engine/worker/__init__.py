@@ -19,6 +19,7 @@ repetition       text that repeats itself
 sampling         logits to tokens
 sequence         one generation
 sequences        admission and preemption
+spinning         how long threads wait before they sleep
 stored_prefixes  prompts on disk
 system_prompts   where prompts with a system prompt part
 text             bytes to text, stop strings

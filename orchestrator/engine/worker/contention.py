@@ -14,8 +14,8 @@ class CpuUse:
     """Elapsed seconds and CPU time of this process, from `start` to `stop`."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self._wall = self._cpu = self._used = 0.0
+        self.seconds = self.cpu_seconds = 0.0
+        self._wall = self._cpu = 0.0
 
     def start(self) -> None:
         self._cpu = time.process_time()
@@ -24,10 +24,10 @@ class CpuUse:
     def stop(self) -> float:
         """Stop measuring, and return the elapsed seconds."""
         self.seconds = time.monotonic() - self._wall
-        self._used = time.process_time() - self._cpu
+        self.cpu_seconds = time.process_time() - self._cpu
         return self.seconds
 
     def disturbed(self, threads: int) -> bool:
         """Return whether any of `threads` busy threads had to wait for a core."""
         # A thread that computes, or spins until its neighbours are done, uses CPU time, unless it waits for a core.
-        return self.seconds > SHORT_SECONDS and self._used < QUIET_SHARE * threads * self.seconds
+        return self.seconds > SHORT_SECONDS and self.cpu_seconds < QUIET_SHARE * threads * self.seconds

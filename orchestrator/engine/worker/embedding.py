@@ -14,6 +14,7 @@ from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
 from orchestrator.engine.worker.prompts import LongTexts, is_long, prepared_or_error
 from orchestrator.engine.worker.raw_prompts import convert_text
+from orchestrator.engine.worker.spinning import Spinning
 from orchestrator.engine.worker.threads import ThreadTuner
 
 _Request = protocol.Embed | protocol.Tokenize | protocol.Detokenize  # all need the vocabulary
@@ -46,7 +47,7 @@ class _Job:
 
 
 class EmbeddingLoop:
-    def __init__(self, embedder: Embedder, link: Link) -> None:
+    def __init__(self, embedder: Embedder, link: Link, spinning: Spinning) -> None:
         self._embedder = embedder
         self._link = link
         self._jobs: deque[_Job] = deque()  # not all of their texts are in a batch yet
@@ -59,6 +60,7 @@ class EmbeddingLoop:
         self._llama_seconds = 0.0
         self._tuner = ThreadTuner(embedder.threads)
         self._cpu = CpuUse()
+        self._spinning = spinning
 
     def run(self) -> None:
         """Serve the parent until it sends Shutdown or closes its end of the socket."""
@@ -113,6 +115,7 @@ class EmbeddingLoop:
         seconds = self._cpu.stop()
         self._llama_seconds += seconds
         self._counts["steps"] += 1
+        self._spinning.after_step(self._cpu, embedder.threads, self._tuner.granted)
         self._tuner.observe(seconds, expected, time.monotonic(), disturbed=self._cpu.disturbed(embedder.threads))
         if self._tuner.threads != embedder.threads:
             embedder.set_threads(self._tuner.threads)

@@ -61,6 +61,7 @@ from orchestrator.engine.worker.repetition import RepetitionGuard, SingleBytes
 from orchestrator.engine.worker.sampling import verify_drafts
 from orchestrator.engine.worker.sequence import Biases, LogitsAreNaN, NoTokenAllowed, Sequence
 from orchestrator.engine.worker.sequences import Sequences
+from orchestrator.engine.worker.spinning import Spinning
 from orchestrator.engine.worker.stored_prefixes import StoredPrefixes
 from orchestrator.engine.worker.system_prompts import prompt_starts
 from orchestrator.engine.worker.thinking import ThoughtFormat, Thoughts
@@ -90,12 +91,15 @@ _NONE = as_tokens(())
 class Loop:
     """A running engine: its model, its sequences, and what it has learned about step times."""
 
-    def __init__(self, llama: Llama, spec: EngineSpec, link: Link, speculator: Speculator | None) -> None:
+    def __init__(
+        self, llama: Llama, spec: EngineSpec, link: Link, speculator: Speculator | None, spinning: Spinning
+    ) -> None:
         self._llama = llama
         self._spec = spec
         self._speculator = speculator
         self._tuner = ThreadTuner(llama.threads)
         self._cpu = CpuUse()
+        self._spinning = spinning
         self._turns = AdapterTurns()
         self._batch_turns = BatchTurns()
         self._adapter_costs = AdapterCosts()
@@ -518,6 +522,7 @@ class Loop:
         width = costs.padded_width(running, cells) if size == running else 0
         seconds, logits = self._decode(width)
         disturbed = self._cpu.disturbed(self._llama.threads)
+        self._spinning.after_step(self._cpu, self._llama.threads, self._tuner.granted)
         if lora and not (prompts or disturbed or changed):
             self._adapter_costs.observe(lora, seconds, costs.seconds(size, running, cells))
         if not (prompts or lora or changed):

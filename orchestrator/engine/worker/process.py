@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable
 
 from orchestrator.engine.contract import EngineSpec, ModelInfo
-from orchestrator.engine.llama import CannotLoad, Embedder, Llama
+from orchestrator.engine.llama import CannotLoad, Embedder, Llama, SpinSwitch, open_library
 from orchestrator.engine.protocol import VERSION, Heartbeat, Load, LoadFailed, Ready
 from orchestrator.engine.speculation.speculator import make_speculator
 from orchestrator.engine.step_cost.attention_trial import apply_stored_attention
 from orchestrator.engine.worker.embedding import EmbeddingLoop
 from orchestrator.engine.worker.link import Link
 from orchestrator.engine.worker.loop import Loop
+from orchestrator.engine.worker.spinning import Spinning
 
 _PR_SET_PDEATHSIG = 1
 _LOAD_HEARTBEAT_SECONDS = 1.0
@@ -57,12 +58,14 @@ def main(descriptor: int, niceness: int) -> int:
 
 
 def _set_up(spec: EngineSpec, link: Link) -> tuple[Loop | EmbeddingLoop, ModelInfo]:
+    open_library(spec)
+    spinning = Spinning(SpinSwitch())  # before the first step, which warms up the model
     if spec.embeds:
         embedder = Embedder(spec, _progress(link))
-        return EmbeddingLoop(embedder, link), embedder.info
+        return EmbeddingLoop(embedder, link, spinning), embedder.info
     llama = Llama(spec, _progress(link))
     apply_stored_attention(llama, spec)
-    loop = Loop(llama, spec, link, make_speculator(llama, spec, link.heartbeat))
+    loop = Loop(llama, spec, link, make_speculator(llama, spec, link.heartbeat), spinning)
     return loop, dataclasses.replace(llama.info, thinks=loop.thinks)
 
 

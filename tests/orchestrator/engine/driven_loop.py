@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from orchestrator.engine.contract import EngineSpec, Generation
-from orchestrator.engine.llama import Llama, Logits
+from orchestrator.engine.llama import Llama, Logits, SpinSwitch
 from orchestrator.engine.protocol import (
     Cancel,
     EngineCommand,
@@ -23,6 +23,7 @@ from orchestrator.engine.protocol import (
 from orchestrator.engine.speculation.speculator import make_speculator
 from orchestrator.engine.worker.link import Link
 from orchestrator.engine.worker.loop import Loop
+from orchestrator.engine.worker.spinning import Spinning
 
 PATIENCE_SECONDS = 100.0
 
@@ -88,7 +89,10 @@ class Parent:
 
 @contextmanager
 def driven_loop(
-    llama: Llama, spec: EngineSpec, before_step: Callable[[Parent], None] = lambda _: None
+    llama: Llama,
+    spec: EngineSpec,
+    before_step: Callable[[Parent], None] = lambda _: None,
+    spinning: Spinning | None = None,
 ) -> Iterator[Parent]:
     """Run a loop on a loaded model until the block ends. `before_step` is called in its thread before each decode."""
     mine, theirs = socket.socketpair()
@@ -102,7 +106,8 @@ def driven_loop(
 
     def run() -> None:
         with mine:
-            Loop(llama, spec, Link(mine), make_speculator(llama, spec, lambda _: None)).run()
+            speculator = make_speculator(llama, spec, lambda _: None)
+            Loop(llama, spec, Link(mine), speculator, spinning or Spinning(SpinSwitch())).run()
 
     llama.decode = step  # type: ignore[method-assign]
     thread = threading.Thread(target=run)

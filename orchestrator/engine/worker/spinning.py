@@ -1,0 +1,136 @@
+"""Choose how long threads that wait for each other spin before they sleep.
+
+Spinning threads start the next part of a step at once. But where another process takes a core, they also take the core
+that the thread they wait for could move to, and a step may take hundreds of times as long.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from orchestrator.engine.llama import SpinSwitch
+from orchestrator.engine.worker.contention import SHORT_SECONDS, CpuUse
+
+_STAT: Final = Path("/proc/stat")
+_IDLE: Final = slice(3, 5)  # of the numbers for a CPU: idle, and idle while a device is waited for (proc_stat(5))
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+# Whether other processes use the cores is measured over at least this many seconds.
+MEASURED_SECONDS: Final = 1.0
+
+# Threads may spin for long while the CPUs lack at most so many of one for each thread. The daemon needs some time, too.
+MISSING_CPUS: Final = 0.3
+
+# Threads that spin for long use all their time. If they lacked more CPUs than this in steps that took so many seconds
+# together, other processes had them.
+LOST_CPUS, LOST_SECONDS = 0.4, 0.1
+
+# Seconds until threads spin for long again. The pause doubles, up to the second value, while that soon ends.
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+SOON: Final = 10.0
+
+
+class SpinTuner:
+    """Chooses whether threads spin for `long`. Pure: times are in seconds, `now` on a monotonic clock."""
+
+    def __init__(self) -> None:
+        self.long = False
+        self._pause = FIRST_PAUSE
+        self._since = 0.0
+        self._again_at = 0.0
+        self._seconds = self._lost = 0.0
+
+    def wants_measurement(self, now: float) -> bool:
+        """Return whether `measured` should be called."""
+        return not self.long and now >= self._again_at
+
+    def measured(self, free: float, threads: int, now: float) -> None:
+        """Record that other processes left us `free` CPUs, on average over the last second or more."""
+        if self.wants_measurement(now) and free >= threads - MISSING_CPUS:
+            self.long, self._since = True, now
+            self._seconds = self._lost = 0.0
+
+    def stepped(self, seconds: float, cpu_seconds: float, threads: int, now: float) -> None:
+        """Record a step of `threads` threads, which used `cpu_seconds` together."""
+        if not self.long or seconds <= SHORT_SECONDS:
+            return
+        self._seconds += seconds
+        self._lost += threads * seconds - cpu_seconds
+        if self._seconds < LOST_SECONDS:
+            return
+        if self._lost > LOST_CPUS * self._seconds:
+            self.lost(now)
+        self._seconds = self._lost = 0.0
+
+    def lost(self, now: float) -> None:
+        """Let threads sleep soon from now on: the cores are no longer ours."""
+        if not self.long:
+            return
+        self.long = False
+        self._pause = min(2 * self._pause, LONGEST_PAUSE) if now - self._since < SOON else FIRST_PAUSE
+        self._again_at = now + self._pause
+
+
+class CpuTimes(NamedTuple):
+    """Seconds of CPU time, summed up over the CPUs of this process."""
+
+    idle: float
+    own: float  # of this process
+
+
+def cpu_times(stat: Path = _STAT) -> CpuTimes | None:
+    """Return the times until now, or None if the kernel does not say. `idle` is of the CPUs that we may use."""
+    ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    idle = 0
+    try:
+        for line in stat.read_text(encoding="ascii").splitlines():
+            name, *numbers = line.split()
+            if name in ours:
+                ours.remove(name)
+                nothing, device = map(int, numbers[_IDLE])
+                idle += nothing + device
+    except (OSError, ValueError):
+        return None
+    return None if ours else CpuTimes(idle / _TICKS, time.process_time())
+
+
+class Spinning:
+    """Lets an engine's threads spin for long while the machine is quiet and the cores are ours."""
+
+    def __init__(
+        self,
+        switch: SpinSwitch,
+        cpu_times: Callable[[], CpuTimes | None] = cpu_times,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._switch = switch
+        self._cpu_times = cpu_times
+        self._tuner = SpinTuner()
+        self._clock = clock
+        self._measured_at = clock()
+        self._times = cpu_times() if switch.works else None
+
+    def after_step(self, use: CpuUse, threads: int, granted: int) -> None:
+        """Choose how the threads wait in the next step, after one with `threads` of the `granted` threads."""
+        if not self._switch.works or granted == 1:
+            return
+        tuner, now = self._tuner, self._clock()
+        if threads < granted:  # fewer are faster, next to other processes
+            tuner.lost(now)
+        else:
+            tuner.stepped(use.seconds, use.cpu_seconds, threads, now)
+            if tuner.wants_measurement(now) and now - self._measured_at >= MEASURED_SECONDS:
+                self._measure(threads, now)
+        if tuner.long != self._switch.long:
+            self._switch.set(long=tuner.long)
+            if not tuner.long:
+                self._times, self._measured_at = self._cpu_times(), now
+
+    def _measure(self, threads: int, now: float) -> None:
+        before, self._times = self._times, self._cpu_times()
+        if before is not None and self._times is not None:
+            free = sum(self._times) - sum(before)
+            self._tuner.measured(free / (now - self._measured_at), threads, now)
+        self._measured_at = now
