@@ -231,6 +231,7 @@ class Loop:
 
     def _measure(self) -> None:
         self._llama.use_adapters(())
+        self._spinning.before_step(self._llama.threads, self._tuner.granted)
         trial = self._idle.trial
         if trial.wait(time.monotonic()) is not None and not trial.begun:
             # The trial of attention kinds needs an empty cache; other measurements do not.

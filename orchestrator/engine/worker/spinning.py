@@ -20,12 +20,13 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 # Whether other processes use the cores is measured over at least this many seconds.
 MEASURED_SECONDS: Final = 1.0
 
-# Threads may spin for long while the CPUs lack at most so many of one for each thread. The daemon needs some time, too.
-MISSING_CPUS: Final = 0.3
+# Threads may spin for long if at most so many CPUs are missing for each to have one. The daemon and its callers need
+# some time for each token, but a process that computes all the time takes more.
+MISSING_CPUS: Final = 0.5
 
 # Threads that spin for long use all their time. If they lacked more CPUs than this in steps that took so many seconds
-# together, other processes had them.
-LOST_CPUS, LOST_SECONDS = 0.4, 0.1
+# together, other processes had them. Many requests at a time keep the daemon busy for shorter than that.
+LOST_CPUS, LOST_SECONDS = 0.6, 0.5
 
 # Seconds until threads spin for long again. The pause doubles, up to the second value, while that soon ends.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -53,7 +54,7 @@ class SpinTuner:
             self._seconds = self._lost = 0.0
 
     def stepped(self, seconds: float, cpu_seconds: float, threads: int, now: float) -> None:
-        """Record a step of `threads` threads, which used `cpu_seconds` together."""
+        """Record a step that used `cpu_seconds`, in which `threads` threads could have computed."""
         if not self.long or seconds <= SHORT_SECONDS:
             return
         self._seconds += seconds
@@ -61,16 +62,10 @@ class SpinTuner:
         if self._seconds < LOST_SECONDS:
             return
         if self._lost > LOST_CPUS * self._seconds:
-            self.lost(now)
+            self.long = False
+            self._pause = min(2 * self._pause, LONGEST_PAUSE) if now - self._since < SOON else FIRST_PAUSE
+            self._again_at = now + self._pause
         self._seconds = self._lost = 0.0
-
-    def lost(self, now: float) -> None:
-        """Let threads sleep soon from now on: the cores are no longer ours."""
-        if not self.long:
-            return
-        self.long = False
-        self._pause = min(2 * self._pause, LONGEST_PAUSE) if now - self._since < SOON else FIRST_PAUSE
-        self._again_at = now + self._pause
 
 
 class CpuTimes(NamedTuple):
@@ -114,19 +109,23 @@ class Spinning:
 
     def after_step(self, use: CpuUse, threads: int, granted: int) -> None:
         """Choose how the threads wait in the next step, after one with `threads` of the `granted` threads."""
+        # The other granted threads are missing, too: fewer are faster only next to other processes.
+        now = self._clock()
+        self._tuner.stepped(use.seconds, use.cpu_seconds, granted, now)
+        self._choose(threads, granted, now)
+
+    def before_step(self, threads: int, granted: int) -> None:
+        """Choose how the threads wait in a step that `after_step` is not called for."""
+        self._choose(threads, granted, self._clock())
+
+    def _choose(self, threads: int, granted: int, now: float) -> None:
         if not self._switch.works or granted == 1:
             return
-        tuner, now = self._tuner, self._clock()
-        if threads < granted:  # fewer are faster, next to other processes
-            tuner.lost(now)
-        else:
-            tuner.stepped(use.seconds, use.cpu_seconds, threads, now)
-            if tuner.wants_measurement(now) and now - self._measured_at >= MEASURED_SECONDS:
-                self._measure(threads, now)
-        if tuner.long != self._switch.long:
-            self._switch.set(long=tuner.long)
-            if not tuner.long:
-                self._times, self._measured_at = self._cpu_times(), now
+        if self._switch.long and not self._tuner.long:
+            self._times, self._measured_at = self._cpu_times(), now
+        elif self._tuner.wants_measurement(now) and now - self._measured_at >= MEASURED_SECONDS:
+            self._measure(granted, now)
+        self._switch.set(long=self._tuner.long and threads == granted)
 
     def _measure(self, threads: int, now: float) -> None:
         before, self._times = self._times, self._cpu_times()
