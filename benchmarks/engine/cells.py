@@ -38,6 +38,8 @@ USER_WIDTHS = (1, 4, 16)
 USER_SLOTS = 16
 USER_CONTEXT = 2048
 """How many sequences, of how many tokens, a server for users is set up for, whatever the number of requests."""
+_PREFIX, _OWN, _ANSWER = 64, 24, 48
+"""Tokens of a user's document, question and answer."""
 BUSY: tuple[Busy, ...] = ("one", "each")
 
 
@@ -139,6 +141,15 @@ class UserCell(Cell):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoderCell(UserCell):
+    """Chats with the second model, each about a document of its own."""
+
+    @property
+    def name(self) -> str:
+        return f"http/own/coder/{self.width}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCell(Cell):
     """The second turn of a conversation. Its first turn, of `own` tokens, is answered before each round."""
 
@@ -168,11 +179,17 @@ def user_cells(model: str) -> tuple[UserCell, ...]:
 
     Answers are shorter beside busy loops, where a step may take ten times as long.
     """
-    chat = UserCell(model=model, width=1, prefix=64, own=24, answer=48)
+    chat = UserCell(model=model, width=1, prefix=_PREFIX, own=_OWN, answer=_ANSWER)
     own = [replace(chat, width=width) for width in USER_WIDTHS]
     shared = replace(chat, width=_MANY, prefix=800, shared=True)
     busy = [replace(chat, width=width, answer=24, beside=beside) for beside in BUSY for width in USER_WIDTHS]
     return (*own, shared, *busy, replace(chat, prefix=0, answer=60, steps=3))
+
+
+def coder_cells(model: str) -> tuple[CoderCell, ...]:
+    """Return the cells with the second model of the user's own path."""
+    chat = CoderCell(model=model, width=1, prefix=_PREFIX, own=_OWN, answer=_ANSWER)
+    return tuple(replace(chat, width=width) for width in USER_WIDTHS)
 
 
 def trial_user_cells() -> tuple[UserCell, ...]:

@@ -98,6 +98,10 @@ SMOLLM2 = Packaged(
 )
 """SmolLM2-135M-Instruct: a trained model with a real vocabulary, of 49,152 tokens."""
 
+CODER = "qwen2.5-coder-0.5b"
+CODER_FILE = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+"""Measured over HTTP if the user has put this file, which `orchestrator models get` downloads, next to the others."""
+
 _LARGE = _shape(1024, 38, 16, 2816)
 _DRAFT_LAYERS = 2
 _DRAFT = _shape(1024, _DRAFT_LAYERS, 16, 2816)

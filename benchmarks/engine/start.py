@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.engine.cells import BETWEEN, EMBEDDED, SERVED_WIDTHS, Cell, Task, UserCell, keeps_otherwise
+from benchmarks.engine.cells import BETWEEN, EMBEDDED, SERVED_WIDTHS, Cell, CoderCell, Task, UserCell, keeps_otherwise
 from benchmarks.engine.models import (
+    CODER,
+    CODER_FILE,
     DRAFTS,
     HYBRID,
     INSTEAD,
@@ -86,6 +88,8 @@ class Place:
         if name == EMBEDDED:
             return TINY
         models = self.folder / "models"
+        if name == CODER:
+            return models / CODER_FILE
         return SMOLLM2.file(models) if name == SMOLLM2.name else MODELS[name].write(models)
 
     def drafter(self, task: Task, model: str) -> Generated:
@@ -113,12 +117,13 @@ async def started(place: Place, cells: Sequence[Cell], tell: Callable[[str], Non
 def takes_part(system: str, cell: Cell) -> bool:
     """Return whether a system is measured in a cell.
 
-    Our daemon with spinning threads is measured only on an idle machine with chats that share no document, and runs of
-    steps only with our own daemon. Hybrids and models with windows are compared with llama-server only.
+    Our daemon with spinning threads is measured only on an idle machine with the first model and chats that share no
+    document, and runs of steps only with our own daemon. Hybrids and models with windows are compared with llama-server
+    only.
     """
     if isinstance(cell, UserCell):
         if system == SPINNING:
-            return not (cell.shared or cell.beside or cell.steps)
+            return not (cell.shared or cell.beside or cell.steps or isinstance(cell, CoderCell))
         return system == OURS or not cell.steps
     if cell.task:
         return cell.width in SERVED_WIDTHS or not system.startswith(SERVER)

@@ -12,9 +12,9 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.engine import report
-from benchmarks.engine.cells import Cell, all_cells, trial_cells, trial_user_cells, user_cells
+from benchmarks.engine.cells import Cell, all_cells, coder_cells, trial_cells, trial_user_cells, user_cells
 from benchmarks.engine.goals import LEAST_ROUNDS, Goals, engine_goals, user_goals
-from benchmarks.engine.models import INSTEAD, SMOLLM2
+from benchmarks.engine.models import CODER, CODER_FILE, INSTEAD, SMOLLM2
 from benchmarks.engine.names import SYSTEMS, USER_PATH_SYSTEMS
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.run import ROUNDS
@@ -42,8 +42,12 @@ class Suite:
 
 
 def _user_cells(models: Path) -> tuple[Cell, ...]:
-    """Return the cells with the packaged model if it is in the folder, or else with a generated one."""
-    return user_cells(SMOLLM2.name if SMOLLM2.file(models).exists() else INSTEAD.name)
+    """Return the cells with the packaged model if it is in the folder, or else with a generated one.
+
+    Cells of the second model are among them if its file is in the folder.
+    """
+    cells = user_cells(SMOLLM2.name if SMOLLM2.file(models).exists() else INSTEAD.name)
+    return (*cells, *coder_cells(CODER)) if (models / CODER_FILE).exists() else cells
 
 
 SUITES = {

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from benchmarks import results
 from benchmarks.engine import report, rows
-from benchmarks.engine.cells import EMBEDDED, all_cells, user_cells
+from benchmarks.engine.cells import EMBEDDED, Cell, all_cells, coder_cells, user_cells
 from benchmarks.engine.goals import EngineGoal, Goals, engine_goals, goals, own_share, undecided, user_goals
+from benchmarks.engine.models import CODER
 from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPINNING, SPLIT, speculating
 from benchmarks.engine.rows import EngineRow, MeasuredCell
 from benchmarks.engine.suites import SUITES, Suite
@@ -284,7 +285,8 @@ def test_what_is_published_is_read_again_and_has_the_goals_that_its_rows_show(su
     published = json.loads(suite.published.read_text(encoding="utf-8"))
     stamp = {key: published[key] for key in ("machine", "versions", "threads", "systems", "rounds")}
     models = {cell["model"] for cell in published["cells"]["measured"].values()}
-    cells = [cell for model in models for cell in user_cells(model)] if suite.goals is user_goals else all_cells()
+    cells: list[Cell] = [*all_cells(), *coder_cells(CODER)]
+    cells += [cell for model in models - {CODER} for cell in user_cells(model)]
     finished = rows.published(suite.published, stamp, cells)
     assert list(finished) == list(published["cells"]["measured"])
     found = goals([row for each in finished.values() for row in each.rows], suite.goals)

@@ -24,7 +24,7 @@ from benchmarks.engine.cells import Busy, UserCell, groups, trial_user_cells, us
 from benchmarks.engine.chats import Chats
 from benchmarks.engine.goals import user_goals
 from benchmarks.engine.measure import whole_answers
-from benchmarks.engine.models import INSTEAD, SMOLLM2, TRIAL
+from benchmarks.engine.models import CODER, CODER_FILE, INSTEAD, SMOLLM2, TRIAL
 from benchmarks.engine.names import OURS, SERVER, SPINNING, SPLIT, USER_PATH_SYSTEMS
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import ModelMissing, Peers, unpack_model
@@ -87,6 +87,10 @@ def test_the_row_says_which_model_was_there(tmp_path: Path) -> None:
     assert {cell.model for cell in suite.cells(tmp_path)} == {INSTEAD.name}
     SMOLLM2.file(tmp_path).touch()
     assert {cell.model for cell in suite.cells(tmp_path)} == {SMOLLM2.name}
+    (tmp_path / CODER_FILE).touch()
+    coder = [cell.name for cell in suite.cells(tmp_path) if cell.model == CODER]
+    assert len(groups(suite.cells(tmp_path))) == 2, "each model has its own servers"
+    assert coder == [f"http/own/coder/{width}" for width in (1, 4, 16)]
 
 
 def test_spinning_is_asked_of_an_idle_machine_and_runs_of_our_daemon_alone() -> None:
