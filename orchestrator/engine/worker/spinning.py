@@ -30,7 +30,7 @@ LOST_CPUS, LOST_SECONDS = 0.6, 0.5
 
 # Seconds until threads spin for long again. The pause doubles, up to the second value, while that soon ends.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-SOON: Final = 10.0
+SOON: Final = 60.0
 
 
 class SpinTuner:
