@@ -1,9 +1,7 @@
 """Parse the TaskIR document of a command-line argument."""
 
-from collections.abc import Iterable
-
 from orchestrator.cli.source import Document, read_document, read_source
-from orchestrator.errors import InputError, Problem
+from orchestrator.errors import InputError
 from orchestrator.task.taskir.json_text import read_json
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import parse_task
@@ -27,7 +25,7 @@ def json_in(document: Document) -> object:
     """Return the JSON of a document, whose fields are not checked. Raises `InputError`."""
     value, problems = read_json(document.raw)
     if problems:
-        raise _problems_of(document, problems)
+        raise InputError(*map(document.problem, problems))
     return value
 
 
@@ -36,8 +34,4 @@ def task_in(document: Document) -> TaskIR:
     try:
         return parse_task(document.raw)
     except InputError as error:
-        raise _problems_of(document, error.problems) from error
-
-
-def _problems_of(document: Document, problems: Iterable[Problem]) -> InputError:
-    return InputError(*(Problem(f"{document.name}: {item.where}", item.what, item.accepted) for item in problems))
+        raise InputError(*map(document.problem, error.problems)) from error

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated, Any, Final
@@ -16,9 +17,10 @@ from orchestrator.cli.foreground import Foreground, StartRun
 from orchestrator.cli.live import choose_display
 from orchestrator.cli.modes import DirectFlag, ModeOption
 from orchestrator.cli.report_view import print_report
+from orchestrator.cli.run_client import RunClient
 from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, Settings, settings
-from orchestrator.cli.source import check_folder, read_source
+from orchestrator.cli.source import Document, check_folder, problems_in, read_source
 from orchestrator.cli.speedup import compare_with_serial
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.errors import InputError, OrchestratorError, Problem
@@ -70,19 +72,24 @@ def run(
     if compare_serial and mode == "direct":
         raise InputError(Problem("--compare-serial", "a direct answer is one step, which has no serial run", "a plan"))
     source = read_source(task)
-    if not isinstance(source, str):
-        source = resolve_name(TASK_IN)(source)
-    job = make_job(source, check_folder(folder), mode, any_mode=not compare_serial)
+    parsed = source if isinstance(source, str) else resolve_name(TASK_IN)(source)
+    job = make_job(parsed, check_folder(folder), mode, any_mode=not compare_serial)
     if dry_run:
-        resolve_name(DRY_RUN)(options, job, full=full, as_json=as_json)
+        with problems_in(source):
+            resolve_name(DRY_RUN)(options, job, full=full, as_json=as_json)
         return
     if out is not None:
         check_target("--out", out, None if folder is None else str(folder))
-    starts: list[StartRun] = [lambda client: client.submit(job)]
+    starts: list[StartRun] = [partial(_submit, source, job)]
     if compare_serial:
         twin = Job(request=job.request, task=job.task, directory=job.directory, mode="serial")
-        starts.append(lambda client: client.submit(twin))
+        starts.append(partial(_submit, source, twin))
     run_and_report(options, starts, out, is_new=True, full=full, as_json=as_json)
+
+
+async def _submit(source: str | Document, job: Job, client: RunClient) -> str:
+    with problems_in(source):
+        return await client.submit(job)
 
 
 def as_direct(mode: Mode | None) -> Mode:

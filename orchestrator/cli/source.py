@@ -6,14 +6,16 @@ Documents are not parsed here, since parsing needs more imports than all else th
 import os
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.task.taskir.fields import MAX_BYTES
+from orchestrator.task.taskir.fields import MAX_BYTES, PRIOR_RUNS
 
 STDIN = "-"
 TASK_FILE: Final = "the name of a TaskIR file, or - for stdin"
@@ -21,6 +23,7 @@ WHERE: Final = f"a request in plain language, {TASK_FILE}"
 # One word with a path separator or the suffix of a file is the name of a file. A word with a separator has to be
 # ASCII, since sentences of some languages have no spaces.
 _FILE: Final = re.compile(r"[!-~]*/[!-~]*|\S*[^\s.]\.[A-Za-z][A-Za-z0-9]{0,9}")
+TASK_FIELD: Final = "task"  # of the API's body: the whole document
 _NEAR: Final = 3  # the most similar names that are suggested
 _SEARCHED: Final = 10_000  # the most files of a folder that are compared with a missing name
 
@@ -31,6 +34,10 @@ class Document:
 
     name: str  # the file, or stdin
     raw: bytes  # at most MAX_BYTES + 1
+
+    def problem(self, problem: Problem) -> Problem:
+        """Return a problem in this document with the name of the document."""
+        return replace(problem, where=f"{self.name}: {problem.where}")
 
 
 def read_source(argument: str) -> str | Document:
@@ -67,6 +74,25 @@ def read_raw(argument: str, accepted: str = TASK_FILE) -> bytes:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         near = _near_files(argument) if isinstance(error, FileNotFoundError) else []
         raise InputError(Problem(argument, reason, "; or ".join([*near, accepted]))) from error
+
+
+@contextmanager
+def problems_in(source: str | Document) -> Iterator[None]:
+    """Add the name of the document to the places in it that an `InputError` names. A request has no such places."""
+    try:
+        yield
+    except InputError as error:
+        if isinstance(source, str):
+            raise
+        raise InputError(*(_in_document(problem, source) for problem in error.problems)) from error
+
+
+def _in_document(problem: Problem, document: Document) -> Problem:
+    if problem.where == TASK_FIELD:
+        return document.problem(replace(problem, where="/"))
+    # Places in a document are JSON pointers; all else that can be wrong with a job is an option of the command.
+    in_it = problem.where.startswith("/") or problem.where == PRIOR_RUNS
+    return document.problem(problem) if in_it else problem
 
 
 def check_folder(folder: Path | None) -> Path | None:

@@ -14,7 +14,7 @@ from orchestrator.cli.complete import complete_run
 from orchestrator.cli.daemon import DaemonClient, key_header
 from orchestrator.cli.modes import ModeOption
 from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, settings
-from orchestrator.cli.source import check_folder, read_source
+from orchestrator.cli.source import check_folder, problems_in, read_source
 from orchestrator.cli.terminal import print_json, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.task.modes import Priority
@@ -71,13 +71,20 @@ def submit(
     with DaemonClient(options.home) as daemon:
         if options.registry_flag is not None:
             daemon.check_registry(options.registry_flag)
-        try:
-            line = daemon.ask("POST", "/v1/runs", json=body, headers=headers)
-        except InputError as error:
-            raise InputError(*(_by_option(problem, after or ()) for problem in error.problems)) from error
+        with problems_in(source):
+            line = _submitted(daemon, body, headers, after or ())
     if wait:
         resolve_name(FOLLOW)(options, line["run_id"], full=full, as_json=as_json)
     print_submitted(line, as_json=as_json)
+
+
+def _submitted(
+    daemon: DaemonClient, body: dict[str, Any], headers: dict[str, str], follows: Sequence[str]
+) -> dict[str, Any]:
+    try:
+        return daemon.ask("POST", "/v1/runs", json=body, headers=headers)
+    except InputError as error:
+        raise InputError(*(_by_option(problem, follows) for problem in error.problems)) from error
 
 
 def _by_option(problem: Problem, follows: Sequence[str]) -> Problem:

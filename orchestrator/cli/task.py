@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from orchestrator.cli.documents import read_request_or_task, read_task
+from orchestrator.cli.documents import read_request_or_task, task_in
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.foreground import Foreground
 from orchestrator.cli.live import SilentDisplay
@@ -17,7 +17,7 @@ from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of_jobs
 from orchestrator.cli.report_view import counted, format_gates, listed
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
-from orchestrator.cli.source import check_folder
+from orchestrator.cli.source import check_folder, problems_in, read_document
 from orchestrator.cli.terminal import glyphs, make_console, print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.gates.planned import gates_for_step
@@ -62,8 +62,10 @@ def validate(context: typer.Context, task: TaskArgument, folder: DirOption = Non
 
     It has to be one, and this installation has to be able to run it. Exits with 2 if not.
     """
-    checked = read_task(task)
-    checked_job = check(checked, settings(context), Job(None, checked, check_folder(folder), "as-planned"))
+    document = read_document(task)
+    checked = task_in(document)
+    with problems_in(document):
+        checked_job = check(checked, settings(context), Job(None, checked, check_folder(folder), "as-planned"))
     graph = graph_of(checked_job)
     if as_json:
         waves = [list(wave) for wave in graph.waves]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests.orchestrator.cli.cli_command import (
     Cli,
     environment,
     make_command,
+    run_here,
     wait_socket,
 )
 
@@ -127,15 +129,56 @@ def test_run_uses_the_daemon_where_there_is_one(served: Served) -> None:
     assert bad.code == 2, "a.txt is not there without --dir"
 
 
-def test_a_job_that_the_daemon_refuses_is_reported_as_the_daemon_has_it(served: Served, tmp_path: Path) -> None:
+def test_an_earlier_run_that_does_not_exist_is_reported_by_its_option(served: Served) -> None:
     refused = served.command("submit", served.task, "--after", "nobody")
     assert refused.code == 2
     assert refused.err.startswith("error: --after: there is no run 'nobody'; accepted: the id of an earlier run")
-    (tmp_path / "task.json").write_text(json.dumps(TASK | {"plan": {"steps": [STEP | {"actor": "wizard"}]}}))
-    for name in ("run", "submit"):
-        (problem,) = served.command(name, tmp_path / "task.json", "--dir", RECORDS, "--json").json["problems"]
-        assert problem["where"] == "/plan/steps/0/actor"
-        assert problem["what"] == 'unknown role "wizard"'
+
+
+CYCLE = [STEP | {"inputs": ["b"], "outputs": ["a"]}, STEP | {"id": "S2", "inputs": ["a"], "outputs": ["b"]}]
+
+
+@pytest.mark.parametrize(
+    ("task", "where", "what"),
+    [
+        (TASK | {"objektive": "x"}, "/objektive", "unknown field"),
+        (TASK | {"plan": {"steps": [STEP | {"actor": 1}]}}, "/plan/steps/0/actor", "1"),
+        (TASK | {"plan": {"steps": [STEP | {"action": "\ud800"}]}}, "/plan/steps/0/action", "surrogate"),
+        ([TASK], "/", ""),
+        (TASK | {"plan": {"steps": [STEP | {"actor": "wizard"}]}}, "/plan/steps/0/actor", 'unknown role "wizard"'),
+        (TASK | {"plan": {"steps": [STEP | {"tools": ["saw"]}]}}, "/plan/steps/0/tools/0", 'unknown tool "saw"'),
+        (TASK | {"plan": {"steps": [STEP | {"inputs": ["no.txt"]}]}}, "/plan/steps/0/inputs/0", "no.txt"),
+        (TASK | {"inputs": [{"type": "path", "value": "no.txt"}]}, "/inputs/0/value", "no.txt"),
+        (TASK | {"plan": {"steps": CYCLE}}, "/plan/steps/0", "S1 → S2 → S1"),
+        (TASK | {"context": {"prior_task_ids": ["nobody"]}}, "context.prior_task_ids", "there is no run 'nobody'"),
+    ],
+)
+def test_what_is_wrong_with_a_document_is_reported_with_its_file_and_the_place_in_it(
+    served: Served, tmp_path: Path, task: object, where: str, what: str
+) -> None:
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps(task))
+    refused = served.command("submit", file, "--dir", RECORDS)
+    assert refused.code == 2
+    assert f"error: {file}: {where}" in refused.err
+    for name in ("submit", "run", "validate"):
+        problems = served.command(name, file, "--dir", RECORDS, "--json").json["problems"]
+        assert all(problem["where"].startswith(f"{file}: ") for problem in problems)
+        assert any(where in problem["where"] and what in problem["what"] for problem in problems), problems
+
+
+def test_what_is_wrong_with_an_option_is_not_reported_as_in_the_document(served: Served) -> None:
+    refused = served.command("submit", served.task, "--dir", RECORDS, "--mode", "direct", "--json")
+    assert [problem["where"] for problem in refused.json["problems"]] == ["mode"]
+    refused = served.command("submit", served.task, "--dir", RECORDS, "--after", "nobody", "--json")
+    assert [problem["where"] for problem in refused.json["problems"]] == ["--after"]
+
+
+def test_what_is_wrong_with_a_document_on_stdin_is_reported_with_its_place_in_stdin(served: Served) -> None:
+    document = json.dumps(TASK | {"plan": {"steps": [STEP | {"actor": "wizard"}]}})
+    with patch.dict(os.environ, environment(served.home), clear=True):
+        refused = run_here("submit", "-", "--dir", RECORDS, stdin=document)
+    assert refused.err.startswith('error: stdin: /plan/steps/0/actor: unknown role "wizard"')
 
 
 @pytest.mark.slow
