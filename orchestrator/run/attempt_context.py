@@ -4,17 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Final
 
 from orchestrator.pool.pool import BATCH_SLACK
 from orchestrator.registry.models import Registry
 from orchestrator.run.services import Services
 from orchestrator.run.steps.attempt import Attempt, StepRunner
-from orchestrator.run.steps.generate import GenerateRunner
-from orchestrator.run.steps.repl.attempt import ReplRunner
+from orchestrator.run.steps.means import Means
+from orchestrator.run.steps.repl.session import Open
 from orchestrator.run.steps.repl.subcalls import NoSuchRole, SubcallModels
 from orchestrator.run.steps.role import ResolvedRole, resolve_role, with_options
-from orchestrator.run.steps.tools.attempt import ServedRunner, ToolRunner
+from orchestrator.run.steps.tools.attempt import ServedRunner
 from orchestrator.run.steps.tools.contract import Tool, ToolContext
 from orchestrator.run.steps.tools.notes import Notes, RunNotes
 from orchestrator.run.steps.tools.servers import is_served
@@ -22,11 +23,13 @@ from orchestrator.run.steps.tools.toolbox import Call, Toolbox
 from orchestrator.run.steps.tools.workspace import Workspace
 from orchestrator.task.events import Event, NoteChange, NoteChanged, RunAccepted, ToolCalled
 from orchestrator.task.modes import Priority
-from orchestrator.task.taskir.kinds import StepKind
+from orchestrator.task.taskir.kinds import KINDS, StepKind
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
+    """The `Means` of one attempt."""
+
     attempt: Attempt
     number: int
     role: str  # that the router chose
@@ -47,6 +50,15 @@ class AttemptContext:
     def context_tokens(self) -> int | None:
         """The tokens of one sequence of the attempt's model; None if unknown."""
         return self.services.registry.models[self.attempt.role.model].context
+
+    @property
+    def sessions(self) -> Open:
+        return self.services.sessions
+
+    @property
+    def folder(self) -> Path:
+        artifacts = self.services.journal.home.artifacts(self.accepted.run)
+        return artifacts.parent / "repl" / f"{self.attempt.step.id}-{self.number}"
 
     def toolbox(self) -> Toolbox:
         accepted, step = self.accepted, self.attempt.step
@@ -93,30 +105,8 @@ class AttemptContext:
         return event
 
 
-def _generate(context: AttemptContext) -> StepRunner:
-    return _tool(context) if context.attempt.step.tools else GenerateRunner()
-
-
-def _tool(context: AttemptContext) -> StepRunner:
-    return ToolRunner(context.toolbox(), context.context_tokens)
-
-
-def _repl(context: AttemptContext) -> StepRunner:
-    artifacts = context.services.journal.home.artifacts(context.accepted.run)
-    return ReplRunner(
-        sessions=context.services.sessions,
-        toolbox=context.toolbox(),
-        subcalls=context.subcalls(),
-        on_call=context.journal_call,
-        folder=artifacts.parent / "repl" / f"{context.attempt.step.id}-{context.number}",
-        context=context.context_tokens,
-    )
-
-
-RUNNERS: Final[Mapping[StepKind, Callable[[AttemptContext], StepRunner]]] = {
-    "generate": _generate,
-    "repl": _repl,
-    "tool": _tool,
+RUNNERS: Final[Mapping[StepKind, Callable[[Means], StepRunner]]] = {
+    kind: resolve_name(f"orchestrator.run.steps.{row.runner}") for kind, row in KINDS.items()
 }
 
 

@@ -5,6 +5,7 @@
     inputs      what steps read; files: from the user's folder
     seen        which versions of the user's files an attempt has read
     attempt     Attempt, Models, Produced, StepRunner
+    means       what the runner of an attempt may act with
     generate    steps that generate
     gating      outputs through the gates
     answer      shape of an answer; artifacts from an answer or a result

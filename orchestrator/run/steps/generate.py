@@ -8,10 +8,12 @@ from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Message
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.run.steps.answer import ANY_JSON, AnswerShape
-from orchestrator.run.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, Produced
+from orchestrator.run.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, Produced, StepRunner
 from orchestrator.run.steps.errors import GRACE, AttemptError, attempt_timeout, seconds_left
+from orchestrator.run.steps.means import Means
 from orchestrator.run.steps.prompt import step_messages
 from orchestrator.run.steps.retry import PREVIOUS_LENGTHS, shortened, with_evidence
+from orchestrator.run.steps.tools.attempt import ToolRunner
 from orchestrator.run.steps.trivial import refuse_trivial
 
 # The share of the context for the next answer if the prompt shows the previous one.
@@ -19,6 +21,11 @@ ROOM: Final = 1 / 3
 # The temperature after a cut-off answer if the role has none: without randomness, a small model that found no end
 # finds none the next time.
 AFTER_CUT_OFF: Final = 0.7
+
+
+def runner(means: Means) -> StepRunner:
+    """Return what carries out an attempt at a step of kind `generate`."""
+    return ToolRunner.of(means) if means.attempt.step.tools else GenerateRunner()
 
 
 class GenerateRunner:

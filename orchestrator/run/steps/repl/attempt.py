@@ -8,10 +8,19 @@ from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Message
 from orchestrator.run.fences import blocks_of
 from orchestrator.run.steps.answer import outputs_from
-from orchestrator.run.steps.attempt import Attempt, Models, OnGenerated, Produced, added, reporting_usage
+from orchestrator.run.steps.attempt import (
+    Attempt,
+    Models,
+    OnGenerated,
+    Produced,
+    StepRunner,
+    added,
+    reporting_usage,
+)
 from orchestrator.run.steps.context.conversation import Conversation
 from orchestrator.run.steps.context.window import Turn
 from orchestrator.run.steps.errors import AttemptError, attempt_timeout
+from orchestrator.run.steps.means import Means
 from orchestrator.run.steps.prompt import StepInput, step_messages
 from orchestrator.run.steps.repl.budget import ReplBudget, Spending
 from orchestrator.run.steps.repl.host import Host
@@ -23,6 +32,18 @@ from orchestrator.run.steps.tools.actions import described
 from orchestrator.run.steps.tools.contract import Tool
 from orchestrator.run.steps.tools.toolbox import OnCall, Toolbox
 from orchestrator.task.events import Failure, FailureKind, Usage
+
+
+def runner(means: Means) -> StepRunner:
+    """Return what carries out an attempt at a step of kind `repl`."""
+    return ReplRunner(
+        sessions=means.sessions,
+        toolbox=means.toolbox(),
+        subcalls=means.subcalls(),
+        on_call=means.journal_call,
+        folder=means.folder,
+        context=means.context_tokens,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.contract import Message
@@ -12,6 +12,7 @@ from orchestrator.run.steps.attempt import Attempt, Models, OnGenerated, Produce
 from orchestrator.run.steps.context.conversation import Conversation
 from orchestrator.run.steps.errors import AttemptError, attempt_timeout
 from orchestrator.run.steps.gating import text_of
+from orchestrator.run.steps.means import Means
 from orchestrator.run.steps.prompt import step_messages
 from orchestrator.run.steps.retry import shown_previous, with_evidence
 from orchestrator.run.steps.tools.actions import instructions
@@ -25,11 +26,20 @@ from orchestrator.task.taskir.arguments import fill_arguments
 from orchestrator.task.taskir.json_text import compact_json
 
 
+def runner(means: Means) -> StepRunner:
+    """Return what carries out an attempt at a step of kind `tool`."""
+    return ToolRunner.of(means)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolRunner:
     toolbox: Toolbox
     context: int | None  # tokens of one sequence; None if unknown
     turns: int = 200  # answers that the model may take to finish
+
+    @classmethod
+    def of(cls, means: Means) -> Self:
+        return cls(means.toolbox(), means.context_tokens)
 
     async def run(
         self,
