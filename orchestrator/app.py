@@ -17,7 +17,7 @@ from orchestrator.cli.root import CommandPlace, Root
 if TYPE_CHECKING:
     from typer import Typer
 
-    from orchestrator.api.app import Attached
+    from orchestrator.api.app import Attached, Endpoints
     from orchestrator.cli.settings import Settings
 
 
@@ -61,9 +61,13 @@ def attached() -> "Attached":
     made: Attached = resolve_name("orchestrator.api.app:Attached")(
         learner=resolve_name(LEARNED_ROUTING.attach),
         procedures=resolve_name(PROCEDURES.attach),
-        endpoints=(resolve_name(LEARNED_ROUTING.endpoints), resolve_name(PROCEDURES.endpoints)),
+        load_endpoints=_endpoints,
     )
     return made
+
+
+def _endpoints() -> "tuple[Endpoints, ...]":
+    return tuple(resolve_name(attachment.endpoints) for attachment in (LEARNED_ROUTING, PROCEDURES))
 
 
 def _ask_about_proposals(options: "Settings", run: str) -> None:

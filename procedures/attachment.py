@@ -1,32 +1,29 @@
-"""The procedures of a service: what the composition root attaches to it."""
+"""The procedures of a service: what the composition root attaches to it.
 
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
+Every request passes the planner, and few are about procedures. So what executes them is imported and made when it is
+first needed: by a daemon when it starts, else by a plan that proposes a procedure, or by an endpoint.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pkgutil import resolve_name
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from orchestrator.memrl.learning import Learning, memory_closed, memory_of
-from orchestrator.procedures.errors import ProcedureError
-from orchestrator.procedures.installation import procedure_ports, procedures_engine, propose
 from orchestrator.procedures.library import library_of
 from orchestrator.procedures.planner import ProcedurePlanner, asks_for_procedure, managed_task
-from orchestrator.procedures.queue import ProcedureQueue
-from orchestrator.procedures.upkeep import Installation, Upkeep, run_or_fail
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import FRONTDOOR_PLANNER
-from orchestrator.run.personas import PersonaProposal
-from orchestrator.run.steps.tools.contract import ToolError
 from orchestrator.service.attachments import Procedures
-from orchestrator.service.backup import Backup
-from orchestrator.service.callers import Callers
 from orchestrator.service.extent import Extent
-from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult
-from orchestrator.service.schedules import schedules_from
 from orchestrator.service.service import Service
-from orchestrator.task.personas import Placed
 from orchestrator.task.taskir.models import TaskIR
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from orchestrator.procedures.service_queue import ServiceQueue
+
+QUEUE: Final = "orchestrator.procedures.service_queue:ServiceQueue"
 
 
 def attach(service: Service) -> Procedures:
@@ -34,111 +31,57 @@ def attach(service: Service) -> Procedures:
     return ServiceProcedures(service)
 
 
-class ServiceProcedures(ProcedureQueue):
-    """Executes procedures on the installation of a service: see `service.attachments.Procedures`."""
+class ServiceProcedures:
+    """See `service.attachments.Procedures`."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        super().__init__(
-            procedures_engine(self._installation()),
-            lambda: schedules_from(service.configuration.procedures.schedules),
-            owner=Callers(service.home, {}).folder_owner(),
-            acts_by_itself=service.extent is Extent.DAEMON,
-        )
-        self.planner = ProcedurePlanner(FRONTDOOR_PLANNER, lambda: self.engine.library)
+        self._library = library_of(service.configuration.procedures)
+        self.planner = ProcedurePlanner(FRONTDOOR_PLANNER, lambda: self._library)
+        self._queue: asyncio.Future[ServiceQueue] | None = None
+        self._ending = asyncio.Event()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._stack.callback(self._ending.set)
+        if self._service.extent is Extent.DAEMON:
+            await self.queue()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def queue(self) -> "ServiceQueue":
+        """Return what executes procedures."""
+        if self._queue is None:
+            self._queue = asyncio.get_running_loop().create_future()
+            self._tasks.create_task(self._hold(self._queue))
+        return await asyncio.shield(self._queue)
+
+    async def _hold(self, opened: "asyncio.Future[ServiceQueue]") -> None:
+        # In a task of its own, because a task group has to be left by the task that has entered it.
+        make = await asyncio.to_thread(resolve_name, QUEUE)
+        async with make(self._service) as queue:
+            opened.set_result(queue)
+            await self._ending.wait()
 
     def plans_task(self, task: TaskIR, registry: Registry) -> bool:
         return asks_for_procedure(task, registry)
 
     def managed_task(self, task: TaskIR, registry: Registry) -> TaskIR:
-        return managed_task(task, self.engine.library, registry)
+        return managed_task(task, self._library, registry)
 
     async def propose(self, run: str, name: str, inputs: Mapping[str, Any]) -> str:
-        owner = (await self._service.row(run)).owner
-        try:
-            return await self.planning(lambda: propose(self.engine, name, inputs, run, owner))
-        except ProcedureError as error:
-            raise ToolError(str(error)) from error
+        return await (await self.queue()).propose(run, name, inputs)
 
     def reconfigured(self) -> None:
-        settings = self._service.configuration.procedures
-        self.engine.ports = procedure_ports(self._installation())
-        self.engine.library = library_of(settings)
-        self.engine.part_bytes = settings.audit_bytes
-        super().reconfigured()
+        self._library = library_of(self._service.configuration.procedures)
+        if self._queue is not None and self._queue.done():
+            self._queue.result().reconfigured()
 
-    def _installation(self) -> Installation:
-        service = self._service
-        return Installation.of(service.home, service.registry_file, service.configuration, ServiceUpkeep(service))
-
-
-# For threads: enters a context manager of a service's event loop, and only once if it is nested.
-class _Held:
-    def __init__(self, service: Service, enter: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        self._service = service
-        self._enter = enter
-        self._depth = 0
-        self._stack = AsyncExitStack()
-
-    def __enter__(self) -> None:
-        if not self._depth:
-            run_or_fail(lambda: self._service.wait_for(self._stack.enter_async_context(self._enter())))
-        self._depth += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._depth -= 1
-        if not self._depth:
-            run_or_fail(lambda: self._service.wait_for(self._stack.aclose()))
-
-
-class ServiceUpkeep(Upkeep):
-    """The `Upkeep` of procedures that a service executes, in other threads than that of its event loop."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._journal_closed = _Held(service, lambda: service.closed("a procedure replaces the journal"))
-
-    def backup(self) -> Backup:
-        return self._wait_for(Extent.JOURNAL, lambda service: service.backup())
-
-    def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        retention = Retention.of(self._service.configuration.retention, request)
-        return self._wait_for(
-            Extent.JOURNAL,
-            lambda service: service.vacuum(retention, dry_run=request.dry_run, purge_outcomes=request.outcomes),
-        )
-
-    def with_runs(self, work: Callable[[Service], Coroutine[Any, Any, T]]) -> T:
-        return self._wait_for(Extent.RUNS, work, with_registry=True)
-
-    def add_persona(self, proposal: PersonaProposal) -> Placed:
-        return self._wait_for(Extent.JOURNAL, lambda service: service.folder.add_persona(proposal), with_registry=True)
-
-    def retire_persona(self, name: str) -> None:
-        self._wait_for(Extent.JOURNAL, lambda service: service.folder.retire_persona(name), with_registry=True)
-
-    def token_changed(self) -> None:
-        self._service.read_tokens()
-
-    def personas_put_back(self) -> None:
-        self._service.wait_for(self._service.reload_personas())
-
-    def memory(self) -> AbstractContextManager[Learning]:
-        return memory_of(self._service)
-
-    def memory_closed(self) -> AbstractContextManager[None]:
-        return _Held(self._service, lambda: memory_closed(self._service))
-
-    def journal_closed(self) -> AbstractContextManager[None]:
-        return self._journal_closed
-
-    def _wait_for(
-        self, extent: Extent, work: Callable[[Service], Coroutine[Any, Any, T]], *, with_registry: bool = False
-    ) -> T:
-        async def done() -> T:
-            async with self._service.opened(extent, with_registry=with_registry) as service:
-                return await work(service)
-
-        return self._service.wait_for(done())
+    async def drain(self) -> None:
+        if self._queue is not None:
+            await (await self.queue()).drain()

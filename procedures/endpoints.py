@@ -24,6 +24,7 @@ from orchestrator.api.events import event_number
 from orchestrator.api.runs import permitted_path
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.errors import InputError, Problem
+from orchestrator.procedures.attachment import ServiceProcedures
 from orchestrator.procedures.audit import AuditHead, Entry, head_from
 from orchestrator.procedures.errors import (
     ChangedMeanwhile,
@@ -82,8 +83,8 @@ class RollbackBody(StrictBody):
 
 
 async def _queue(service: ServiceDep) -> ProcedureQueue:
-    assert isinstance(service.procedures, ProcedureQueue), "the composition root attaches it"
-    return service.procedures
+    assert isinstance(service.procedures, ServiceProcedures), "the composition root attaches it"
+    return await service.procedures.queue()
 
 
 async def _caller(access: AccessDep) -> Caller:

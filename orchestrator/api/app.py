@@ -65,7 +65,12 @@ class Attached:
 
     learner: Callable[[Service], Learner]
     procedures: Callable[[Service], Procedures]
-    endpoints: tuple[Endpoints, ...]
+    load_endpoints: Callable[[], tuple[Endpoints, ...]]
+
+    @property
+    def endpoints(self) -> tuple[Endpoints, ...]:
+        """Those of all attachments, which are imported for this."""
+        return self.load_endpoints()
 
     def service(
         self, home: Path, registry: Registry, configuration: Configuration, extent: Extent = Extent.DAEMON
@@ -74,9 +79,10 @@ class Attached:
         return Service(home, registry, configuration, self.learner, self.procedures, extent)
 
 
-def make_app(service: Service, tasks: asyncio.TaskGroup, attached: Iterable[Endpoints]) -> FastAPI:
+def make_app(service: Service, tasks: asyncio.TaskGroup, attached: Iterable[Endpoints] | None) -> FastAPI:
     """Return the application for a service, with the endpoints of what is attached to it. Raises Undeclared.
 
+    Without `attached`, it has those of the core only, for a command that asks for nothing else.
     Generations run in the task group `tasks`, which must stay open until the last request is answered. Call
     `app.state.limiter.cancel_all()` before it is closed, so that no generation keeps it open.
     """
@@ -97,7 +103,7 @@ def make_app(service: Service, tasks: asyncio.TaskGroup, attached: Iterable[Endp
     add_error_handlers(app)
     for module in (runs, events, chats, models, admin, metrics, *OPENAI_MODULES, *DIALECTS):
         app.include_router(module.router)
-    for endpoints in attached:
+    for endpoints in attached or ():
         app.include_router(endpoints.router)
         for error, handler in endpoints.handlers.items():
             app.add_exception_handler(error, handler)
@@ -105,7 +111,7 @@ def make_app(service: Service, tasks: asyncio.TaskGroup, attached: Iterable[Endp
     app.router.routes.append(Route(PATH, McpEndpoint(service), include_in_schema=False))
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
     app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), include_in_schema=False)
-    check_declared(app, CALLABLE)
+    check_declared(app, CALLABLE, whole=attached is not None)
     return app
 
 

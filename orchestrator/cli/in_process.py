@@ -35,7 +35,8 @@ async def transport_to_service(
     attached = options.root.attached()
     service, failure = attached.service(options.home, registry, _without_limits(configuration), extent), None
     async with ended_in_order(service), asyncio.TaskGroup() as tasks:
-        app = make_app(service, tasks, attached.endpoints)
+        # Whatever has opened something of the folder is a command of the core.
+        app = make_app(service, tasks, attached.endpoints if extent is Extent.NOTHING else None)
         try:
             yield InProcessTransport(app, access, tasks)
         except Exception as error:  # noqa: BLE001 - raised below, because a task group would wrap it

@@ -9,7 +9,7 @@ import typer
 from orchestrator.api.app import Endpoints, make_app
 from orchestrator.app import LEARNED_ROUTING, PROCEDURES, PROPOSALS, ROOT, attached
 from orchestrator.memrl.learning import Learning
-from orchestrator.procedures.queue import ProcedureQueue
+from orchestrator.procedures.attachment import ServiceProcedures
 from orchestrator.registry.load import empty_registry
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.extent import Extent
@@ -28,7 +28,7 @@ async def test_a_service_and_its_api_have_both_attachments(tmp_path: Path) -> No
     parts = attached()
     service = parts.service(tmp_path, empty_registry(tmp_path / "r.yaml"), Configuration(), Extent.NOTHING)
     assert isinstance(service.learning, Learning)
-    assert isinstance(service.procedures, ProcedureQueue)
+    assert isinstance(service.procedures, ServiceProcedures)
     async with asyncio.TaskGroup() as tasks:
         paths = make_app(service, tasks, parts.endpoints).openapi()["paths"]
     assert {"/v1/memory", "/v1/procedures", "/v1/runs"} <= {*paths}

@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Thread
 
 from orchestrator.app import attached
-from orchestrator.procedures.attachment import ServiceUpkeep
+from orchestrator.procedures.service_queue import ServiceUpkeep
 from orchestrator.procedures.upkeep import Upkeep
 from orchestrator.registry.load import empty_registry
 from orchestrator.service.configuration import Configuration
