@@ -11,9 +11,8 @@ import msgspec
 
 from orchestrator.run.gates.planned import PlannedGate, gates_for_step
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.run.record.answer import answer_outputs, answer_text
 from orchestrator.run.record.mispredictions import WRONG, Misprediction, misprediction
-from orchestrator.run.record.results import RunResult, results
+from orchestrator.run.record.results import RunResult, answer_outputs, answer_text, results
 from orchestrator.run.record.steps import PlanRecord, RunStep
 from orchestrator.run.record.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.task.analysis import StepGraph
