@@ -12,8 +12,7 @@ from orchestrator.run.scheduler.commands import (
     GatherStep,
     StartAttempt,
 )
-from orchestrator.run.scheduler.fresh import fresh_state
-from orchestrator.run.scheduler.run import RunState
+from orchestrator.run.scheduler.run import RunState, fresh_state
 from orchestrator.run.scheduler.step import StepView
 from orchestrator.task.states import FINAL, TRANSITIONS, Cause, IllegalTransition, State
 

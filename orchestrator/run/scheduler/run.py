@@ -44,9 +44,11 @@ from orchestrator.task.events import (
     StepsPlanned,
     ToolCalled,
 )
-from orchestrator.task.failures import EscalationChain, FailureResponse, GiveUp, decide
+from orchestrator.task.failures import EscalationChain, FailureResponse, GiveUp, chain_of, decide
 from orchestrator.task.modes import Mode, RunStatus
+from orchestrator.task.prediction import predict_run
 from orchestrator.task.states import ACTIVE, FINAL, TRANSITIONS, Cause, IllegalTransition, State
+from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Agent, Parallelism, Step
 
 
@@ -495,3 +497,25 @@ class RunState:
     def _drain(self) -> list[Command]:
         commands, self._commands = self._commands, []
         return commands
+
+
+def fresh_state(accepted: RunAccepted) -> RunState:
+    """Return the scheduler's state of a run after RunAccepted."""
+    task = accepted.task
+
+    def estimate(graph: StepGraph) -> dict[str, float]:
+        return {name: prediction.seconds for name, prediction in predict_run(graph, accepted).items()}
+
+    return RunState(
+        mode=accepted.mode,
+        escalation=chain_of(accepted),
+        parallelism=task.plan.parallelism if task else None,
+        agents=task.agents if task else (),
+        labels=task.labels if task else (REQUEST_LABEL,),
+        files=accepted.files,
+        paths=task.paths_by_label if task else {},
+        estimate=estimate,
+        max_replans=accepted.max_replans,
+        checks_answer=task is None or task.plan.check_answer,
+        may_answer_directly=accepted.request is not None,
+    )
