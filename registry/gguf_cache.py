@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.registry.architectures import COMPRESSED, family
-from orchestrator.registry.gguf_fields import Fields
+from orchestrator.registry.gguf_reader import Fields
 
 INDEXED_RATIO: Final = 4  # layers that compress their keys by this much also keep keys of an index (DeepSeek V4)
 
