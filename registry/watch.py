@@ -5,10 +5,13 @@ still changes is being written. A new version is adopted as a whole or not at al
 a problem if a model is unusable that is new or was usable before, so no edit takes away a working model.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import structlog
 
 from orchestrator.registry.diff import Difference, difference, files_of
 from orchestrator.registry.errors import RegistryError, RegistryProblem
@@ -18,6 +21,10 @@ from orchestrator.registry.signature import Signature, Signatures, signature
 from orchestrator.registry.strict_yaml import YamlDocument, parse_file
 
 _NEVER: Final = object()
+# Time between two looks at the files; the second look that finds a change adopts it.
+POLL_SECONDS: Final = 1.0
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,33 @@ class Reloader:
         fresh = unchecked.registry()
         problems = tuple(_unusable(self._registry, fresh, unchecked.document))
         return (self._registry, problems) if problems else (fresh, ())
+
+
+async def follow(reloader: Reloader, adopt: Callable[[Reload], Awaitable[None]]) -> None:
+    """Await `adopt` for each change in the registry's files, also for one with problems. Never ends."""
+    while True:
+        await asyncio.sleep(POLL_SECONDS)
+        reload = await asyncio.to_thread(reloader.poll)
+        if reload is not None:
+            _log(reload)
+            await adopt(reload)
+
+
+def _log(reload: Reload) -> None:
+    changed = reload.difference
+    if changed:
+        log.info(
+            "the registry has changed",
+            models=str(changed.models),
+            roles=str(changed.roles),
+            personas=str(changed.personas),
+            settings=changed.settings,
+            loaded_anew=sorted(changed.retired),
+        )
+    for problem in reload.problems:
+        log.warning("the registry's files have a problem; the registry stays as it was", problem=str(problem))
+    if not changed and not reload.problems:
+        log.info("the registry is in order again")
 
 
 def _unusable(before: Registry, fresh: Registry, document: YamlDocument) -> Iterator[RegistryProblem]:

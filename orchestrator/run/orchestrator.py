@@ -17,7 +17,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.pool import Pool, PoolSnapshot, StartEngine
 from orchestrator.pool.placement import Topology
 from orchestrator.registry.models import Registry
-from orchestrator.registry.watch import Reload, Reloader, WatchStatus
+from orchestrator.registry.watch import Reload, Reloader, WatchStatus, follow
 from orchestrator.run.clock import Clock, SystemClock
 from orchestrator.run.effects import RunEffects
 from orchestrator.run.frontdoor.direct import direct_answer, fits, why_direct
@@ -38,7 +38,6 @@ from orchestrator.run.loop import RunLoop
 from orchestrator.run.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.run.prompts import keep_prompts
 from orchestrator.run.record.view import accepted_in
-from orchestrator.run.reload import follow
 from orchestrator.run.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.run.sandboxes import Interpreters, SandboxOnDemand, why_no_sandbox
 from orchestrator.run.scheduler import Command, fresh_state
