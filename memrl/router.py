@@ -15,7 +15,6 @@ from threading import Lock
 from typing import Final, Literal
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
 
 from orchestrator.memrl.episodes import Action, Situation
@@ -26,8 +25,7 @@ from orchestrator.memrl.reward import Cost
 from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.persona import Persona
 from orchestrator.registry.thinking import thought_markers
-from orchestrator.run.routing.checked import fall_back_to_rules
-from orchestrator.run.routing.contract import Decision, DecisionContext
+from orchestrator.run.routing.contract import Decision, DecisionContext, RouterUnavailable
 from orchestrator.run.routing.rules import by_rules, unforced_context
 from orchestrator.task.events import AdviceEstimate, AdviceVoice, RouteAdvice, RouteCandidate
 from orchestrator.task.lexical import embed as embed_lexically
@@ -60,8 +58,6 @@ MODES: Final[Mapping[Mode, str]] = {
 NOT_FOR_STEPS: Final = frozenset({"judge"})
 _NORMAL: Final = NormalDist()
 _LEVELS: Final[Sequence[Level]] = ("B1", "B2", "B3")
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -117,7 +113,7 @@ class HybridRouter:
         self._rng = rng or np.random.default_rng()
 
     async def choose(self, context: DecisionContext) -> Decision:
-        """Return the choice. If the memory fails, the rules choose, and the reason says so."""
+        """Return the choice. Raises RouterUnavailable if the memory fails."""
         ruling, learned = by_rules(context), self._learned()
         if ruling.problem is not None or learned is None or (use := self._use()) == "off":
             return ruling
@@ -129,10 +125,9 @@ class HybridRouter:
             if (free := unforced_context(context)) == context:
                 return decision
             return replace(decision, unforced=self._chance(_action(decision), free, learned, vector, use))
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with the memory, the rules can choose
-            log.warning("the memory cannot advise; the rules choose", error=repr(error))
+        except Exception as error:  # whatever is wrong with the memory, the rules can choose
             why = str(error) if isinstance(error, MemrlError) else repr(error)
-            return fall_back_to_rules(context, f"the memory could not be asked: {why}")
+            raise RouterUnavailable(f"the memory could not be asked: {why}") from error
 
     def _chance(self, action: Action, context: DecisionContext, learned: Learned, vector: Vector, use: Use) -> float:
         # The probability of an action if nothing is forced.

@@ -316,7 +316,7 @@ async def test_a_broken_memory_leaves_it_to_the_rules_and_says_so(
     registry: Registry, learned: Learned, tmp_path: Path
 ) -> None:
     broken = Broken.open(tmp_path / "broken", NAME, DIMENSIONS)
-    found = await router(replace(learned, memory=broken)).choose(context(registry))
+    found = await CheckedRouter(router(replace(learned, memory=broken))).choose(context(registry))
     broken.close()
     assert (found.model, found.router) == ("far", "rules-1")
     assert "the memory could not be asked: ValueError('the index is damaged')" in found.reason

@@ -6,7 +6,7 @@ checked     CheckedRouter: falls back to the rules if a router fails or its choi
 """
 
 from orchestrator.run.routing.checked import CheckedRouter
-from orchestrator.run.routing.contract import NO_MODEL, Decision, DecisionContext, Router
+from orchestrator.run.routing.contract import NO_MODEL, Decision, DecisionContext, Router, RouterUnavailable
 from orchestrator.run.routing.rules import RuleRouter
 
-__all__ = ["NO_MODEL", "CheckedRouter", "Decision", "DecisionContext", "Router", "RuleRouter"]
+__all__ = ["NO_MODEL", "CheckedRouter", "Decision", "DecisionContext", "Router", "RouterUnavailable", "RuleRouter"]

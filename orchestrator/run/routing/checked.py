@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import structlog
 
-from orchestrator.run.routing.contract import Decision, DecisionContext, Router
+from orchestrator.run.routing.contract import Decision, DecisionContext, Router, RouterUnavailable
 from orchestrator.run.routing.rules import by_rules
 
 log = structlog.get_logger(__name__)
@@ -19,6 +19,9 @@ class CheckedRouter:
     async def choose(self, context: DecisionContext) -> Decision:
         try:
             decision = await self._router.choose(context)
+        except RouterUnavailable as error:
+            log.warning("the router cannot choose; the rules choose instead", error=repr(error.__cause__))
+            return fall_back_to_rules(context, str(error))
         except Exception as error:
             log.exception("the router broke down; the rules choose instead")
             return fall_back_to_rules(context, f"the router broke down: {error!r}")

@@ -59,8 +59,15 @@ class Decision:
     """Why the choice cannot be carried out: the registry no longer has what the run names."""
 
 
+class RouterUnavailable(Exception):
+    """A router cannot choose. The message says why, for the reason of what the rules choose instead."""
+
+
 class Router(Protocol):
     """Chooses the role, persona and model of each attempt and chat."""
 
     async def choose(self, context: DecisionContext) -> Decision:
-        """Return the choice. It may take a while, such as for an embedding; other steps continue meanwhile."""
+        """Return the choice. It may take a while, such as for an embedding; other steps continue meanwhile.
+
+        Raises RouterUnavailable.
+        """
