@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from orchestrator.procedures.library import library_of
-from orchestrator.procedures.planner import ProcedurePlanner, asks_for_procedure, managed_task
+from orchestrator.procedures.planner import ProcedurePlanner, asks_for_procedure, may_be_procedure
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import FRONTDOOR_PLANNER
 from orchestrator.service.attachments import Procedures
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.procedures.service_queue import ServiceQueue
 
 QUEUE: Final = "orchestrator.procedures.service_queue:ServiceQueue"
+MANAGED: Final = "orchestrator.procedures.choice:managed_task"
 
 
 def attach(service: Service) -> Procedures:
@@ -72,7 +73,10 @@ class ServiceProcedures:
         return asks_for_procedure(task, registry)
 
     def managed_task(self, task: TaskIR, registry: Registry) -> TaskIR:
-        return managed_task(task, self._library, registry)
+        if not may_be_procedure(task, registry):
+            return task
+        managed: TaskIR = resolve_name(MANAGED)(task, self._library, registry)
+        return managed
 
     async def propose(self, run: str, name: str, inputs: Mapping[str, Any]) -> str:
         return await (await self.queue()).propose(run, name, inputs)

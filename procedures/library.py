@@ -3,12 +3,17 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Final
 
 from orchestrator.procedures.errors import ProcedureInvalid, UnknownProcedure
-from orchestrator.procedures.forms import Procedure, read_procedure
 from orchestrator.service.configuration import ProcedureSettings, procedures_folder
 
+if TYPE_CHECKING:
+    from orchestrator.procedures.forms import Procedure
+
+# Imported only to read one, since the names of all are looked at for every request
+READ: Final = "orchestrator.procedures.forms:read_procedure"
 SHIPPED: Final = Path(__file__).resolve().parent / "library"
 SUFFIX: Final = ".yaml"
 
@@ -32,14 +37,14 @@ class Library:
                 files.setdefault(path.stem, path)
         return dict(sorted(files.items()))
 
-    def procedure(self, name: str) -> Procedure:
+    def procedure(self, name: str) -> "Procedure":
         """Raises UnknownProcedure, ProcedureInvalid."""
         files = self.files()
         if name not in files:
             raise UnknownProcedure(name, files)
         return read_named(files[name])
 
-    def procedures(self) -> Iterator[Procedure | ProcedureInvalid]:
+    def procedures(self) -> "Iterator[Procedure | ProcedureInvalid]":
         """Yield each procedure, or the error if its file cannot be used."""
         for path in self.files().values():
             try:
@@ -48,9 +53,9 @@ class Library:
                 yield error
 
 
-def read_named(path: Path) -> Procedure:
+def read_named(path: Path) -> "Procedure":
     """Read a procedure whose file has to be named after it. Raises ProcedureInvalid."""
-    procedure = read_procedure(path)
+    procedure: Procedure = resolve_name(READ)(path)
     if procedure.id != path.stem:
         raise ProcedureInvalid(procedure.problem(("id",), f"is {procedure.id}", f"the name of the file, {path.stem}"))
     return procedure

@@ -14,32 +14,8 @@ from orchestrator.procedures.errors import ProcedureError
 from orchestrator.procedures.forms import InputForm, Procedure
 from orchestrator.procedures.library import Library
 from orchestrator.procedures.plan import check_inputs
+from orchestrator.procedures.words import SAYS_NOTHING, Word, possible_procedures, root_of, roots_of, words_of
 
-MAX_WORDS: Final = 60  # longer requests are no order to do one thing
-_TOKEN: Final = re.compile(r'"([^"]*)"|`([^`]*)`|(\S+)')
-_BACK_UP: Final = re.compile(r"\bback(?:s|ing|ed)?[ -]+up\b", re.IGNORECASE)
-_SAYS_NOTHING: Final = frozenset(
-    "a all also an and any are as at be by called execute for from i in including into is it its me my named now of "
-    "old older on our please procedure run start than that the their them then this to us use used using want we which "
-    "with would you your".split()
-)
-_SYNONYMS: Final = {
-    "delete": "remove",
-    "erase": "remove",
-    "uninstall": "remove",
-    "download": "get",
-    "fetch": "get",
-    "install": "get",
-    "pull": "get",
-    "verify": "check",
-    "examine": "check",
-    "validate": "check",
-    "measure": "benchmark",
-    "renew": "rotate",
-    "clean": "vacuum",
-    "purge": "vacuum",
-    "tune": "autotune",
-}
 _JOINS: Final = frozenset({"and", "its", "with", "also", "including"})
 _NAMES: Final = frozenset({"called", "named", "as"})
 
@@ -50,53 +26,26 @@ class Match:
     inputs: Mapping[str, Any]  # as given in words; missing ones have their defaults
 
 
-@dataclass(slots=True)
-class _Word:
-    text: str
-    quoted: bool
-    root: str  # the normalised form for comparison
-    is_value: bool = False  # is part of a value
-
-
 def find_procedure(request: str, library: Library, files: Collection[str] = ()) -> Match | None:
     """Return the only procedure that a request can mean, with its inputs, or None.
 
     A request with one of the names `files` is about that file, and matches nothing.
     """
-    possible = possible_procedures(request, library, files)
+    names = library.files()
+    possible = possible_procedures(request, names, files)
     if not possible:
         return None
-    names = library.files()
-    possible.sort(key=lambda name: -len(_roots_of(name)))
-    matches = [match for name in possible if (match := _matched(name, _words(request, names), library)) is not None]
-    if len(matches) > 1 and len(_roots_of(matches[0].procedure)) == len(_roots_of(matches[1].procedure)):
+    possible.sort(key=lambda name: -len(roots_of(name)))
+    matches = [match for name in possible if (match := _matched(name, words_of(request, names), library)) is not None]
+    if len(matches) > 1 and len(roots_of(matches[0].procedure)) == len(roots_of(matches[1].procedure)):
         return None
     return matches[0] if matches else None
 
 
-def possible_procedures(request: str, library: Library, files: Collection[str] = ()) -> list[str]:
-    """Return the procedures that a request may mean: it starts with a word of their id, and has all of its words.
-
-    Whoever is asked to choose one of them, or none, decides what the other words mean.
-    """
-    names = library.files()
-    words = _words(request, names)
-    if not words or len(words) > MAX_WORDS or any(word.text in files for word in words):
-        return []
-    roots = {word.root for word in words}
-    return [name for name in names if (ids := _roots_of(name)) <= roots and _begins_with(words, ids)]
-
-
-def _begins_with(words: list[_Word], ids: frozenset[str]) -> bool:
-    # the first word that is no filler
-    first = next((word for word in words if word.root in ids or word.text.lower() not in _SAYS_NOTHING), None)
-    return first is not None and first.root in ids
-
-
-def _matched(name: str, words: list[_Word], library: Library) -> Match | None:
+def _matched(name: str, words: list[Word], library: Library) -> Match | None:
     try:
         procedure = library.procedure(name)
-        inputs = _Inputs(procedure, words, _roots_of(name)).values()
+        inputs = _Inputs(procedure, words, roots_of(name)).values()
         if inputs is None:
             return None
         check_inputs(procedure, inputs)
@@ -106,12 +55,12 @@ def _matched(name: str, words: list[_Word], library: Library) -> Match | None:
 
 
 class _Inputs:
-    def __init__(self, procedure: Procedure, words: list[_Word], ids: frozenset[str]) -> None:
+    def __init__(self, procedure: Procedure, words: list[Word], ids: frozenset[str]) -> None:
         self._form = procedure.form
         self._words = words
         self._ids = ids
         described = f"{self._form.description} {self._form.category} {' '.join(self._form.inputs)}"
-        self._own = ids | _roots_of(described.replace("_", " "))
+        self._own = ids | roots_of(described.replace("_", " "))
         self._values: dict[str, Any] = {}
 
     def values(self) -> dict[str, Any] | None:
@@ -153,7 +102,7 @@ class _Inputs:
 
     def _is_asked_for(self, name: str) -> bool:
         # all words of a boolean input are there, the last one after a word such as `and` or `its`
-        parts = [_root(part) for part in name.split("_")]
+        parts = [root_of(part) for part in name.split("_")]
         places = [place for place, word in enumerate(self._words) if word.root == parts[-1] and not word.is_value]
         roots = {word.root for word in self._words}
         joined = any(_JOINS & {word.text.lower() for word in self._words[max(0, at - 2) : at]} for at in places)
@@ -162,7 +111,7 @@ class _Inputs:
     def _beside(self, name: str, accepted: Any) -> str | None:
         # the value stands before or after the name of the input
         for place, word in enumerate(self._words):
-            if word.root != _root(name):
+            if word.root != root_of(name):
                 continue
             for at in (place - 1, place + 1):
                 if 0 <= at < len(self._words) and not self._words[at].is_value and accepted(self._words[at]):
@@ -174,44 +123,19 @@ class _Inputs:
 
     def _after(self, name: str) -> str | None:
         # the value of the input `id` follows a word such as `called`
-        before = _NAMES if name == "id" else frozenset({_root(name)})
+        before = _NAMES if name == "id" else frozenset({root_of(name)})
         for word, following in zip(self._words, self._words[1:], strict=False):
             is_before = word.text.lower() in before if name == "id" else word.root in before and not word.quoted
             if is_before and not following.is_value and (following.quoted or not self._is_explained(following)):
                 return self._take(following)
         return None
 
-    def _take(self, word: _Word) -> str:
+    def _take(self, word: Word) -> str:
         word.is_value = True
         return word.text
 
-    def _is_explained(self, word: _Word) -> bool:
-        return not word.quoted and (word.root in self._own or word.text.lower() in _SAYS_NOTHING)
+    def _is_explained(self, word: Word) -> bool:
+        return not word.quoted and (word.root in self._own or word.text.lower() in SAYS_NOTHING)
 
-    def _unexplained(self) -> Iterator[_Word]:
+    def _unexplained(self) -> Iterator[Word]:
         return (word for word in self._words if not word.is_value and not self._is_explained(word))
-
-
-def _words(request: str, names: Collection[str]) -> list[_Word]:
-    # the name of a procedure counts as its words
-    words = []
-    for quoted, ticked, plain in _TOKEN.findall(_BACK_UP.sub("backup", request)):
-        text = quoted or ticked or plain.strip("'").rstrip(".,;:!?'")
-        if plain and text in names:
-            words += [_Word(part, False, _root(part)) for part in text.split("-")]
-        elif text:
-            words.append(_Word(text, bool(quoted or ticked), _root(text)))
-    return words
-
-
-def _roots_of(text: str) -> frozenset[str]:
-    return frozenset(_root(word) for word in re.findall(r"[a-z]+", text.lower()))
-
-
-def _root(word: str) -> str:
-    # lower case, without plural s, the same for synonyms
-    lower = word.lower()
-    lower = _SYNONYMS.get(lower, lower)
-    if len(lower) > 3 and lower.endswith("s") and not lower.endswith("ss"):
-        lower = lower[:-1]
-    return _SYNONYMS.get(lower, lower)

@@ -14,16 +14,10 @@ from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineDied
 from orchestrator.errors import Problem
 from orchestrator.pool import Pool
+from orchestrator.procedures.choice import choice_schema, choose_procedure, managed_task
 from orchestrator.procedures.forms import Procedure
 from orchestrator.procedures.library import Library
-from orchestrator.procedures.planner import (
-    ProcedurePlanner,
-    asks_for_procedure,
-    choice_schema,
-    choose_procedure,
-    managed_task,
-    offers_procedures,
-)
+from orchestrator.procedures.planner import ProcedurePlanner, asks_for_procedure, offers_procedures
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import FRONTDOOR_PLANNER, Job

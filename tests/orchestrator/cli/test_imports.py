@@ -12,6 +12,7 @@ from orchestrator.cli.models import app as models_app
 from orchestrator.cli.on_demand import GroupOnDemand
 from orchestrator.cli.root import CommandPlace
 from orchestrator.memrl.commands import app as memory_app
+from tests.orchestrator.cli.cli_command import RECORDS
 
 ATTACHED = ("orchestrator.memrl", "orchestrator.procedures")
 HEAVY = ("numpy", "faiss", "fastapi", "llama_cpp", "huggingface_hub", "mcp", "kuzu", "ladybug")
@@ -49,6 +50,13 @@ def test_a_command_imports_little(tmp_path: Path, arguments: tuple[str, ...], mo
 def test_a_command_that_only_reads_imports_nothing_of_what_runs(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     modules = {module.partition(".")[0] for module in imported(tmp_path, *arguments)}
     assert not modules & {"asyncio", "structlog", "jsonschema", "psutil", "yaml"}
+
+
+def test_a_request_about_something_else_imports_nothing_of_what_executes_procedures(tmp_path: Path) -> None:
+    modules = imported(tmp_path, "run", "Summarize a", "--dir", str(RECORDS))
+    parts = {module.removeprefix("orchestrator.procedures.") for module in modules if module.startswith(ATTACHED[1])}
+    assert "planner" in parts, "the request was planned"
+    assert parts <= {ATTACHED[1], "attachment", "errors", "library", "planner", "words"}
 
 
 def _first_sentence(text: str | None) -> str:
