@@ -4,11 +4,14 @@ report   `orchestrator run` of a request of three steps, without a daemon, to it
 chat     a streamed chat over the API, to its first token
 outcome  a run of two steps that has ended, to what the router has learned from it
 
-A profiler sees every call in this process. Engines are processes of their own, so their files do not count.
+A profiler sees every call in this process. Engines are processes of their own, so their files do not count. Neither
+does what the service of the chat does by itself at the same time: it follows the registry's files, keeps schedules and
+learns. `imported` are files of which only classes are defined, because something else in them is needed.
 """
 
 import asyncio
 import contextlib
+import inspect
 import io
 import json
 import os
@@ -17,6 +20,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -37,6 +41,7 @@ from orchestrator.task.taskir.parse import task_from
 ROOT: Final = Path(__file__).parents[1]
 PRODUCT: Final = tuple(str(ROOT / name) for name in ("orchestrator", "registry", "procedures", "memrl"))
 RECORDS: Final = ROOT / "examples" / "records"
+BY_ITSELF: Final = ContextVar("BY_ITSELF", default=False)  # whether a service works by itself, and for no request
 REQUEST: Final = "Summarize a and b, then compare them"
 
 
@@ -45,6 +50,7 @@ class Journey:
 
     def __init__(self) -> None:
         self.files: set[str] = set()
+        self.called: set[str] = set()  # those of which a function was called
         self.functions: set[tuple[str, str]] = set()
         self.calls: Counter[tuple[str, str]] = Counter()
         self._watching = False
@@ -67,12 +73,14 @@ class Journey:
         threading.setprofile(None)
 
     def _profile(self, frame: FrameType, event: str, _: Any) -> None:
-        if event != "call" or not self._watching:
+        if event != "call" or not self._watching or BY_ITSELF.get():
             return
         code = frame.f_code
         if code.co_name == "<module>" or not code.co_filename.startswith(PRODUCT):
             return
         self.files.add(code.co_filename)
+        if code.co_flags & inspect.CO_OPTIMIZED:  # else it is the body of a class
+            self.called.add(code.co_filename)
         self.functions.add((code.co_filename, code.co_qualname))
         caller = frame.f_back
         while caller is not None and not caller.f_code.co_filename.startswith(PRODUCT):
@@ -82,7 +90,12 @@ class Journey:
 
     def to_json(self) -> dict[str, int]:
         """Return the counts."""
-        return {"files": len(self.files), "functions": len(self.functions), "calls": self.calls.total()}
+        return {
+            "files": len(self.files),
+            "imported": len(self.files - self.called),
+            "functions": len(self.functions),
+            "calls": self.calls.total(),
+        }
 
 
 def report(home: Path) -> Journey:
@@ -99,7 +112,9 @@ async def chat(home: Path) -> Journey:
     """Watch a streamed chat from its request to its first token."""
     journey = Journey()
     registry = load_registry(find_registry(environment={}))
+    BY_ITSELF.set(True)
     async with attached().service(home, registry, Configuration()) as service, asyncio.TaskGroup() as tasks:
+        BY_ITSELF.set(False)
         app = make_app(service, tasks, attached().endpoints)
         application = Guard(app, service, None)  # as on the Unix socket, whose caller owns the state folder
 
