@@ -4,8 +4,10 @@ errors        the error tree
 forms         a procedure's YAML file: its form, its JSON Schema and its checks
 expressions   conditions and templates
 library       finds the procedures that ship and those of the user
-match         finds the procedure that a request in words means
+words         finds the procedures that a request may mean by its words
+match         finds the one that it means, and its inputs
 planner       ProcedurePlanner: answers requests to maintain the installation
+choice        which procedure a request asks for: matched, or chosen by a model
 ports         what a procedure acts on; passed in by installation
 resources     what a step changes: paths, rows, databases
 checkpoints   copies what a step changes, and puts it back
@@ -24,7 +26,8 @@ tuning        searches the fastest settings
 operations    what steps can call; upkeep says what they act on
 installation  the engine of an installation, and what it says as JSON
 queue         executes procedures in turn and by schedule (calendar), and tells watchers
-attachment    what a service has of all this
+service_queue the queue of a service, and what its operations act on
+attachment    what a service has of all this: the planner, and the queue when it is needed
 endpoints     the API of procedures
 commands      the commands of procedures, by requests to the API (client)
 """
