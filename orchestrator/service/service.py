@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -315,11 +315,9 @@ class Service:
         """Return the journal's row of a run. Raises UnknownRun."""
         return await asyncio.to_thread(self.folder.journal.run, run)
 
-    async def watch(self, run: str, after: int = 0) -> AsyncGenerator[Update, None]:
-        """Yield the updates of a run after event number `after` until it has ended. Raises UnknownRun."""
-        async with aclosing(self.orchestrator.watch(run, after)) as updates:
-            async for update in updates:
-                yield update
+    def watch(self, run: str, after: int = 0) -> AsyncGenerator[Update, None]:
+        """Return the updates of a run after event number `after` until it has ended. Raises NotReady, UnknownRun."""
+        return self.orchestrator.watch(run, after)
 
     async def backup(self) -> Backup:
         """Copy the state folder into a backup. Raises NotReady, JournalError."""
