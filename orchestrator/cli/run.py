@@ -12,7 +12,6 @@ import typer
 from rich.text import Text
 
 from orchestrator.cli.errors import ExitCode, leaves, run_code
-from orchestrator.cli.export import check_target, export_results
 from orchestrator.cli.foreground import Foreground, StartRun
 from orchestrator.cli.live import choose_display
 from orchestrator.cli.modes import DirectFlag, ModeOption
@@ -33,6 +32,8 @@ from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import TaskIR
 
 # Imported only when needed
+CHECK_TARGET: Final = "orchestrator.cli.export:check_target"
+EXPORT: Final = "orchestrator.cli.export:export_results"
 TASK_IN: Final = "orchestrator.cli.documents:task_in"
 DRY_RUN: Final = "orchestrator.cli.task:dry_run"
 
@@ -79,7 +80,7 @@ def run(
             resolve_name(DRY_RUN)(options, job, full=full, as_json=as_json)
         return
     if out is not None:
-        check_target("--out", out, None if folder is None else str(folder))
+        resolve_name(CHECK_TARGET)("--out", out, None if folder is None else str(folder))
     starts: list[StartRun] = [partial(_submit, source, job)]
     if compare_serial:
         twin = Job(request=job.request, task=job.task, directory=job.directory, mode="serial")
@@ -114,7 +115,7 @@ def resume(
     with JournalReader.open_to_read(options.home) as journal:
         name = find_run(journal, run)
         if out is not None:
-            check_target("--out", out, accepted_in([journal.first_event(name)]).directory)
+            resolve_name(CHECK_TARGET)("--out", out, accepted_in([journal.first_event(name)]).directory)
     run_and_report(options, [lambda client: client.resume(name)], out, full=full, as_json=as_json)
 
 
@@ -199,7 +200,7 @@ def _print_report(
 
 def _export(journal: JournalReader, view: RunView, out: Path) -> str:
     try:
-        export_results(journal, view, out)
+        resolve_name(EXPORT)(journal, view, out)
     except OrchestratorError as error:
         # The run is done in any case.
         return str(error)
