@@ -64,8 +64,12 @@ class ServiceProcedures:
 
     async def _hold(self, opened: "asyncio.Future[ServiceQueue]") -> None:
         # In a task of its own, because a task group has to be left by the task that has entered it.
-        make = await asyncio.to_thread(resolve_name, QUEUE)
-        async with make(self._service) as queue:
+        try:
+            queue: ServiceQueue = (await asyncio.to_thread(resolve_name, QUEUE))(self._service)
+        except Exception as error:  # noqa: BLE001 - whoever needs the queue raises it
+            opened.set_exception(error)
+            return
+        async with queue:
             opened.set_result(queue)
             await self._ending.wait()
 

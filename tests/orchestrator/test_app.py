@@ -4,11 +4,13 @@ import asyncio
 from pathlib import Path
 from pkgutil import resolve_name
 
+import pytest
 import typer
 
 from orchestrator.api.app import Endpoints, make_app
 from orchestrator.app import LEARNED_ROUTING, PROCEDURES, PROPOSALS, ROOT, attached
 from orchestrator.memrl.learning import Learning
+from orchestrator.procedures import attachment
 from orchestrator.procedures.attachment import ServiceProcedures
 from orchestrator.registry.load import empty_registry
 from orchestrator.service.configuration import Configuration
@@ -16,12 +18,36 @@ from orchestrator.service.extent import Extent
 
 
 def test_what_the_root_names_is_there() -> None:
-    for attachment in (LEARNED_ROUTING, PROCEDURES):
-        assert isinstance(resolve_name(attachment.endpoints), Endpoints)
-        for place in attachment.commands.values():
+    for attached_part in (LEARNED_ROUTING, PROCEDURES):
+        assert isinstance(resolve_name(attached_part.endpoints), Endpoints)
+        for place in attached_part.commands.values():
             assert isinstance(resolve_name(place.target), typer.Typer)
     assert callable(resolve_name(PROPOSALS))
     assert [*ROOT.commands] == ["memory", "procedures"]
+
+
+async def test_what_executes_procedures_is_made_when_it_is_first_needed(tmp_path: Path) -> None:
+    registry = empty_registry(tmp_path / "r.yaml")
+    async with attached().service(tmp_path, registry, Configuration(), Extent.NOTHING) as service:
+        procedures = service.procedures
+        assert isinstance(procedures, ServiceProcedures)
+        await procedures.drain()  # of nothing
+        first, second = await asyncio.gather(procedures.queue(), procedures.queue())
+        assert first is second
+        service.adopt(Configuration())
+        assert first.engine.library.files()
+
+
+async def test_procedures_that_cannot_be_executed_leave_the_service_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attachment, "QUEUE", "orchestrator.procedures.service_queue:Nothing")
+    registry = empty_registry(tmp_path / "r.yaml")
+    async with attached().service(tmp_path, registry, Configuration(), Extent.NOTHING) as service:
+        assert isinstance(service.procedures, ServiceProcedures)
+        with pytest.raises(AttributeError):
+            await service.procedures.queue()
+        assert service.now()
 
 
 async def test_a_service_and_its_api_have_both_attachments(tmp_path: Path) -> None:
