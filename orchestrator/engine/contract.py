@@ -377,3 +377,5 @@ class EngineStats:
     calibrated: bool = False  # nothing is left to measure in idle moments
     layout_changes: int = 0  # changes of the cache between streams and a pool
     split_cache: bool = False  # each sequence has its own stream of KV cells now
+    attention_changes: int = 0  # changes between flash attention and attention that keeps its scores
+    keeps_scores: bool = False  # attention keeps its scores now

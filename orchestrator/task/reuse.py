@@ -36,7 +36,8 @@ LOSS_TEXTS: Final[Mapping[LossCause, LossText]] = {
         "the cache was full and had dropped them", "give the model more `slots` or `cells` in the registry"
     ),
     "layout changed": LossText(
-        "the engine had emptied its cache to change its layout", "set `split` of the model in the registry"
+        "the engine had emptied its cache to lay it out for other work",
+        "set `split` and `flash_attention` of the model in the registry",
     ),
     "engine restarted": LossText(
         "the engine that had them has ended", "keep the model loaded: `orchestrator models pin MODEL`"

@@ -149,4 +149,5 @@ def _keeps_scores(model: Any, setup: SystemSetup) -> bool:
     key = attention_key(spec, lib.build(), setup.threads)
     measured = None if key is None else load_attention(setup.folder / "curves", key)
     heads = lib.llama_model_n_head(model)
-    return measured != "on" and may_keep_scores(spec, context=setup.context, heads=heads, split=True)
+    may = may_keep_scores(spec, context=setup.context, heads=heads, split=True)
+    return may and (measured is None or measured.attention == "off")

@@ -36,7 +36,12 @@ class AttentionReads:
     @property
     def pool_read_cells(self) -> float:
         """How many cells of streams take as long to read as the pool, before anything is learned."""
-        return self.pool_cells * min(self.width, max(_PASSES, self.width / _TILE))
+        return self.pool_cells * pool_passes(self.width)
+
+
+def pool_passes(width: int) -> float:
+    """Return how often a step for `width` sequences reads each cell of a pool, before anything is learned."""
+    return min(width, max(_PASSES, width / _TILE))
 
 
 class CacheLayout:
@@ -46,17 +51,20 @@ class CacheLayout:
         self.split = split  # whether the cells are split into streams
         # Estimated seconds lost to the other layout. Falls, down to 0, while the other one would be slower.
         self.regret = 0.0
-        self._pool_cost_ratio = 1.0
+        self.pool_cost_ratio = 1.0  # what reading a pool costs, relative to `pool_passes`
         self._padding_share = 0.0  # the fraction of a step's time that padding took with streams
 
     def record(
         self, reads: AttentionReads, seconds: float, streams: StepCostModel, count: int = 1, padded: int = 0
-    ) -> None:
-        """Account for `count` steps of `seconds` and `padded` streams each; `streams` is the cost of such steps."""
+    ) -> float:
+        """Account for `count` steps of `seconds` and `padded` streams each; `streams` is the cost of such steps.
+
+        Returns the seconds that the other layout would have saved in each; negative if it would have taken longer.
+        """
         # Nothing is learned about a pool while the cost of a cell is unknown.
         if streams.per_cell and not self.split:
             self._learn(reads, seconds, streams)
-        longer = streams.per_cell * (reads.stream_cells - self._pool_cost_ratio * reads.pool_read_cells)
+        longer = streams.per_cell * (reads.stream_cells - self.pool_cost_ratio * reads.pool_read_cells)
         if self.split:
             padding = min(seconds, streams.padding_seconds(reads.width, padded))
             self._padding_share += _LEARNING_RATE * (padding / seconds - self._padding_share)
@@ -64,6 +72,7 @@ class CacheLayout:
         else:
             saved = -longer - self._padding_share * seconds
         self.regret = max(0.0, self.regret + count * (saved - _TOLERANCE * seconds))
+        return saved
 
     def change_is_due(self, change_seconds: float) -> bool:
         """Return whether a change, which takes `change_seconds`, would have paid by now."""
@@ -80,7 +89,7 @@ class CacheLayout:
         longer = seconds - streams.seconds(reads.width, reads.width)
         ratio = longer / (streams.per_cell * reads.pool_read_cells)
         limited = max(1 / _MAX_COST_RATIO, min(ratio, _MAX_COST_RATIO))
-        self._pool_cost_ratio += _LEARNING_RATE * (limited - self._pool_cost_ratio)
+        self.pool_cost_ratio += _LEARNING_RATE * (limited - self.pool_cost_ratio)
 
 
 def layout_may_change(spec: EngineSpec, attention: FlashAttention) -> bool:

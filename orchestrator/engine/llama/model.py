@@ -136,17 +136,22 @@ class Llama:
             )
         return limit
 
-    def set_flash_attention(self, spec: EngineSpec, flash_attention: FlashAttention) -> None:
-        """Change how attention is computed. Empties the cache. Raises CannotLoad."""
-        lib.llama_free(self._context)
+    def set_attention(self, spec: EngineSpec, flash_attention: FlashAttention) -> None:
+        """Change how attention is computed, in the cache layout of the settings. Empties the cache.
+
+        Raises CannotLoad, after which only this method and `set_layout` may be called.
+        """
         self.flash_attention = flash_attention
-        self._open(spec)
+        self._reopen(spec, split=spec.splits_cache and self.can_cut_back)
 
     def set_layout(self, spec: EngineSpec, *, split: bool) -> None:
         """Give each sequence its own stream of cells, or all of them one pool. Empties the cache.
 
-        Raises CannotLoad, after which only this method may be called.
+        Raises CannotLoad, after which only this method and `set_attention` may be called.
         """
+        self._reopen(spec, split=split)
+
+    def _reopen(self, spec: EngineSpec, *, split: bool) -> None:
         threads = self.threads
         lib.llama_free(self._context)
         self._context = None

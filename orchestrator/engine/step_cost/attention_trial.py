@@ -1,9 +1,10 @@
-"""Measure which kind of attention is faster for a model, and store the result for later starts."""
+"""Measure what both kinds of attention take with a model, and store the result for later starts."""
 
 import sys
 import time
 from collections.abc import Generator
 from contextlib import suppress
+from dataclasses import astuple, replace
 from pathlib import Path
 from statistics import median
 
@@ -11,10 +12,12 @@ from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import CannotLoad, Llama
 from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.step_cost.attention import (
-    ANSWER_TOKENS,
     LONG_CONTEXT,
     MICRO_BATCH_WITH_SCORES,
-    should_keep_scores,
+    Attention,
+    AttentionCosts,
+    MeasuredAttention,
+    first_attention,
 )
 from orchestrator.engine.step_cost.step_timer import FIRST_PAUSE, ROUNDS, MeasuringSteps, StepTimer
 
@@ -24,7 +27,7 @@ MAX_INTERRUPTIONS = 8  # then the trial is given up
 
 
 class AttentionTrial:
-    """Measures which kind of attention is faster, one step at a time, unless that is known.
+    """Measures both kinds of attention, one step at a time, unless they are known. Then chooses one to start with.
 
     A trial empties the cache and rebuilds the context. Times from before an interruption count. After
     `MAX_INTERRUPTIONS`, by work or by other processes, the trial ends without a choice.
@@ -37,8 +40,8 @@ class AttentionTrial:
         self._spec = spec
         self._key = None if self.ended else attention_key(spec, llama.info.llama_cpp, llama.threads)
         self._threads = llama.threads
-        self._before: cost_cache.Attention = "on" if llama.flash_attention == "on" else "off"
-        self._times: dict[cost_cache.Attention, list[float]] = {"off": [], "on": []}
+        self._before: Attention = "on" if llama.flash_attention == "on" else "off"
+        self._times: dict[Attention, list[AttentionCosts]] = {"off": [], "on": []}
         self._interruptions = 0
         self._steps = self._measuring()
         self._due = time.monotonic() + TRIAL_QUIET_SECONDS
@@ -86,41 +89,50 @@ class AttentionTrial:
             len(self._times[attention]) < ROUNDS
         ):
             self._switch_to(attention)
-            seconds, disturbed = yield from self._time_answer()
+            costs, disturbed = yield from self._time_steps()
             if not disturbed:
-                self._times[attention].append(seconds)
+                self._times[attention].append(costs)
                 continue
             self._interruptions += 1
             if self._interruptions >= MAX_INTERRUPTIONS:
                 self._switch_to(self._before)
                 return
             yield FIRST_PAUSE * 2**self._interruptions
-        with_scores, flash = min(self._times["off"]), min(self._times["on"])
-        faster: cost_cache.Attention = "off" if should_keep_scores(with_scores, flash) else "on"
-        self._switch_to(faster)
+        flash, scores = _best(self._times["on"]), _best(self._times["off"])
+        measured = MeasuredAttention(first_attention(flash, scores), flash, scores)
+        self._switch_to(measured.attention)
         if self._key is not None and self._spec.step_costs is not None:
             with suppress(OSError):  # with a full disk, it is measured again at the next start
-                cost_cache.store_attention(Path(self._spec.step_costs), self._key, faster)
+                cost_cache.store_attention(Path(self._spec.step_costs), self._key, measured)
 
-    def _switch_to(self, attention: cost_cache.Attention) -> None:
+    def _switch_to(self, attention: Attention) -> None:
         if attention != self._llama.flash_attention:
-            threads = self._llama.threads
-            self._llama.set_flash_attention(self._spec, attention)
-            self._llama.set_threads(threads)
+            self._llama.set_attention(self._spec, attention)
 
-    def _time_answer(self) -> Generator[float, None, tuple[float, bool]]:
-        # About the seconds for a long prompt and an answer, and whether other processes used the cores.
+    def _time_steps(self) -> Generator[float, None, tuple[AttentionCosts, bool]]:
+        # Also returns whether other processes used the cores.
         llama, timer = self._llama, StepTimer(self._llama)
+        width = min(self._spec.slots, llama.micro_batch, llama.max_outputs)
+        decoded: list[float] = []
+        disturbed = False
+        for size in (1, width):
+            shares, times = [(seq, 1) for seq in range(size)], list[float]()
+            for _ in range(1 + ROUNDS):  # the first step of a kind allocates memory
+                times.append(timer.time_step(shares))
+                disturbed = disturbed or timer.disturbed
+                yield 0.0
+            decoded.append(median(times[1:]))
         most = min(LONG_CONTEXT, llama.context_limit - ROUNDS)
-        seconds, disturbed = 0.0, False
+        prompt = 0.0
         while llama.held(0) < most:
             size = min(MICRO_BATCH_WITH_SCORES, llama.batch.capacity, most - llama.held(0))
-            seconds += timer.time_step([(0, size)], outputs=False, keep=True)
+            prompt += timer.time_step([(0, size)], outputs=False, keep=True)
             disturbed = disturbed or timer.disturbed
             yield 0.0
-        seconds += ANSWER_TOKENS * median(timer.time_step([(0, 1)], keep=True) for _ in range(ROUNDS))
+        deep = median(timer.time_step([(0, 1)], keep=True) for _ in range(ROUNDS))
         llama.clear()
-        return seconds, disturbed
+        first, widest = decoded
+        return AttentionCosts(prompt / most, first, widest, width, max(0.0, deep - first) / most), disturbed
 
     def _is_known(self) -> bool:
         folder = self._spec.step_costs
@@ -132,15 +144,36 @@ class AttentionTrial:
 
 
 def apply_stored_attention(llama: Llama, spec: EngineSpec) -> None:
-    """Switch a model to the attention that an earlier trial found faster, if any. Raises CannotLoad."""
-    if spec.step_costs is None or not llama.may_keep_scores:
+    """Switch a model to the attention that it used last, or that a trial chose, if any. Raises CannotLoad."""
+    measured = measured_attention(llama, spec)
+    if measured is not None and measured.attention != llama.flash_attention:
+        llama.set_attention(spec, measured.attention)
+
+
+def measured_attention(llama: Llama, spec: EngineSpec) -> MeasuredAttention | None:
+    """Return what was measured of both kinds of attention, or None if nothing was or the kind is settled."""
+    key = attention_key(spec, llama.info.llama_cpp, llama.info.threads)
+    if spec.step_costs is None or not llama.may_keep_scores or key is None:
+        return None
+    return cost_cache.load_attention(Path(spec.step_costs), key)
+
+
+def note_attention(llama: Llama, spec: EngineSpec) -> None:
+    """Record the kind of attention in use as the one to start with next time."""
+    measured = measured_attention(llama, spec)
+    key = attention_key(spec, llama.info.llama_cpp, llama.info.threads)
+    if measured is None or key is None or spec.step_costs is None:
         return
-    key = attention_key(spec, llama.info.llama_cpp, llama.threads)
-    attention = None if key is None else cost_cache.load_attention(Path(spec.step_costs), key)
-    if attention not in (None, llama.flash_attention):
-        llama.set_flash_attention(spec, attention)
+    attention: Attention = "off" if llama.flash_attention == "off" else "on"
+    with suppress(OSError):  # with a full disk, the next start begins with the kind before
+        cost_cache.store_attention(Path(spec.step_costs), key, replace(measured, attention=attention))
 
 
 def attention_key(spec: EngineSpec, llama_cpp: str, threads: int) -> cost_cache.CacheKey | None:
     """Return the key of the stored choice, or None if the model file is gone. `llama_cpp` is llama.cpp's version."""
     return cost_cache.key_of(spec, llama_cpp, threads, "attention", spec.splits_cache)
+
+
+def _best(rounds: list[AttentionCosts]) -> AttentionCosts:
+    # Noise only makes steps slower, so the least of each cost counts.
+    return AttentionCosts(*map(min, zip(*map(astuple, rounds), strict=True)))

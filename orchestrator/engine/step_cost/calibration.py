@@ -93,6 +93,7 @@ class Calibration:
         self._free_cells = free_cells or (lambda: llama.cells - sum(map(llama.held, range(llama.sequences))))
         self._patient = patient
         self._threads, self._split = llama.threads, llama.split
+        self._context = llama.threads, llama.split, llama.flash_attention
         self._times: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
         self._timer = StepTimer(llama, SECONDS)
         self._steps = self._measuring()
@@ -102,9 +103,10 @@ class Calibration:
     def wait(self, now: float) -> float | None:
         """Return the seconds from `now` (monotonic) until the next step.
 
-        None if it is complete, or obsolete because threads or cache layout have changed.
+        None if it is complete, or obsolete because threads, cache layout or kind of attention have changed.
         """
-        if self.costs is not None or (self._llama.threads, self._llama.split) != (self._threads, self._split):
+        llama = self._llama
+        if self.costs is not None or (llama.threads, llama.split, llama.flash_attention) != self._context:
             return None
         return max(0.0, self._due - now)
 

@@ -1,4 +1,4 @@
-"""Store measurements of models in a folder: step costs, and the faster kind of attention.
+"""Store measurements of models in a folder: step costs, and those of both kinds of attention.
 
 A key names everything that a measurement depends on. An unreadable file counts as absent.
 """
@@ -7,19 +7,18 @@ import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 import msgspec
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.processor import cpu_model
+from orchestrator.engine.step_cost.attention import MeasuredAttention
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 
 SCHEMA = 4
 _HASHED_BYTES = 1 << 20
-
-Attention = Literal["on", "off"]  # whether flash attention is used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _StoredAttention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: int
     key: CacheKey
-    attention: Attention
+    measured: MeasuredAttention
 
 
 _Form = TypeVar("_Form", _Stored, _StoredAttention)
@@ -101,14 +100,14 @@ def store(folder: Path, key: CacheKey, costs: StepCostModel) -> None:
     _write(folder, _Stored(SCHEMA, key, costs.decode, costs.verify, costs.prefill, costs.per_cell))
 
 
-def load_attention(folder: Path, key: CacheKey) -> Attention | None:
+def load_attention(folder: Path, key: CacheKey) -> MeasuredAttention | None:
     stored = _read(folder, key, _StoredAttention)
-    return None if stored is None else stored.attention
+    return None if stored is None else stored.measured
 
 
-def store_attention(folder: Path, key: CacheKey, attention: Attention) -> None:
-    """Replace the stored kind of attention atomically. Raises OSError."""
-    _write(folder, _StoredAttention(SCHEMA, key, attention))
+def store_attention(folder: Path, key: CacheKey, measured: MeasuredAttention) -> None:
+    """Replace what is stored of both kinds of attention atomically. Raises OSError."""
+    _write(folder, _StoredAttention(SCHEMA, key, measured))
 
 
 def _read(folder: Path, key: CacheKey, form: type[_Form]) -> _Form | None:

@@ -164,4 +164,5 @@ class EmbeddingLoop:
             threads=self._embedder.threads,
             calibrated=True,
             split_cache=False,
+            keeps_scores=False,
         )

@@ -24,7 +24,8 @@ from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_ma
 from orchestrator.engine.kv.prompt_history import PromptHistory
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.speculation.speculator import Speculator
-from orchestrator.engine.step_cost.attention_trial import AttentionTrial
+from orchestrator.engine.step_cost.attention import AttentionChoice
+from orchestrator.engine.step_cost.attention_trial import AttentionTrial, measured_attention, note_attention
 from orchestrator.engine.step_cost.calibration import assumed_step_costs, stored_step_costs
 from orchestrator.engine.step_cost.idle import IdleMeasurements, RepeatedCalibration
 from orchestrator.engine.step_cost.learned import LEARNED_EVERY, LearnedStepCosts
@@ -67,7 +68,7 @@ from orchestrator.engine.worker.system_prompts import prompt_starts
 from orchestrator.engine.worker.thinking import ThoughtFormat, Thoughts
 from orchestrator.engine.worker.threads import ThreadTuner
 from orchestrator.registry.call_syntax import CALL_MARKS, FAMILIES
-from orchestrator.registry.options import Adapters, SamplingOptions
+from orchestrator.registry.options import Adapters, FlashAttention, SamplingOptions
 
 # A sequence, and what a step computes for it: a chunk of its prefill, or draft tokens after its last token.
 _Scheduled = tuple[Sequence, Tokens]
@@ -103,7 +104,10 @@ class Loop:
         self._turns = AdapterTurns()
         self._batch_turns = BatchTurns()
         self._adapter_costs = AdapterCosts()
-        self._begin_learning()
+        self._learned: dict[tuple[FlashAttention, bool], LearnedStepCosts] = {}  # by attention and layout
+        self._step_costs = self._costs_of_context()
+        self._layout = self._layout_of_context()
+        self._attention = self._attention_choice()
         calibrations = [RepeatedCalibration(llama, spec, lambda: self._step_costs, lambda: self._free_cells)]
         for drafter in speculator.drafters.values() if speculator is not None else ():
             calibrations.extend(drafter.calibrations())
@@ -138,7 +142,7 @@ class Loop:
         """Serve the parent until it sends Shutdown or closes its end of the socket."""
         while not self._link.closed:
             if not (self._sequences.all or self._link.resting):
-                self._change_layout()
+                self._change_context()
             commands = self._receive()
             started, llama_seconds = self._link.awake_since, self._llama_seconds
             self._handle(commands)
@@ -197,20 +201,34 @@ class Loop:
         if report := self._reports.changes(queue, reading, time.monotonic()):
             self._outbox.add(report)
 
-    def _begin_learning(self) -> None:
+    def _costs_of_context(self) -> LearnedStepCosts:
         llama, spec = self._llama, self._spec
-        self._learned_attention = llama.flash_attention
-        measured = stored_step_costs(llama, spec)
-        self._step_costs = LearnedStepCosts(
-            llama.threads,
-            measured or assumed_step_costs(llama),
-            widest=min(llama.sequences, llama.micro_batch, llama.max_outputs),
-            trusted=measured is not None,
-            known=lambda threads: stored_step_costs(llama, spec, threads),
-        )
-        self._layouts = {llama.split: self._step_costs}
-        changeable = llama.can_fork and not llama.keeps_states and layout_may_change(spec, llama.flash_attention)
-        self._layout = CacheLayout(split=llama.split) if changeable else None
+        kind = llama.flash_attention, llama.split
+        if kind not in self._learned:
+            measured = stored_step_costs(llama, spec)
+            other_layout = self._learned.get((llama.flash_attention, not llama.split))
+            if measured is None and other_layout is not None:
+                costs = other_layout.for_new_layout(llama.threads, pads=llama.split)
+            else:
+                costs = LearnedStepCosts(
+                    llama.threads,
+                    measured or assumed_step_costs(llama),
+                    widest=min(llama.sequences, llama.micro_batch, llama.max_outputs),
+                    trusted=measured is not None,
+                    known=lambda threads: stored_step_costs(llama, spec, threads),
+                )
+            self._learned[kind] = costs
+        self._learned[kind].use_threads(llama.threads)
+        return self._learned[kind]
+
+    def _layout_of_context(self) -> CacheLayout | None:
+        llama = self._llama
+        changeable = llama.can_fork and not llama.keeps_states and layout_may_change(self._spec, llama.flash_attention)
+        return CacheLayout(split=llama.split) if changeable else None
+
+    def _attention_choice(self) -> AttentionChoice | None:
+        measured = measured_attention(self._llama, self._spec)
+        return None if measured is None else AttentionChoice(measured)
 
     # Take commands
 
@@ -242,9 +260,8 @@ class Loop:
 
     def _end_trial(self) -> None:
         self._idle.trial.interrupt()
-        if self._llama.flash_attention != self._learned_attention:
-            self._begin_learning()
-        self._sequences = self._without_sequences()
+        self._attention = self._attention_choice()
+        self._use_context()
 
     def _stop_measuring(self) -> None:
         self._idle.interrupt()
@@ -529,10 +546,9 @@ class Loop:
         if not (prompts or lora or changed):
             padded = width if batch.size == width else 0
             self._step_costs.observe(size, running, seconds, cells, padded, disturbed=disturbed)
-            if self._layout is not None and not disturbed and self._counts["steps"] % LEARNED_EVERY == 0:
-                reads = AttentionReads(running, cells, self._sequences.slots.pooled_cells)
-                streams = self._layouts.get(True, self._step_costs).current
-                self._layout.record(reads, seconds, streams, LEARNED_EVERY, padded=batch.size - size)
+        if not (lora or changed or disturbed):
+            decoded = sum(count for count, _ in parts[:running])
+            self._record_alternatives(size - decoded, decoded, running, cells, seconds)
         for (sequence, _), share in zip(scheduled, divide_step(costs, seconds, parts), strict=True):
             sequence.add_share(share)
         drafted, accepted = self._sample(with_logits, logits)
@@ -542,6 +558,20 @@ class Loop:
         if drafted and not (prompts or disturbed) and self._speculator is not None:
             seconds = time.monotonic() - started + self._speculator.seconds
             self._speculator.record(costs, depths, drafted, accepted, seconds / ratio)
+
+    def _record_alternatives(self, prompt: int, decoded: int, running: int, cells: int, seconds: float) -> None:
+        # What a step with so many tokens would have taken with the other layout, and with the other kind of attention.
+        sampled = self._counts["steps"] % LEARNED_EVERY == 0
+        split, slots = seconds, self._sequences.slots
+        streams = self._learned.get((self._llama.flash_attention, True), self._step_costs).current
+        if self._layout is not None and not prompt and sampled:
+            reads = AttentionReads(running, cells, slots.pooled_cells)
+            padded = self._llama.batch.size - decoded
+            saved = self._layout.record(reads, seconds, streams, LEARNED_EVERY, padded=padded)
+            split = seconds if self._llama.split else seconds - saved
+        if self._attention is not None and (prompt or sampled):
+            count = 1 if prompt else LEARNED_EVERY  # steps with prompts are rare, and very different from each other
+            self._attention.record(prompt, decoded, cells, seconds, count, split=split)
 
     def _fill_batch(self, scheduled: list[_Scheduled]) -> tuple[list[_Outputs], list[tuple[int, int]]]:
         batch = self._llama.batch
@@ -688,27 +718,56 @@ class Loop:
         if self._speculator is not None:
             self._speculator.forget(sequence)
 
-    def _change_layout(self) -> None:
-        layout, llama = self._layout, self._llama
-        if layout is None or not layout.regret:
+    def _change_context(self) -> None:
+        layout, attention, llama = self._layout, self._attention, self._llama
+        losses = [choice.regret for choice in (attention, layout) if choice is not None]
+        if not any(losses):
             return
         # The prefixes of finished prompts are lost, except for those that can be restored from disk.
         lost = min(self._sequences.slots.tree.cells, llama.context_limit)
-        if not layout.change_is_due(llama.open_seconds + lost * self._step_costs.current.prefill):
-            return
-        self._link.heartbeat(2 * llama.open_seconds)
+        price = llama.open_seconds + lost * self._step_costs.current.prefill
+        if attention is not None and attention.change_is_due(price):
+            self._link.heartbeat(2 * llama.open_seconds)
+            self._change_attention(attention)
+        elif layout is not None and layout.change_is_due(price):
+            self._link.heartbeat(2 * llama.open_seconds)
+            self._change_layout(layout)
+
+    def _change_attention(self, attention: AttentionChoice) -> None:
+        llama, before, split = self._llama, self._llama.flash_attention, self._llama.split
+        attention.change()
+        try:
+            llama.set_attention(self._spec, attention.attention)
+        except CannotLoad as error:
+            print(f"the kind of attention stays as it was: {error}", file=sys.stderr, flush=True)
+            self._attention = None
+            llama.set_attention(self._spec, before)
+            if llama.split != split:
+                llama.set_layout(self._spec, split=split)
+        else:
+            self._counts["attention_changes"] += 1
+            note_attention(llama, self._spec)
+        self._use_context()
+
+    def _change_layout(self, layout: CacheLayout) -> None:
+        llama, kept = self._llama, True
         layout.change()
         try:
             llama.set_layout(self._spec, split=layout.split)
         except CannotLoad as error:
             print(f"the layout of the KV cache stays as it was: {error}", file=sys.stderr, flush=True)
-            self._layout = None
-            llama.set_layout(self._spec, split=not layout.split)
+            kept = False
+            llama.set_layout(self._spec, split=not llama.split)
         self._counts["layout_changes"] += 1
-        self._step_costs = self._layouts.setdefault(
-            llama.split, self._step_costs.for_new_layout(llama.threads, pads=llama.split)
-        )
-        self._step_costs.use_threads(llama.threads)
+        self._use_context()
+        self._layout = layout if kept else None
+
+    def _use_context(self) -> None:
+        # The context was made anew, so the cache is empty.
+        self._step_costs = self._costs_of_context()
+        self._layout = self._layout_of_context()
+        if self._attention is not None:
+            self._attention.forget_regret()
         self._sequences = self._without_sequences()
 
     def _set_threads(self, threads: int) -> None:
@@ -740,6 +799,7 @@ class Loop:
             threads=self._llama.threads,
             calibrated=self._idle.wait() is None,
             split_cache=self._llama.split,
+            keeps_scores=self._llama.flash_attention == "off",
         )
 
 

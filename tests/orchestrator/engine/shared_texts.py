@@ -33,7 +33,7 @@ def ask(prompt: tuple[int, ...], **options: Any) -> Generation:
     return Generation(prompt=prompt, logprobs=0, **{"max_tokens": 12, "ignore_end": True, **options})
 
 
-def check_alone(llama: Llama, prompt: tuple[int, ...], done: Finished) -> None:
+def check_alone(llama: Llama, prompt: tuple[int, ...], done: Finished, *, tolerance: float = 1e-3) -> None:
     """Compare the answer, and its probabilities, with those of a computation of the text from its start."""
     tokens = [token.id for token in done.logprobs]
     if not tokens:
@@ -45,8 +45,8 @@ def check_alone(llama: Llama, prompt: tuple[int, ...], done: Finished) -> None:
     chosen = logits[np.arange(len(tokens)), tokens]
     logprobs = chosen - np.log(np.exp(logits).sum(axis=1))
     logits[:, sorted(llama.vocab.end)] = -np.inf
-    assert (logits.max(axis=1) - chosen).max() < 1e-3
-    assert np.abs(logprobs - [token.logprob for token in done.logprobs]).max() < 1e-3
+    assert (logits.max(axis=1) - chosen).max() < tolerance
+    assert np.abs(logprobs - [token.logprob for token in done.logprobs]).max() < tolerance
 
 
 def computed(parent: Parent, *prompts: tuple[int, ...], **options: Any) -> tuple[int, list[Finished]]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.engine.step_cost.attention import AttentionCosts, MeasuredAttention
 from orchestrator.engine.step_cost.cost_cache import (
     CacheKey,
     cache_key,
@@ -32,8 +33,10 @@ def test_a_stored_cost_model_comes_back_for_its_own_key_only(tmp_path: Path) -> 
 
 def test_a_stored_attention_comes_back_and_is_no_cost_model(tmp_path: Path) -> None:
     assert load_attention(tmp_path, KEY) is None
-    store_attention(tmp_path, KEY, "on")
-    assert load_attention(tmp_path, KEY) == "on"
+    costs = AttentionCosts(prompt=0.001, first=0.01, widest=0.1, width=16, per_cell=0.0)
+    measured = MeasuredAttention("on", flash=costs, scores=replace(costs, widest=0.2))
+    store_attention(tmp_path, KEY, measured)
+    assert load_attention(tmp_path, KEY) == measured
     assert load_attention(tmp_path, replace(KEY, threads=1)) is None
     assert load(tmp_path, KEY) is None
     store(tmp_path, KEY, COSTS)
