@@ -18,6 +18,9 @@ NO_TOKENS: Tokens = np.empty(0, np.int32)
 # A sequence is admitted if the pool has cells for this many further answer tokens, of it and of each admitted one. So
 # this many tokens are made between two preemptions.
 ANSWER_RESERVE = 64
+# Assumed: how many of the finished prompts come again. Reading what a pool retains of one may take this part of the
+# time to compute it again. So prompts that never come again cost no more than that.
+_RETURNING = 0.25
 
 
 @dataclass(slots=True)
@@ -65,7 +68,7 @@ class Slots(ABC):
 
     @property
     def pooled_cells(self) -> int:
-        """How many cells a pool holds, or would hold: it retains less of finished prompts than streams do."""
+        """How many cells a pool holds, or would hold: it does not retain as much of finished prompts for long."""
         answers = sum(need.answer_cells(self._llama.held(seq)) for seq, need in self._live.items())
         retained = min(self.tree.cells, self._llama.context_limit)
         return answers + max(retained, self.tree.cells_of(self._live))
@@ -108,6 +111,9 @@ class Slots(ABC):
     def retry_admission(self) -> None:
         """Let `admit` try again, because another sequence is the first to be admitted now."""
         self._admission_blocked = False
+
+    def note_read(self, seconds: float) -> None:  # noqa: B027 (a split cache reads nothing of finished prompts)
+        """Record that steps have spent `seconds` on reading each cell of a pool."""
 
     def checkpoint(self, seq: int) -> None:  # noqa: B027 (any prefix of a sequence can be forked as long as it is held)
         """Retain what a live sequence holds now, where it can be forked only at its end."""
@@ -197,6 +203,9 @@ class Slots(ABC):
 
     def _evict(self, seq: int) -> None:
         self._inflation = max(self._inflation, self._worth(seq))
+        self._forget(seq)
+
+    def _forget(self, seq: int) -> None:
         del self._retained[seq], self._inflation_at_use[seq]
         self._remove(seq)
 
@@ -207,12 +216,21 @@ class Slots(ABC):
 
 
 class PooledSlots(Slots):
-    """The sequences of one pool. Finished prompts together retain at most `retain` cells of their own."""
+    """The sequences of one pool.
 
-    def __init__(self, llama: Llama, slots: int, seconds: PrefillSeconds, retain: int) -> None:
+    Finished prompts are retained while there is room, and until reading their cells has cost more than they are worth.
+    """
+
+    def __init__(self, llama: Llama, slots: int, seconds: PrefillSeconds) -> None:
         super().__init__(llama, slots, seconds)
-        self._retain = retain if llama.can_fork else 0
+        self._retain = llama.cells - ANSWER_RESERVE if llama.can_fork else 0
+        self._read_seconds = 0.0  # spent on each cell so far
+        self._read_seconds_at_use: dict[int, float] = {}
         self._spare = 0  # at least this many cells are free: counting them in every step takes too long
+
+    @property
+    def pooled_cells(self) -> int:
+        return self.tree.cells + sum(need.answer_cells(self._llama.held(seq)) for seq, need in self._live.items())
 
     @property
     def used_cells(self) -> int:
@@ -236,6 +254,18 @@ class PooledSlots(Slots):
         # unlike `used_cells`, without those that are reserved for answers
         live = self._live.items()
         return self.tree.cells + sum(need.to_compute + need.answer_cells(self._llama.held(seq)) for seq, need in live)
+
+    def note_read(self, seconds: float) -> None:
+        self._read_seconds += seconds
+        for seq in tuple(self._retained):
+            own = self.tree.exclusive(seq)
+            read = self._read_seconds - self._read_seconds_at_use[seq]
+            if own and read * own > _RETURNING * self._seconds_of(seq, own):
+                self._forget(seq)
+
+    def _keep(self, seq: int, length: int) -> None:
+        super()._keep(seq, length)
+        self._read_seconds_at_use[seq] = self._read_seconds
 
     def reserve_cells(self, cells: int) -> bool:
         if cells > self._spare:

@@ -4,7 +4,7 @@ Such a sequence can be forked where its state stands, which is at its end, and n
 finished sequences and of the starts of prompts: see `docs/adr/0037-states-are-kept-where-prompts-part.md`.
 """
 
-from orchestrator.engine.kv.slots import ANSWER_RESERVE, NO_TOKENS, PooledSlots, PrefillSeconds
+from orchestrator.engine.kv.slots import NO_TOKENS, PooledSlots, PrefillSeconds
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.registry.options import Adapters
 
@@ -16,12 +16,14 @@ class StateSlots(PooledSlots):
     """
 
     def __init__(self, llama: Llama, slots: int, seconds: PrefillSeconds) -> None:
-        # Few layers read the retained cells, so there may be as many as the pool has.
-        super().__init__(llama, slots, seconds, retain=llama.cells - ANSWER_RESERVE)
+        super().__init__(llama, slots, seconds)
         self._most_retained = llama.sequences - slots
 
     def match(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
         return self.tree.match_end(tokens, self._stands, lora)
+
+    def note_read(self, seconds: float) -> None:
+        pass  # few layers read the retained cells
 
     def checkpoint(self, seq: int) -> None:
         if not self._stands(seq) or self.tree.is_repeated(seq, NO_TOKENS, self._retained.__contains__):

@@ -20,7 +20,7 @@ from orchestrator.engine.errors import (
     EngineError,
     PromptTooLong,
 )
-from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_may_change
+from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_may_change, pool_passes
 from orchestrator.engine.kv.prompt_history import PromptHistory
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.speculation.speculator import Speculator
@@ -564,6 +564,9 @@ class Loop:
         sampled = self._counts["steps"] % LEARNED_EVERY == 0
         split, slots = seconds, self._sequences.slots
         streams = self._learned.get((self._llama.flash_attention, True), self._step_costs).current
+        if sampled and running:
+            ratio = 1.0 if self._layout is None else self._layout.pool_cost_ratio
+            slots.note_read(LEARNED_EVERY * streams.per_cell * pool_passes(running) * ratio)
         if self._layout is not None and not prompt and sampled:
             reads = AttentionReads(running, cells, slots.pooled_cells)
             padded = self._llama.batch.size - decoded

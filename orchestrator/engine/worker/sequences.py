@@ -271,7 +271,7 @@ def _make_slots(llama: Llama, seconds: PrefillSeconds) -> Slots:
         return StreamSlots(llama, slots, seconds)
     if llama.keeps_states:
         return StateSlots(llama, slots, seconds)
-    return PooledSlots(llama, slots, seconds, retain=llama.context_limit)
+    return PooledSlots(llama, slots, seconds)
 
 
 def _starts(tokens: Tokens, prefix: Tokens) -> bool:

@@ -7,20 +7,21 @@ import numpy as np
 import pytest
 
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.kv.slots import PooledSlots
+from orchestrator.engine.kv.slots import ANSWER_RESERVE, PooledSlots
 from orchestrator.engine.llama import Llama, Tokens
 
-RETAIN = 128
+RETAIN = 192
 
 
 @pytest.fixture(scope="module")
 def llama(models: Path) -> Llama:
-    return Llama(EngineSpec(file=str(models / "quantised.gguf"), context=RETAIN, slots=4, threads=1, split=False))
+    cells = RETAIN + ANSWER_RESERVE
+    return Llama(EngineSpec(file=str(models / "quantised.gguf"), context=RETAIN, cells=cells, slots=4, threads=1))
 
 
 @pytest.fixture
 def slots(llama: Llama) -> Iterator[PooledSlots]:
-    yield PooledSlots(llama, 4, lambda _, count: count, retain=RETAIN)
+    yield PooledSlots(llama, 4, lambda _, count: count)
     llama.clear()
 
 
@@ -51,11 +52,35 @@ def test_a_prompt_that_will_be_evicted_is_evicted_at_admission(slots: PooledSlot
 def test_cells_shared_with_a_live_sequence_stay(slots: PooledSlots) -> None:
     document = head(1, 100)
     finish(slots, np.concatenate((document, head(100, 10))))
-    seq, reused = enter(slots, np.concatenate((document, head(150, 20))))
+    seq, reused = enter(slots, np.concatenate((document, head(150, 90))))
     assert (reused, slots.retained, slots.tree.cells) == (100, 0, 100)
-    slots.mark_computed(seq, head(150, 20))
-    slots.release(seq, 120)
+    slots.mark_computed(seq, head(150, 90))
+    slots.release(seq, 190)
     assert (slots.retained, slots.tree.match(document)[1]) == (1, 100)
+
+
+def test_finished_prompts_stay_while_there_are_cells_for_them(slots: PooledSlots) -> None:
+    prompts = [head(1 + 20 * number, 25) for number in range(5)]
+    for prompt in prompts:
+        finish(slots, prompt)
+    assert slots.retained == 5
+    for prompt in prompts:
+        assert slots.longest_shared_prefix(prompt)[1] == 24
+
+
+def test_a_finished_prompt_stays_until_reading_it_has_cost_a_quarter_of_computing_it(slots: PooledSlots) -> None:
+    document, other = head(1, 40), head(100, 20)
+    finish(slots, np.concatenate((document, head(120, 10))))
+    finish(slots, other)
+    slots.note_read(0.2)  # computing takes a second for each token
+    seq, _ = enter(slots, np.concatenate((document, head(150, 10))))  # uses the first one again
+    slots.note_read(0.1)
+    assert (slots.retained, slots.tree.match(other)[1]) == (1, 0)
+    slots.note_read(0.1)
+    assert slots.retained == 1
+    slots.note_read(0.1)
+    assert slots.retained == 0
+    assert slots.tree.match(document) == (seq, 40), "a live sequence keeps what it shares"
 
 
 def test_what_a_pool_holds_counts_shared_cells_once(slots: PooledSlots) -> None:
