@@ -200,7 +200,7 @@ class Llama:
         self.max_outputs: int = max(rows, min(VERIFIED, params.n_batch))
         extra = max(INVARIANT_ROWS) if spec.batch_invariant else 0
         self._most_rows = self.max_outputs + 2 * extra
-        params.n_outputs_max = self._most_rows
+        params.n_outputs_max = max(self._most_rows, params.n_seq_max)  # llama.cpp needs as many as sequences
         params.n_threads = params.n_threads_batch = threads
         params.flash_attn_type = FLASH_ATTENTION[self.flash_attention]
         params.type_k = _KV_TYPES[spec.kv_type_k]
@@ -230,8 +230,11 @@ class Llama:
     def _pooled_sequences(self, slots: int) -> int:
         if self.keeps_states:
             return state_sequences(slots)
-        most = MAX_SEQUENCES // 2 if self._window else MAX_SEQUENCES
-        return min(2 * slots, most) if self.can_cut_back else slots
+        if not self.can_cut_back:
+            return slots
+        # Those beyond the slots hold finished prompts. Each needs room for outputs, which a step has anyway.
+        most, free = (MAX_SEQUENCES // 2, VERIFIED // 2) if self._window else (MAX_SEQUENCES, VERIFIED)
+        return min(max(2 * slots, free), most)
 
     def _keeps_batch_invariance(self) -> bool:
         problem = ""

@@ -35,7 +35,7 @@ def stored_step_costs(llama: Llama, spec: EngineSpec, threads: int | None = None
     """
     key = _step_cost_key(llama, spec, llama.threads if threads is None else threads)
     costs = None if key is None or spec.step_costs is None else cost_cache.load(Path(spec.step_costs), key)
-    if costs is None or (why := costs.implausible(most=_widest(llama))) is None:
+    if costs is None or (why := costs.implausible(most=widest(llama))) is None:
         return None if costs is None else replace(costs, pads=llama.split)
     print(f"the measured times of steps are not used: {why}", file=sys.stderr, flush=True)
     return None
@@ -44,7 +44,7 @@ def stored_step_costs(llama: Llama, spec: EngineSpec, threads: int | None = None
 def store_step_costs(llama: Llama, spec: EngineSpec, threads: int, costs: StepCostModel) -> None:
     """Store measured costs, unless they are implausible or the folder cannot be written."""
     key = None if spec.step_costs is None else _step_cost_key(llama, spec, threads)
-    if spec.step_costs is None or key is None or costs.implausible(most=_widest(llama)) is not None:
+    if spec.step_costs is None or key is None or costs.implausible(most=widest(llama)) is not None:
         return
     # Then the next start measures again.
     with suppress(OSError):
@@ -57,7 +57,7 @@ def assumed_step_costs(llama: Llama) -> StepCostModel:
     if seconds < STEP_SECONDS:
         timer = StepTimer(llama)
         seconds = min(timer.time_step([(0, 1)]) for _ in range(2))
-    return StepCostModel.assumed(seconds, most=_widest(llama), pads=llama.split)
+    return StepCostModel.assumed(seconds, most=widest(llama), pads=llama.split)
 
 
 def measure_step_costs(llama: Llama) -> StepCostModel:
@@ -128,7 +128,7 @@ class Calibration:
     def _measuring(self) -> MeasuringSteps:
         # Noise comes in bursts, so all sizes are measured in several rounds. Small sizes come first: if time runs out,
         # only the slowest are missing.
-        widths, lengths = _grid(_widest(self._llama)), _grid(_longest(self._llama))
+        widths, lengths = _grid(widest(self._llama)), _grid(_longest(self._llama))
         yield from self._timed("first", 1, self._decoding(1), rounds=1)  # the first step of a kind allocates memory
         for rounds in range(1, ROUNDS + 1):
             for size in sorted({*widths, *lengths}):
@@ -220,9 +220,9 @@ def _step_cost_key(llama: Llama, spec: EngineSpec, threads: int) -> cost_cache.C
     return cost_cache.key_of(spec, llama.info.llama_cpp, threads, *settings)
 
 
-def _widest(llama: Llama) -> int:
-    # sequences that decode in one step
-    return min(llama.sequences, llama.micro_batch, llama.max_outputs)
+def widest(llama: Llama) -> int:
+    """Return the most sequences that decode in one step; in a split cache also those that pad it."""
+    return min(llama.sequences if llama.split else llama.info.slots, llama.micro_batch, llama.max_outputs)
 
 
 def _longest(llama: Llama) -> int:

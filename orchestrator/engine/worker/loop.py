@@ -26,7 +26,7 @@ from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_toke
 from orchestrator.engine.speculation.speculator import Speculator
 from orchestrator.engine.step_cost.attention import AttentionChoice
 from orchestrator.engine.step_cost.attention_trial import AttentionTrial, measured_attention, note_attention
-from orchestrator.engine.step_cost.calibration import assumed_step_costs, stored_step_costs
+from orchestrator.engine.step_cost.calibration import assumed_step_costs, stored_step_costs, widest
 from orchestrator.engine.step_cost.idle import IdleMeasurements, RepeatedCalibration
 from orchestrator.engine.step_cost.learned import LEARNED_EVERY, LearnedStepCosts
 from orchestrator.engine.step_cost.model import attended_cells, divide_step
@@ -213,7 +213,7 @@ class Loop:
                 costs = LearnedStepCosts(
                     llama.threads,
                     measured or assumed_step_costs(llama),
-                    widest=min(llama.sequences, llama.micro_batch, llama.max_outputs),
+                    widest=widest(llama),
                     trusted=measured is not None,
                     known=lambda threads: stored_step_costs(llama, spec, threads),
                 )

@@ -249,4 +249,4 @@ def test_threads_that_were_set_stay(models: Path, tmp_path: Path) -> None:
     llama = Llama(spec)
     llama.set_threads(1)
     llama.set_layout(spec, split=False)
-    assert (llama.threads, llama.split, llama.sequences) == (1, False, 4)
+    assert (llama.threads, llama.split, llama.sequences) == (1, False, 64)

@@ -11,6 +11,8 @@ from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama
 from orchestrator.task.reuse import BLOCK, LEAST, LossCause, Reuse
 from tests.orchestrator.engine.driven_loop import Parent, driven_loop
+from tests.orchestrator.engine.shared_texts import ask as exactly
+from tests.orchestrator.engine.shared_texts import text
 
 DOCUMENT = "".join(f"Line {number}: the quick brown fox jumps over it. " for number in range(8))
 OTHER = DOCUMENT[::-1]
@@ -52,6 +54,27 @@ async def test_a_fan_out_over_a_document_reuses_all_that_was_expected(folder: Pa
     usages = [completion.usage for completion in (*done, again)]
     assert [usage.reuse for usage in usages] == [Reuse(usage.cached_tokens) for usage in usages]
     assert sorted(usage.cached_tokens > len(DOCUMENT) / 2 for usage in usages) == [False, *[True] * 7]
+
+
+def test_prompts_of_a_whole_task_are_found_again_in_a_pool(folder: Path) -> None:
+    spec = spec_of(folder, slots=4, context=256, split=False)
+    prompts = [text(7 * number, 60) for number in range(14)]
+    assert 256 < sum(map(len, prompts)) < 4 * 256
+    llama, arriving = Llama(spec), list[tuple[int, ...]]()
+
+    def submit_all(parent: Parent) -> None:  # between two steps, so that they come together on a busy machine, too
+        while arriving:
+            parent.submit(exactly(arriving.pop(), max_tokens=3))
+
+    with driven_loop(llama, spec, submit_all) as parent:
+        for _ in range(2):
+            before = parent.stats().stats
+            arriving += prompts
+            parent.submit(exactly(text(3, 5), max_tokens=3))
+            for _ in range(1 + len(prompts)):
+                parent.finished()
+        after = parent.stats().stats
+    assert after.prefill_tokens - before.prefill_tokens == 1 + len(prompts), "the last token of each"
 
 
 @pytest.mark.parametrize("cache", [{"split": True, "slots": 1}, {"cells": 512}])
