@@ -53,8 +53,8 @@ def why_no_rollback(architecture: str) -> str | None:
 
 def why_no_drafts(architecture: str) -> str | None:
     """Return why a model cannot verify draft tokens, or None if it can."""
-    # These can take a few tokens back.
-    return None if architecture in ROLLS_BACK else why_no_rollback(architecture)
+    # The others take rejected tokens back to a state that was kept, see ADR 37.
+    return why_no_rollback(architecture) if architecture in COMPRESSED else None
 
 
 def why_no_generation(architecture: str) -> str | None:

@@ -15,6 +15,7 @@ from orchestrator.registry.options import (
     INVARIANT_MICRO_BATCH,
     INVARIANT_ROWS,
     MAX_SCORES,
+    MOST_CHECKPOINTS,
     KvType,
     LoadOptions,
     invariant_streams,
@@ -81,6 +82,7 @@ def estimate(header: GgufHeader, options: LoadOptions, *, embeds: bool = False) 
     # A model that compresses its keys has as many cells for every sequence as others have for all.
     pools = states if header.architecture in COMPRESSED else 1
     snapshots = options.rollback if header.architecture in ROLLS_BACK else 0
+    states += min(slots, MOST_CHECKPOINTS) if options.rollback else 0
     kv_cache = int(per_cell * cells) * pools + header.state_bytes * states * (1 + snapshots)
     micro_batch = context if embeds else INVARIANT_MICRO_BATCH if options.batch_invariant else BATCH
     logits = 2 * context if embeds else BATCH

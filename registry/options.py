@@ -24,6 +24,9 @@ MAX_SCORES: Final = 1 << 20
 
 # llama.cpp's limit for a context, without the sequence that a batch-invariant pool pads.
 MAX_SEQUENCES: Final = 255
+# Copies of states. A sequence has one in a step whose draft tokens could not be taken back otherwise. With more
+# sequences, such drafts do not pay.
+MOST_CHECKPOINTS: Final = 8
 # Draft tokens that a model with recurrent layers verifies in a step, at most: it keeps a state after each of them.
 MAX_ROLLBACK: Final = 4
 SPARE_STATES: Final = 8  # recurrent states that an engine keeps for later requests, at least
@@ -68,7 +71,7 @@ def state_sequences(slots: int) -> int:
 
     Those beyond its slots keep states of finished prompts and of the starts of prompts.
     """
-    return min(slots + max(slots, SPARE_STATES), MAX_SEQUENCES)
+    return min(slots + max(slots, SPARE_STATES), MAX_SEQUENCES - MOST_CHECKPOINTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,8 @@ def why_not_drafted(header: GgufHeader) -> str | None:
         return reason
     if header.architecture in architectures.ROLLS_BACK:
         return f"{header.architecture} has recurrent layers, whose states take {1 + MAX_ROLLBACK} times the memory then"
+    if architectures.why_no_rollback(header.architecture):
+        return f"{header.architecture} has recurrent layers, so tokens before a rejected draft are computed again"
     return None
 
 
@@ -225,7 +227,7 @@ def _memory(header: GgufHeader, fitted: Fit, room: Room, draft: str | None) -> s
 
 def _acceleration(header: GgufHeader, draft: str | None, no_drafts: str | None) -> Iterator[str]:
     if no_drafts is not None:
-        left_out = "left out" if header.architecture in architectures.ROLLS_BACK else "impossible"
+        left_out = "left out" if why_no_drafts(header) is None else "impossible"
         yield f"speculation and prompt_lookup are {left_out}: {no_drafts}"
         return
     without = f"no role has a model of the same vocabulary, {SMALLER} times smaller"

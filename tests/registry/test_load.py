@@ -275,10 +275,17 @@ def test_an_empty_registry_says_what_it_needs(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["mamba", "rwkv7", "jamba", "falcon-h1", "granitehybrid", "qwen3next"])
+def test_models_with_recurrent_layers_may_verify_drafts(folder: Path, write_gguf: WriteGguf, architecture: str) -> None:
+    write_gguf(folder / "big.gguf", architecture=architecture)
+    registry = _load(folder, GOOD.replace("threads: 2", "prompt_lookup: {ngram: 2}"))
+    assert registry.models["big"].options.prompt_lookup is not None
+
+
 @pytest.mark.parametrize("option", ["prompt_lookup: {ngram: 2}", "speculation: {draft: worker}"])
 def test_what_an_architecture_forbids_is_refused_with_the_reason(
-    folder: Path, write_gguf: WriteGguf, architecture: str, option: str
+    folder: Path, write_gguf: WriteGguf, option: str
 ) -> None:
+    architecture = "deepseek4"
     write_gguf(folder / "big.gguf", architecture=architecture)
     problems = _problems(folder, GOOD.replace("threads: 2", option))
     assert any(

@@ -35,12 +35,12 @@ def test_layers_without_attention_have_no_cache_but_a_state(header: GgufHeader) 
     assert alone.kv_cache == 2 * 64 * 2 * 512 * 3 + 3000
 
 
-def test_a_model_that_takes_drafts_back_has_a_state_for_each(header: GgufHeader) -> None:
+def test_a_model_that_takes_drafts_back_has_states_for_them_and_checkpoints(header: GgufHeader) -> None:
     hybrid = replace(header, architecture="lfm2", cached_keys=0, cached_values=0, state_bytes=1000)
     for k, states in ((2, 3), (8, 5)):
         options = LoadOptions(context=256, slots=3, prompt_lookup=PromptLookupOptions(k=k))
-        assert estimate(hybrid, options).kv_cache == 1000 * (3 + 8) * states
-    assert estimate(replace(hybrid, architecture="jamba"), options).kv_cache == 1000 * (3 + 8)
+        assert estimate(hybrid, options).kv_cache == 1000 * (3 + 8 + 3) * states
+    assert estimate(replace(hybrid, architecture="jamba"), options).kv_cache == 1000 * (3 + 8 + 3)
 
 
 def test_streams_are_rounded_up_one_by_one(header: GgufHeader) -> None:

@@ -26,15 +26,17 @@ from orchestrator.engine.llama.loading import (
     new_context,
     open_library,
 )
-from orchestrator.engine.llama.vocabulary import Vocabulary
+from orchestrator.engine.llama.vocabulary import Vocabulary, meta
 from orchestrator.engine.processor import usable_cores
 from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
 from orchestrator.engine.worker.batching import Padding, padding, padding_streams
+from orchestrator.registry.architectures import ROLLS_BACK
 from orchestrator.registry.options import (
     INVARIANT_MICRO_BATCH,
     INVARIANT_ROWS,
     MAX_CELLS,
     MAX_SEQUENCES,
+    MOST_CHECKPOINTS,
     Adapters,
     FlashAttention,
     KvType,
@@ -74,7 +76,9 @@ class Llama:
     cells, and a fork shares those of its source.
 
     A recurrent layer has one state for all tokens of a sequence. A model with such layers cannot remove tokens from the
-    end of a sequence (`can_cut_back` is false), and a fork gets all tokens of its source.
+    end of a sequence (`can_cut_back` is false), and a fork gets all tokens of its source. To verify draft tokens, such
+    a model keeps the states after its last few tokens, if llama.cpp can (`free_rollback`), or else a copy of the state
+    before (`checkpoint`), from which accepted tokens are computed again.
 
     A layer with a sliding window has as many cells as the others. A sequence keeps all of them, except if it was
     restored, or started with a part of such a sequence: `least_prefix` says how far it can be cut back.
@@ -164,7 +168,7 @@ class Llama:
         self._context = self._make_context(spec)
         self.open_seconds = time.monotonic() - started
         self._memory = lib.llama_get_memory(self._context)
-        self._held = [0] * (self.sequences + 1)
+        self._held = [0] * (self.sequences + 1 + self.checkpoints)
         self._rolled_back: set[int] = set()
         self._copying: set[int] = set()
         self._logits: Logits = np.empty((0, self.vocab.size), np.float32)
@@ -192,11 +196,19 @@ class Llama:
         params.n_batch = min(BATCH, params.n_ctx)
         together = MICRO_BATCH_WITH_SCORES if self.flash_attention == "off" else BATCH
         params.n_ubatch = min(INVARIANT_MICRO_BATCH if spec.batch_invariant else together, params.n_batch)
+        drafts = 0 if self.can_cut_back else spec.rollback
+        # A draft token may take a cell of a window that is needed again when it is rejected.
+        able = meta(self._model, "general.architecture") in ROLLS_BACK and not self._window
+        params.n_rs_seq = drafts if able and not lib.why_not("drafts for models with recurrent layers") else 0
+        # Sequences beyond all others hold copies of states, see `checkpoint`.
+        self.checkpoints = min(spec.slots, MOST_CHECKPOINTS) if drafts else 0
         rows = self.sequences + self._spare
         # In a pool, llama.cpp gives cells that have left the window of a sequence to others, unless two sequences hold
         # them. So each sequence has a second number, whose tokens are the same.
         self._twin = rows if self._window and self.can_cut_back and not self.split else 0
-        params.n_seq_max = rows + self._twin
+        params.n_seq_max = rows + self._twin + self.checkpoints
+        self._free_copies = list(range(rows, rows + self.checkpoints))
+        self._copies: dict[int, int] = {}  # their numbers, by the sequences that they are copies of
         self.max_outputs: int = max(rows, min(VERIFIED, params.n_batch))
         extra = max(INVARIANT_ROWS) if spec.batch_invariant else 0
         self._most_rows = self.max_outputs + 2 * extra
@@ -206,9 +218,6 @@ class Llama:
         params.type_k = _KV_TYPES[spec.kv_type_k]
         params.type_v = _KV_TYPES[spec.kv_type_v]
         params.kv_unified = not self.split
-        # A draft token may take a cell of a window that is needed again when it is rejected.
-        keeps_one = self.can_cut_back or self._window or lib.why_not("drafts for models with recurrent layers")
-        params.n_rs_seq = 0 if keeps_one else spec.rollback
         params.swa_full = True  # else llama.cpp would drop what leaves a window, and sequences could not be cut back
         params.offload_kqv = False
         params.no_perf = True
@@ -218,10 +227,11 @@ class Llama:
         if spec.lora:
             apply_adapters(context, self._adapters, spec.lora, self.log)
         self._lora = spec.lora
-        # How many of the tokens of its last step can be removed from a sequence.
-        self.max_rollback: int = self.context_limit if self.can_cut_back else 0
+        # How many of the tokens of its last step can be removed from a sequence: without a checkpoint, and in any way.
+        self.free_rollback: int = self.context_limit if self.can_cut_back else 0
         if params.n_rs_seq:
-            self.max_rollback = lib.llama_n_rs_seq(context)
+            self.free_rollback = lib.llama_n_rs_seq(context)
+        self.max_rollback = self.context_limit if self.checkpoints else self.free_rollback
         self.micro_batch: int = params.n_ubatch
         self.batch = Batch(params.n_batch - self._spare, padding=(rows + 1) * max(1, extra), twin=self._twin)
         self.threads = threads
@@ -450,7 +460,7 @@ class Llama:
     def truncate(self, seq: int, length: int) -> None:
         """Remove all but the first `length` tokens of a sequence from the cache.
 
-        If the model cannot cut back, all tokens are removed, none, or up to `max_rollback` of those of its last step.
+        If the model cannot cut back, all tokens are removed, none, or up to `free_rollback` of those of its last step.
         """
         for number in self._numbers(seq):
             removed = lib.llama_memory_seq_rm(self._memory, number, length if length else -1, -1)
@@ -460,6 +470,25 @@ class Llama:
         elif not length:
             self._rolled_back.discard(seq)
         self._held[seq] = length
+
+    def checkpoint(self, seq: int) -> None:
+        """Copy the state of a sequence before a step with draft tokens. At most `checkpoints` sequences have a copy."""
+        self._settle(seq)
+        number = self._copies[seq] = self._free_copies.pop()
+        lib.llama_memory_seq_cp(self._memory, seq, number, -1, -1)
+        self._held[number] = self._held[seq]
+
+    def release_checkpoint(self, seq: int, *, restores: bool) -> None:
+        """Remove the copy of a sequence's state. With `restores`, the sequence holds what it held before the step."""
+        number = self._copies.pop(seq)
+        if restores:
+            self.truncate(seq, 0)
+            self.fork(number, seq, self._held[number])
+        self.truncate(number, 0)
+        self._free_copies.append(number)
+
+    def has_checkpoint(self, seq: int) -> bool:
+        return seq in self._copies
 
     def _settle(self, seq: int) -> None:
         # llama.cpp remembers of a sequence, but not of its copies, that its state is an earlier one.
@@ -538,6 +567,8 @@ class Llama:
         self._held = [0] * len(self._held)
         self._rolled_back.clear()
         self._copying.clear()
+        self._free_copies += self._copies.values()
+        self._copies.clear()
 
 
 # llama.cpp writes a mark, the number of the sequence, the number of streams, and for each stream the number of cells

@@ -133,9 +133,18 @@ def draft_lengths(
 
 
 def common_draft_length(
-    costs: StepCostModel, sequences: Sequence[DraftCandidate], *, token_budget: int, batch_invariant: bool
+    costs: StepCostModel,
+    sequences: Sequence[DraftCandidate],
+    *,
+    token_budget: int,
+    batch_invariant: bool,
+    free_rollback: int | None = None,
 ) -> int:
-    """Return `draft_lengths` for a split cache, where all sequences must have the same length."""
+    """Return `draft_lengths` for sequences that must have the same length, as in a split cache.
+
+    If more than `free_rollback` draft tokens (None: any number) are verified and one is rejected, those before it are
+    computed again in another step.
+    """
     width = len(sequences)
     token_budget = min(token_budget, INVARIANT_MICRO_BATCH - width) if batch_invariant else token_budget
     cells = sum(sequence.depth for sequence in sequences)
@@ -148,9 +157,26 @@ def common_draft_length(
         tokens += sum(sequence.acceptance**length for sequence in drafting)
         added += sum(sequence.seconds(length) for sequence in drafting)
         seconds = costs.seconds(width * (length + 1), width, cells * (length + 1)) + added
+        if free_rollback is not None and length > free_rollback:
+            seconds += _recompute_seconds(costs, sequences, length)
         if tokens / seconds > best:
             best, best_length = tokens / seconds, length
     return best_length
+
+
+def _recompute_seconds(costs: StepCostModel, sequences: Sequence[DraftCandidate], length: int) -> float:
+    # The expected seconds of the step that computes again what precedes rejected tokens. Padding is always rejected.
+    rates = [(sequence.acceptance, min(length, sequence.max_tokens)) for sequence in sequences]
+    whole = [rate**length if drafted == length else 0.0 for rate, drafted in rates]
+    none = math.prod(whole)
+    if none >= 1:
+        return 0.0
+    # The last token of the text, and those that are accepted if not all are.
+    before = sum(1 - every for every in whole)
+    for (rate, drafted), every in zip(rates, whole, strict=True):
+        before += sum(rate**order for order in range(1, drafted + 1)) - length * every
+    count = max(1, round(sum(1 - every for every in whole) / (1 - none)))
+    return (1 - none) * costs.seconds(max(count, round(before / (1 - none))), count)
 
 
 def _required_ratio(width: int) -> float:

@@ -146,8 +146,13 @@ class Speculator:
             min(token_budget, INVARIANT_MICRO_BATCH - len(candidates)) if self.spec.batch_invariant else token_budget
         )
         room = self.llama.context_limit - max(candidate.depth for candidate in candidates)
-        length = max(0, min(_PROBE_TOKENS, self.llama.max_rollback, *likely, room, token_budget // len(candidates)))
+        length = max(
+            0, min(_PROBE_TOKENS, self._most_rejected(len(candidates)), *likely, room, token_budget // len(candidates))
+        )
         return [length if self._alike else min(length, candidate.max_tokens) for candidate in candidates]
+
+    def _most_rejected(self, width: int) -> int:
+        return self.llama.max_rollback if width <= self.llama.checkpoints else self.llama.free_rollback
 
     @property
     def _alike(self) -> bool:
@@ -173,7 +178,7 @@ class Speculator:
         batch_invariant = self.spec.batch_invariant
         if self._alike:  # sequences with fewer proposals verify as many tokens, which have to fit behind what they hold
             room = self.llama.context_limit - max(candidate.depth for candidate in candidates)
-            room = min(room, self.llama.max_rollback)
+            room = min(room, self._most_rejected(len(candidates)))
             token_budget = min(token_budget, room * len(candidates))
         if self.spec.always_draft:
             length = (
@@ -183,7 +188,13 @@ class Speculator:
             return [max(lengths)] * len(candidates) if self._alike else lengths
         if self._alike:
             return [
-                common_draft_length(costs, candidates, token_budget=token_budget, batch_invariant=batch_invariant)
+                common_draft_length(
+                    costs,
+                    candidates,
+                    token_budget=token_budget,
+                    batch_invariant=batch_invariant,
+                    free_rollback=None if self.llama.can_cut_back else self.llama.free_rollback,
+                )
             ] * len(candidates)
         return draft_lengths(costs, candidates, token_budget=token_budget, batch_invariant=batch_invariant)
 

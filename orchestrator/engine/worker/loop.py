@@ -538,6 +538,9 @@ class Loop:
         ratio = self._adapter_costs.ratio(lora)
         self._link.heartbeat(0.0 if costs.is_short(size, cells) else ratio * costs.seconds(size, len(scheduled), cells))
         width = costs.padded_width(running, cells) if size == running else 0
+        for sequence, drafts in scheduled[:running]:
+            if len(drafts) > self._llama.free_rollback:
+                self._llama.checkpoint(sequence.seq)
         seconds, logits = self._decode(width)
         disturbed = self._cpu.disturbed(self._llama.threads)
         self._spinning.after_step(self._cpu, self._llama.threads, self._tuner.granted)
@@ -552,6 +555,7 @@ class Loop:
         for (sequence, _), share in zip(scheduled, divide_step(costs, seconds, parts), strict=True):
             sequence.add_share(share)
         drafted, accepted = self._sample(with_logits, logits)
+        self._recompute([sequence for sequence, drafts in scheduled[:running] if len(drafts)])
         self._counts["decode_steps"] += running > 0
         if self._tuner.granted > 1 and not changed:
             self._tune(size, len(scheduled), cells, seconds / ratio, disturbed=disturbed)
@@ -662,8 +666,7 @@ class Loop:
             error = _no_token_allowed(sequence)
         except LogitsAreNaN:
             error = BrokenModel("the model's logits are NaN: its weights or its KV types are unfit")
-        if cached < len(drafts):
-            self._llama.truncate(sequence.seq, before + cached)
+        self._take_back(sequence.seq, len(drafts) - cached, before + cached)
         accepted = max(0, count - 1)
         if error is not None:
             self._fail(sequence, error)
@@ -672,6 +675,27 @@ class Loop:
         elif self._speculator is not None and not first:
             self._speculator.observe(sequence, proposed, accepted)
         return accepted
+
+    def _take_back(self, seq: int, rejected: int, length: int) -> None:
+        llama = self._llama
+        restores = rejected > llama.free_rollback
+        if llama.has_checkpoint(seq):
+            llama.release_checkpoint(seq, restores=restores)
+        if rejected and not restores:
+            llama.truncate(seq, length)
+
+    def _recompute(self, sequences: list[Sequence]) -> None:
+        # Those that were taken back to a checkpoint also lost the tokens that were accepted.
+        batch, held = self._llama.batch, self._llama.held
+        live = [sequence for sequence in sequences if sequence.number in self._sequences.all]
+        lost = [(sequence, held(sequence.seq)) for sequence in live if held(sequence.seq) < sequence.length - 1]
+        if not lost:
+            return
+        batch.clear()
+        for sequence, start in lost:
+            tokens = as_tokens(sequence.output)[start - len(sequence.prompt) : -1]
+            batch.add(sequence.seq, start, tokens, 0)
+        self._decode(0)
 
     def _append(self, sequence: Sequence, token: int) -> None:
         before, vocab = len(sequence.output), self._llama.vocab

@@ -28,6 +28,7 @@ from tests.orchestrator.engine.shared_texts import (
 )
 
 RECURRENT = ["lfm2", "lfm2-moe"]
+CHECKPOINTED = ["mamba", "jamba", "lfm2-windowed"]  # llama.cpp keeps no states of their last tokens
 LOOKUP: dict[str, Any] = {"prompt_lookup": PromptLookupOptions(ngram=1, k=8), "always_draft": True}
 
 Loaded = tuple[Llama, EngineSpec, Llama]
@@ -41,6 +42,7 @@ def llamas(models: Path, recurrent_models: Path, windowed_models: Path) -> dict[
     cases: dict[str, tuple[Path, str, dict[str, Any]]] = {
         **{model: (recurrent_models, model, pool) for model in RECURRENT},
         "lfm2-draft": (recurrent_models, "lfm2", {**drafting, "cells": CONTEXT}),
+        **{model: (recurrent_models, model, pool) for model in CHECKPOINTED},
         "windowed": (windowed_models, "windowed", pool),
         "windowed-streams": (windowed_models, "windowed-moe", {"split": True, **LOOKUP}),
     }
@@ -51,7 +53,7 @@ def llamas(models: Path, recurrent_models: Path, windowed_models: Path) -> dict[
     return loaded
 
 
-@pytest.mark.parametrize("model", [*RECURRENT, "lfm2-draft", "windowed", "windowed-streams"])
+@pytest.mark.parametrize("model", [*RECURRENT, "lfm2-draft", *CHECKPOINTED, "windowed", "windowed-streams"])
 @given(actions=st.lists(steps, min_size=1, max_size=14))
 def test_whatever_is_rejected_all_texts_are_those_that_are_computed_from_their_starts(
     llamas: dict[str, Loaded], model: str, actions: list[Step]
@@ -82,7 +84,8 @@ def counter(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("counting")
     shape = ModelShape(weights="f32", layers=4, context=1024)
     write_lfm2(folder / "model.gguf", shape, experts=request.param, draw=counting)
-    spec = spec_of(folder, "model", cells=2 * CONTEXT, **LOOKUP)
+    lookup = {**LOOKUP, "prompt_lookup": PromptLookupOptions(ngram=1, k=MAX_ROLLBACK)}
+    spec = spec_of(folder, "model", cells=2 * CONTEXT, **lookup)
     return Llama(spec), spec, Llama(spec_of(folder, "model", slots=1))
 
 
@@ -107,11 +110,28 @@ def test_the_next_turn_starts_from_the_state_of_an_answer_that_ended_among_draft
 
 
 @pytest.mark.parametrize("model", RECURRENT)
-def test_as_many_drafts_are_verified_as_states_are_kept(llamas: dict[str, Loaded], model: str) -> None:
-    assert llamas[model][0].max_rollback == MAX_ROLLBACK
+def test_as_many_drafts_are_taken_back_without_a_checkpoint_as_states_are_kept(
+    llamas: dict[str, Loaded], model: str
+) -> None:
+    assert llamas[model][0].free_rollback == MAX_ROLLBACK
 
 
-def test_a_hybrid_with_a_window_drafts_nothing(recurrent_models: Path) -> None:
-    spec = spec_of(recurrent_models, "lfm2-windowed", **LOOKUP)
-    with pytest.raises(CannotLoad, match="lfm2 models cannot take back tokens"):
+@pytest.mark.parametrize("model", [*CHECKPOINTED, *RECURRENT])
+def test_more_drafts_are_taken_back_to_a_checkpoint(llamas: dict[str, Loaded], model: str) -> None:
+    llama, spec, alone = llamas[model]
+    assert (llama.free_rollback > 0) == (model in RECURRENT)
+    assert (llama.max_rollback, llama.checkpoints) == (CONTEXT, spec.slots)
+    llama.clear()
+    prompt = text(1, 90) * 2
+    with driven_loop(llama, spec) as parent:
+        _, done = computed(parent, prompt, (*text(1, 40), *text(1, 40)), max_tokens=30)
+        stats = parent.stats().stats
+    assert stats.drafted > stats.accepted
+    check_alone(alone, prompt, done[0])
+    assert not any(llama.has_checkpoint(seq) for seq in range(llama.sequences))
+
+
+def test_a_model_that_shares_nothing_drafts_nothing(recurrent_models: Path) -> None:
+    spec = spec_of(recurrent_models, "mamba", batch_invariant=True, **{**LOOKUP, "flash_attention": "auto"})
+    with pytest.raises(CannotLoad, match="mamba models cannot take back tokens"):
         make_speculator(Llama(spec), spec, lambda _: None)

@@ -190,6 +190,26 @@ def test_a_tile_is_filled_with_padding() -> None:
     assert common_draft_length(tiles, lone(0.9, max_tokens=0), token_budget=9, batch_invariant=False) == 0
 
 
+def test_tokens_that_would_be_computed_again_count_against_a_draft() -> None:
+    def length(costs: StepCostModel, acceptance: float, *, free_rollback: int | None = 0) -> int:
+        sequences = lone(acceptance, max_tokens=4)
+        return common_draft_length(costs, sequences, token_budget=9, batch_invariant=False, free_rollback=free_rollback)
+
+    assert [length(COMPUTE_BOUND, rate) for rate in (0.6, 0.7, 0.75, 0.95)] == [0, 0, 1, 3]
+    assert length(COMPUTE_BOUND, 0.7, free_rollback=2) == 1
+    assert length(BANDWIDTH_BOUND, 0.7) == 4
+    for acceptance in (0.3, 0.5, 0.7, 0.9):
+        assert length(BANDWIDTH_BOUND, acceptance) <= length(BANDWIDTH_BOUND, acceptance, free_rollback=None)
+    assert length(COMPUTE_BOUND, 1.0) == length(COMPUTE_BOUND, 1.0, free_rollback=None), "nothing is computed again"
+
+
+def test_padding_is_computed_again_with_certainty() -> None:
+    slow = cost_model(1.0, 1.01, 1.6, 1.7)
+    both = [*lone(1.0, max_tokens=3), *lone(1.0, max_tokens=0)]
+    assert common_draft_length(slow, both, token_budget=9, batch_invariant=False) == 3
+    assert common_draft_length(slow, both, token_budget=9, batch_invariant=False, free_rollback=0) < 3
+
+
 def test_of_equal_drafts_those_with_the_highest_priority_come_first() -> None:
     sequences = [DraftCandidate(0.801, 8, 60.0), DraftCandidate(0.8, 8, 0.0), DraftCandidate(0.802, 8, inf)]
     assert draft_lengths(BANDWIDTH_BOUND, sequences, token_budget=1, batch_invariant=False) == [0, 1, 0]

@@ -14,7 +14,6 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed
 from orchestrator.engine.llama import Llama, Logits
-from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
 
@@ -135,24 +134,36 @@ async def test_batch_invariance_is_possible_too(folder: Path) -> None:
         assert [done.text for done in await asyncio.gather(*map(engine.generate, requests))] == alone
 
 
-@pytest.mark.parametrize(
-    "options", [{"prompt_lookup": PromptLookupOptions(2, 4)}, {"speculation": SpeculationOptions("llama.gguf")}]
-)
-async def test_the_engine_drafts_nothing_for_it(folder: Path, options: dict[str, object]) -> None:
-    if "speculation" in options:
-        options = {"speculation": SpeculationOptions(str(folder / "llama.gguf"))}
+@pytest.mark.parametrize("drafter", ["prompt_lookup", "speculation"])
+async def test_drafts_change_none_of_its_texts(folder: Path, drafter: str) -> None:
+    drafting: dict[str, dict[str, object]] = {
+        "prompt_lookup": {"prompt_lookup": PromptLookupOptions(1, 4)},
+        "speculation": {"speculation": SpeculationOptions(str(folder / "llama.gguf"))},
+    }
+    requests = [ask(f"{n} " + LOREM * (n % 3)) for n in range(6)]
+    texts = []
+    for options in ({}, {**drafting[drafter], "always_draft": True}):
+        async with await Engine.start(spec_of(folder, **options)) as engine:
+            texts.append([done.text for done in await asyncio.gather(*map(engine.generate, requests))])
+            drafted = (await engine.stats()).drafted
+    assert texts[0] == texts[1]
+    assert drafted
+
+
+@pytest.mark.parametrize("drafter", ["prompt_lookup", "speculation"])
+async def test_a_batch_invariant_engine_drafts_nothing_for_it(folder: Path, drafter: str) -> None:
+    options = (
+        PromptLookupOptions(2, 4) if drafter == "prompt_lookup" else SpeculationOptions(str(folder / "llama.gguf"))
+    )
     with pytest.raises(ModelLoadFailed, match="mamba models cannot take back tokens, so nothing is drafted"):
-        await Engine.start(spec_of(folder, **options))
+        await Engine.start(spec_of(folder, batch_invariant=True, **{drafter: options}))
 
 
 @pytest.mark.parametrize("option", ["prompt_lookup: {ngram: 2}", "speculation: {draft: guess}"])
-async def test_the_registry_refuses_to_draft_for_it_and_says_why(folder: Path, option: str) -> None:
+async def test_the_registry_accepts_drafts_for_it(folder: Path, option: str) -> None:
     path = folder / "registry.yaml"
     path.write_text(
         f"models:\n  m: {{file: mamba.gguf, context: 512, {option}}}\n  d: {{file: llama.gguf, context: 512}}\n"
         "roles: {w: {model: m, tier: C}, guess: {model: d, tier: D}}\n"
     )
-    with pytest.raises(RegistryError, match="mamba is a state-space model: it keeps one running state and cannot roll"):
-        load_registry(path)
-    path.write_text("models: {m: {file: mamba.gguf, context: 512}}\nroles: {w: {model: m, tier: C}}\n")
     assert load_registry(path).models["m"].why_not is None
