@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from orchestrator.engine.contract import EngineSpec, Generation, Priority
+from orchestrator.engine.client.engine import Completion, Engine
+from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message, Priority
 from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.protocol import Finished
-from tests.orchestrator.engine.driven_loop import Parent
+from tests.orchestrator.engine.driven_loop import Parent, driven_loop
 
 CONTEXT = 256
+Loaded = tuple[Llama, EngineSpec, Llama]
+"""A model for a loop, its settings, and the model again to compute each text alone."""
 MESSAGE_END = (511, 10, 510)  # of ChatML, as `benchmarks.models` writes its vocabulary
 
 
@@ -57,6 +60,38 @@ def computed(parent: Parent, *prompts: tuple[int, ...], **options: Any) -> tuple
     return parent.stats().stats.prefill_tokens - before, [done[number] for number in numbers]
 
 
+def prefills_of_a_fan_out(loaded: Loaded) -> tuple[int, int]:
+    """Return how many tokens are computed of prompts that come together, and how many when they come again.
+
+    These are eight prompts that share 150 tokens and have ten of their own, more than there are slots. They come while
+    one of 5 tokens is computed, which counts.
+    """
+    llama, spec, _ = loaded
+    llama.clear()
+    prompts = [(*text(1, 150), *text(200 + number, 10)) for number in range(8)]
+    arriving = list(prompts)
+
+    def submit_all(parent: Parent) -> None:  # between two steps, so that they come together on a busy machine, too
+        while arriving:
+            parent.submit(ask(arriving.pop()))
+
+    with driven_loop(llama, spec, submit_all) as parent:
+        parent.submit(ask(text(400, 5)))
+        for _ in range(1 + len(prompts)):
+            parent.finished()
+        return parent.stats().stats.prefill_tokens, computed(parent, *prompts)[0]
+
+
+async def life(spec: EngineSpec, *systems: str) -> tuple[list[Completion], EngineStats]:
+    """Start an engine, ask it once with each of these system prompts, and stop it."""
+    async with await Engine.start(spec) as engine:
+        requests = [
+            Generation(messages=(Message("system", system), Message("user", "hello")), max_tokens=24)
+            for system in systems
+        ]
+        return [await engine.generate(request) for request in requests], await engine.stats()
+
+
 @dataclass
 class Step:
     """Something that happens to an engine, `after` so many of its steps."""
@@ -78,6 +113,9 @@ steps = st.builds(
     priority=st.sampled_from(["interactive", "batch"]),
     stops=st.booleans(),
 )
+
+
+stories = st.lists(steps, min_size=1, max_size=14)
 
 
 @dataclass
@@ -129,3 +167,16 @@ class Story:
         stops = tuple(range(0, 512, 8)) if step.stops else ()
         request = ask(prompt, max_tokens=step.length, priority=step.priority, stop_tokens=stops)
         self.prompts[parent.submit(request)] = prompt
+
+
+def check_story(loaded: Loaded, actions: list[Step], starts: tuple[tuple[int, ...], ...] = ()) -> EngineStats:
+    """Play a story; whatever happens in it, all texts must be those that are computed from their starts alone."""
+    llama, spec, alone = loaded
+    llama.clear()
+    story = Story(list(actions), starts)
+    with driven_loop(llama, spec, story.before_step) as parent:
+        story.play(parent)
+        stats = parent.stats().stats
+    for number, done in story.done.items():
+        check_alone(alone, story.prompts[number], done)
+    return stats

@@ -7,10 +7,8 @@ from zlib import crc32
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.models import Matrix, ModelShape, write_lfm2
-from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import CannotLoad, Llama
 from orchestrator.engine.speculation.speculator import make_speculator
 from orchestrator.registry.options import MAX_ROLLBACK, PromptLookupOptions, SpeculationOptions
@@ -18,20 +16,19 @@ from tests.orchestrator.engine.driven_loop import driven_loop
 from tests.orchestrator.engine.shared_texts import (
     CONTEXT,
     MESSAGE_END,
+    Loaded,
     Step,
-    Story,
     check_alone,
+    check_story,
     computed,
     spec_of,
-    steps,
+    stories,
     text,
 )
 
 RECURRENT = ["lfm2", "lfm2-moe"]
 CHECKPOINTED = ["mamba", "jamba", "lfm2-windowed"]  # llama.cpp keeps no states of their last tokens
 LOOKUP: dict[str, Any] = {"prompt_lookup": PromptLookupOptions(ngram=1, k=8), "always_draft": True}
-
-Loaded = tuple[Llama, EngineSpec, Llama]
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +51,11 @@ def llamas(models: Path, recurrent_models: Path, windowed_models: Path) -> dict[
 
 
 @pytest.mark.parametrize("model", [*RECURRENT, "lfm2-draft", *CHECKPOINTED, "windowed", "windowed-streams"])
-@given(actions=st.lists(steps, min_size=1, max_size=14))
+@given(actions=stories)
 def test_whatever_is_rejected_all_texts_are_those_that_are_computed_from_their_starts(
     llamas: dict[str, Loaded], model: str, actions: list[Step]
 ) -> None:
-    llama, spec, alone = llamas[model]
-    llama.clear()
-    story = Story(list(actions))
-    with driven_loop(llama, spec, story.before_step) as parent:
-        story.play(parent)
-    for number, done in story.done.items():
-        check_alone(alone, story.prompts[number], done)
+    check_story(llamas[model], actions)
 
 
 def counting(name: str, rows: int, columns: int) -> Matrix:

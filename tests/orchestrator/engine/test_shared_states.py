@@ -6,22 +6,24 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from orchestrator.engine.client.engine import Completion, Engine
-from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message, SystemPrompt
+from orchestrator.engine.client.engine import Engine
+from orchestrator.engine.contract import Generation, Message, SystemPrompt
 from orchestrator.engine.llama import Llama
 from tests.orchestrator.engine.driven_loop import Parent, driven_loop
 from tests.orchestrator.engine.shared_texts import (
     CONTEXT,
     MESSAGE_END,
+    Loaded,
     Step,
-    Story,
     ask,
     check_alone,
+    check_story,
     computed,
+    life,
+    prefills_of_a_fan_out,
     spec_of,
-    steps,
+    stories,
     text,
 )
 
@@ -32,7 +34,7 @@ pytestmark = pytest.mark.parametrize("model", MODELS)
 
 
 @pytest.fixture(scope="module")
-def llamas(recurrent_models: Path) -> dict[str, tuple[Llama, EngineSpec, Llama]]:
+def llamas(recurrent_models: Path) -> dict[str, Loaded]:
     """Of each model, one for a loop, and one that computes each text alone."""
     loaded = {}
     for model in MODELS:
@@ -41,48 +43,27 @@ def llamas(recurrent_models: Path) -> dict[str, tuple[Llama, EngineSpec, Llama]]
     return loaded
 
 
-@given(st.lists(steps, min_size=1, max_size=14))
+@given(actions=stories)
 def test_whatever_happens_all_texts_are_those_that_are_computed_from_their_starts(
-    llamas: dict[str, tuple[Llama, EngineSpec, Llama]], model: str, steps: list[Step]
+    llamas: dict[str, Loaded], model: str, actions: list[Step]
 ) -> None:
-    llama, spec, alone = llamas[model]
-    llama.clear()
-    story = Story(list(steps))
-    with driven_loop(llama, spec, story.before_step) as parent:
-        story.play(parent)
-        stats = parent.stats().stats
-    computed = stats.prefill_tokens + stats.recomputed_tokens
-    assert stats.cancelled or stats.prompt_tokens <= stats.reused_tokens + computed
-    for number, done in story.done.items():
-        check_alone(alone, story.prompts[number], done)
+    stats = check_story(llamas[model], actions)
+    prefill = stats.prefill_tokens + stats.recomputed_tokens
+    assert stats.cancelled or stats.prompt_tokens <= stats.reused_tokens + prefill
 
 
 @pytest.fixture
-def parent(llamas: dict[str, tuple[Llama, EngineSpec, Llama]], model: str) -> Iterator[Parent]:
+def parent(llamas: dict[str, Loaded], model: str) -> Iterator[Parent]:
     llama, spec, _ = llamas[model]
     llama.clear()
     with driven_loop(llama, spec) as running:
         yield running
 
 
-def test_a_new_prefix_is_computed_once_for_more_requests_than_slots(
-    llamas: dict[str, tuple[Llama, EngineSpec, Llama]], model: str
-) -> None:
-    llama, spec, _ = llamas[model]
-    llama.clear()
-    prompts = [(*text(1, 150), *text(200 + number, 10)) for number in range(8)]
-    arriving = list(prompts)
-
-    def submit_all(parent: Parent) -> None:  # between two steps, so that they come together on a busy machine, too
-        while arriving:
-            parent.submit(ask(arriving.pop()))
-
-    with driven_loop(llama, spec, submit_all) as parent:
-        parent.submit(ask(text(400, 5)))
-        for _ in range(1 + len(prompts)):
-            parent.finished()
-        assert parent.stats().stats.prefill_tokens == 5 + 150 + 8 * 10
-        assert computed(parent, *prompts)[0] <= 8 * 10, "a later request finds the prefix, too"
+def test_a_new_prefix_is_computed_once_for_more_requests_than_slots(llamas: dict[str, Loaded], model: str) -> None:
+    first, again = prefills_of_a_fan_out(llamas[model])
+    assert first == 5 + 150 + 8 * 10
+    assert again <= 8 * 10, "a later request finds the prefix, too"
 
 
 def test_the_next_turn_goes_on_where_the_answer_ended(parent: Parent) -> None:
@@ -129,7 +110,7 @@ def test_the_same_prompt_again_is_computed_from_its_last_state(parent: Parent) -
 
 
 def test_an_interactive_request_takes_the_slot_of_a_batch_which_starts_again_from_a_state(
-    llamas: dict[str, tuple[Llama, EngineSpec, Llama]], model: str, parent: Parent
+    llamas: dict[str, Loaded], model: str, parent: Parent
 ) -> None:
     prompts = [(*text(1, 100), *text(200 + 20 * number, 20)) for number in range(6)]
     batch = [parent.submit(ask(prompt, priority="batch", slack=20.0, max_tokens=60)) for prompt in prompts[:3]]
@@ -144,15 +125,6 @@ def test_an_interactive_request_takes_the_slot_of_a_batch_which_starts_again_fro
 
 SYSTEM = LOREM * 3
 PERSONA = SYSTEM + "\nspeak like a sailor who has seen it all, and say so in every sentence "
-
-
-async def life(spec: EngineSpec, *systems: str) -> tuple[list[Completion], EngineStats]:
-    async with await Engine.start(spec) as engine:
-        requests = [
-            Generation(messages=(Message("system", system), Message("user", "hello")), max_tokens=24)
-            for system in systems
-        ]
-        return [await engine.generate(request) for request in requests], await engine.stats()
 
 
 async def test_the_next_engine_computes_no_system_prompt_again_and_says_the_same(

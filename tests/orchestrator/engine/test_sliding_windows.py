@@ -7,31 +7,29 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from orchestrator.engine.client.engine import Completion, Engine
-from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message, SystemPrompt
+from orchestrator.engine.contract import Generation, Message, SystemPrompt
 from orchestrator.engine.llama import Llama, Logits, Tokens, as_tokens
 from tests.orchestrator.engine.conftest import WINDOW
 from tests.orchestrator.engine.driven_loop import Parent, driven_loop
 from tests.orchestrator.engine.shared_texts import (
     CONTEXT,
     MESSAGE_END,
+    Loaded,
     Step,
-    Story,
-    ask,
     check_alone,
+    check_story,
     computed,
+    life,
+    prefills_of_a_fan_out,
     spec_of,
-    steps,
+    stories,
     text,
 )
 
 SYSTEM = "the quick brown fox jumps over the lazy dog and runs away " * 2
 LAYOUTS: dict[str, dict[str, Any]] = {"pool": {"cells": CONTEXT}, "streams": {"split": True}}
 CASES = [("windowed", "pool"), ("windowed", "streams"), ("windowed-moe", "pool"), ("windowed-moe", "streams")]
-
-Loaded = tuple[Llama, EngineSpec, Llama]
 
 of_each_model_and_layout = pytest.mark.parametrize("case", CASES, ids="-".join)
 
@@ -80,37 +78,18 @@ def stored(llama: Llama) -> tuple[int, ...]:
 
 
 @of_each_model_and_layout
-@given(actions=st.lists(steps, min_size=1, max_size=14))
+@given(actions=stories)
 def test_whatever_happens_all_texts_are_those_that_are_computed_from_their_starts(
     llamas: dict[tuple[str, str], Loaded], case: tuple[str, str], actions: list[Step]
 ) -> None:
-    llama, spec, alone = llamas[case]
-    llama.clear()
-    start = stored(llama)
-    story = Story(list(actions), (start, start[: len(start) // 2], (*text(1, 70), *MESSAGE_END)))
-    with driven_loop(llama, spec, story.before_step) as parent:
-        story.play(parent)
-        stats = parent.stats().stats
+    start = stored(llamas[case][0])
+    stats = check_story(llamas[case], actions, (start, start[: len(start) // 2], (*text(1, 70), *MESSAGE_END)))
     assert stats.restored_tokens % len(start) == 0, "only the system prompt, as often as it was evicted"
-    for number, done in story.done.items():
-        check_alone(alone, story.prompts[number], done)
 
 
 @of_each_model_and_layout
 def test_a_new_prefix_is_computed_once_for_more_requests_than_slots(loaded: Loaded) -> None:
-    llama, spec, _ = loaded
-    prompts = [(*text(1, 150), *text(200 + number, 10)) for number in range(8)]
-    arriving = list(prompts)
-
-    def submit_all(parent: Parent) -> None:
-        while arriving:
-            parent.submit(ask(arriving.pop()))
-
-    with driven_loop(llama, spec, submit_all) as parent:
-        parent.submit(ask(text(400, 5)))
-        for _ in range(1 + len(prompts)):
-            parent.finished()
-        assert parent.stats().stats.prefill_tokens == 5 + 150 + 8 * 10
+    assert prefills_of_a_fan_out(loaded)[0] == 5 + 150 + 8 * 10
 
 
 @of_each_model_and_layout
@@ -167,15 +146,6 @@ def test_a_sequence_of_a_pool_keeps_what_has_left_its_window(llamas: dict[tuple[
         alone.clear()
         expected = decode(alone, 0, np.concatenate((texts[source][:45], as_tokens([7, 8]))))
         assert np.abs(decode(llama, target, as_tokens([7, 8])) - expected).max() < 1e-4
-
-
-async def life(spec: EngineSpec, *systems: str) -> tuple[list[Completion], EngineStats]:
-    async with await Engine.start(spec) as engine:
-        requests = [
-            Generation(messages=(Message("system", system), Message("user", "hello")), max_tokens=24)
-            for system in systems
-        ]
-        return [await engine.generate(request) for request in requests], await engine.stats()
 
 
 @pytest.mark.parametrize("layout", [*LAYOUTS, "invariant"])
