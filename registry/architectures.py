@@ -1,7 +1,8 @@
 """Tables of architectures that cannot generate text like a transformer, or cannot take tokens back.
 
 The names are those for which llama.cpp's `llm_arch_is_recurrent`, `llm_arch_is_hybrid` and `llm_arch_is_diffusion`
-return true; those of ROLLS_BACK satisfy `llm_arch_supports_rs_rollback`. A test compares the tables with the installed
+return true; those of ROLLS_BACK satisfy `llm_arch_supports_rs_rollback`, and those of MTP
+have a `graph_mtp`. A test compares the tables with the installed
 library.
 """
 
@@ -20,6 +21,11 @@ COMPRESSED = frozenset({"deepseek4"})
 # deepseek4, too, whose sliding windows may lose what an earlier token needs.
 ROLLS_BACK = frozenset(
     "bailingmoe3 glm5-next kimi-k3 lfm2 lfm2moe nemotron_h nemotron_h_moe qwen35 qwen35moe qwen4exp".split()
+)
+# Models whose MTP head llama.cpp computes (`graph_mtp`), if the file has one.
+MTP = frozenset(
+    "bailingmoe3 cohere2moe deepseek2 deepseek32 deepseek4 glm-dsa glm4moe hy_v3 mimo2 nemotron_h_moe qwen35 "
+    "qwen35moe qwen3next step35".split()
 )
 DIFFUSION = frozenset("dream llada llada-moe rnd1".split())
 NOT_GENERATIVE = frozenset(
@@ -55,6 +61,13 @@ def why_no_drafts(architecture: str) -> str | None:
     """Return why a model cannot verify draft tokens, or None if it can."""
     # The others take rejected tokens back to a state that was kept, see ADR 37.
     return why_no_rollback(architecture) if architecture in COMPRESSED else None
+
+
+def why_no_mtp(architecture: str, heads: int) -> str | None:
+    """Return why a model with so many MTP heads cannot draft for itself, or None if it can."""
+    if not heads:
+        return "the file has no MTP head"
+    return None if architecture in MTP else f"llama.cpp does not compute the MTP heads of {architecture}"
 
 
 def why_no_generation(architecture: str) -> str | None:

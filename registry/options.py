@@ -90,8 +90,15 @@ class PromptLookupOptions:
     k: DraftTokens = 8  # draft tokens per step of a sequence, at most
 
 
+@dataclass(frozen=True, slots=True)
+class MtpOptions:
+    """The model's own MTP head (multi-token prediction, also NextN) drafts tokens."""
+
+    k: DraftTokens = 3  # draft tokens per step of a sequence, at most
+
+
 # The options of `LoadOptions` that draft tokens. A model that cannot take tokens back refuses them.
-DRAFTING: Final = ("speculation", "prompt_lookup")
+DRAFTING: Final = ("speculation", "prompt_lookup", "mtp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +258,7 @@ class LoadOptions:
     experts: Annotated[int, Ge(1), Le(1024)] | None = None  # used per token; None: as the model was made
     speculation: SpeculationOptions | None = None
     prompt_lookup: PromptLookupOptions | None = None
+    mtp: MtpOptions | None = None
     lora: Annotated[Adapters, Len(1, 8)] = ()  # always active; a role's adapters are in its entry
     llama_library: FileName | None = None
     """The build of llama.cpp that runs the model, and its draft model: `libllama.so` or its folder. None: the default
@@ -267,7 +275,7 @@ class LoadOptions:
         # Their number does not make a micro-batch whole, see ADR 5.
         if self.batch_invariant:
             return 0
-        drafters = (self.speculation, self.prompt_lookup)
+        drafters = (self.speculation, self.prompt_lookup, self.mtp)
         return max((min(drafter.k, MAX_ROLLBACK) for drafter in drafters if drafter is not None), default=0)
 
     def conflicts(self) -> Iterator[OptionProblem]:

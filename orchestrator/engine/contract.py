@@ -142,6 +142,7 @@ class EngineSpec(LoadOptions):
             (0 <= self.niceness <= 19, f"niceness is {self.niceness}; accepted: 0 to 19"),
             (lookup is None or min(lookup.ngram, lookup.k) >= 1, f"prompt_lookup is {lookup}; accepted: at least 1"),
             (drafts is None or drafts.k >= 1, f"speculation is {drafts}; accepted: k of at least 1"),
+            (self.mtp is None or self.mtp.k >= 1, f"mtp is {self.mtp}; accepted: k of at least 1"),
             (self.experts is None or self.experts >= 1, f"experts is {self.experts}"),
             (0 < self.hung_seconds < math.inf, f"hung_seconds is {self.hung_seconds}"),
             (0 < self.load_seconds < math.inf, f"load_seconds is {self.load_seconds}"),

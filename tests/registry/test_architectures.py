@@ -1,4 +1,5 @@
 import ctypes
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,20 @@ def test_tables_agree_with_the_installed_llama_cpp() -> None:
     assert _says("llm_arch_is_hybrid") == architectures.HYBRID
     assert _says("llm_arch_is_diffusion") == architectures.DIFFUSION
     assert _says("llm_arch_supports_rs_rollback") == architectures.ROLLS_BACK | {"deepseek4"}
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason="llama.cpp is not where the wheel puts it")
+def test_the_installed_llama_cpp_computes_these_mtp_heads() -> None:
+    classes = set(re.findall(rb"_ZN\d+llama_model_(\w+?)9graph_mtpC2E", LIBRARY.read_bytes()))
+    names = {re.sub(r"[^a-z0-9]", "", name) for name in architectures.MTP}
+    assert {name.decode().replace("_", "") for name in classes} == names
+    assert len(names) == len(architectures.MTP)
+
+
+def test_an_mtp_head_drafts_if_it_is_there_and_computed() -> None:
+    assert architectures.why_no_mtp("glm4moe", 1) is None
+    assert architectures.why_no_mtp("glm4moe", 0) == "the file has no MTP head"
+    assert architectures.why_no_mtp("exaone-moe", 1) == "llama.cpp does not compute the MTP heads of exaone-moe"
 
 
 @pytest.mark.parametrize("name", ["mamba", "mamba2", "rwkv7", "rwkv99"])

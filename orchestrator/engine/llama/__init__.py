@@ -9,6 +9,7 @@ from orchestrator.engine.llama.embedding import Embedder
 from orchestrator.engine.llama.grammar import Grammar, Logits
 from orchestrator.engine.llama.loading import CannotLoad, open_library, vocabulary_of
 from orchestrator.engine.llama.model import DecodeFailed, Llama
+from orchestrator.engine.llama.mtp_head import MtpHead, States, why_no_head
 from orchestrator.engine.llama.openmp import SpinSwitch
 from orchestrator.engine.llama.vocabulary import Vocabulary
 
@@ -20,10 +21,13 @@ __all__ = [
     "Grammar",
     "Llama",
     "Logits",
+    "MtpHead",
     "SpinSwitch",
+    "States",
     "Tokens",
     "Vocabulary",
     "as_tokens",
     "open_library",
     "vocabulary_of",
+    "why_no_head",
 ]

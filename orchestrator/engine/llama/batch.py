@@ -23,10 +23,11 @@ def floats_at(address: int, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
 class Batch:
     """The arrays of a llama_batch, reused for every step, of `capacity` rows and `padding` rows for padding tokens.
 
-    With a `twin`, each token also belongs to the sequence whose number is greater by that.
+    With a `twin`, each token also belongs to the sequence whose number is greater by that. With a `width`, each token
+    has a row of so many numbers in `states`, which an MTP head reads.
     """
 
-    def __init__(self, capacity: int, padding: int, twin: int = 0) -> None:
+    def __init__(self, capacity: int, padding: int, twin: int = 0, width: int = 0) -> None:
         size = capacity + padding
         self.capacity = capacity
         self.padding = padding
@@ -35,6 +36,7 @@ class Batch:
         self._numbers = np.zeros((size, 2 if twin else 1), np.int32)
         self.seq = self._numbers[:, 0]
         self.logits = np.zeros(size, np.int8)
+        self.states = np.zeros((size, width), np.float32)
         self.size = 0
         self.outputs = 0
         # Pairs of a sequence and its number of tokens in the cache after the step, in the order of additions.
@@ -51,6 +53,8 @@ class Batch:
             seq_id=ctypes.cast(ctypes.c_void_p(self._seq_pointers.ctypes.data), ctypes.POINTER(int32)),
             logits=self.logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
+        if width:
+            self._struct.embd = self.states.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
 
     def clear(self) -> None:
         self.size = self.outputs = 0

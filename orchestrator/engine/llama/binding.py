@@ -58,6 +58,7 @@ GGML_TYPE_Q5_0: Final = 6
 GGML_TYPE_Q5_1: Final = 7
 GGML_TYPE_Q8_0: Final = 8
 GGML_TYPE_BF16: Final = 30
+LLAMA_CONTEXT_TYPE_MTP: Final = 1
 LLAMA_FLASH_ATTN_TYPE_AUTO: Final = -1
 LLAMA_FLASH_ATTN_TYPE_DISABLED: Final = 0
 LLAMA_FLASH_ATTN_TYPE_ENABLED: Final = 1
@@ -203,6 +204,7 @@ SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "llama_model_n_ctx_train": (c_int32, _model),
     "llama_model_n_embd_out": (c_int32, _model),
     "llama_model_n_head": (c_int32, _model),
+    "llama_model_n_layer_nextn": (c_int32, _model),
     "llama_model_n_params": (c_uint64, _model),
     "llama_model_n_swa": (c_int32, _model),
     "llama_model_size": (c_uint64, _model),
@@ -257,6 +259,17 @@ SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "llama_sampler_init_greedy": (_sampler,),
 }
 
+# The same for functions of llama.cpp's src/llama-ext.h, which is C++ and may change. Their symbols state the types of
+# their arguments.
+EXTENSIONS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "llama_get_embeddings_nextn": (c_void_p, _context),
+    "llama_set_embeddings_nextn": (None, _context, c_bool, c_bool),
+}
+_SYMBOLS: Final[Mapping[str, str]] = {
+    "llama_get_embeddings_nextn": "_Z26llama_get_embeddings_nextnP13llama_context",
+    "llama_set_embeddings_nextn": "_Z26llama_set_embeddings_nextnP13llama_contextbb",
+}
+
 # What an engine does without if its library lacks one of these functions. It needs all others.
 OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
     "kernels in files of their own": ("ggml_backend_load_all_from_path", "ggml_backend_reg_count"),
@@ -268,6 +281,12 @@ OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
         "llama_vocab_fim_rep",
         "llama_vocab_fim_sep",
         "llama_vocab_fim_suf",
+    ),
+    "MTP heads": (
+        "llama_get_embeddings_nextn",
+        "llama_model_n_embd_out",
+        "llama_model_n_layer_nextn",
+        "llama_set_embeddings_nextn",
     ),
     "models with sliding windows": ("llama_memory_seq_pos_min",),
     "models with recurrent layers": ("llama_state_seq_get_size", "llama_state_seq_get_size_ext"),
@@ -294,7 +313,7 @@ class UnusableLibrary(Exception):
 @dataclass(frozen=True, slots=True)
 class _Library:
     file: Path
-    functions: Mapping[str, Any]  # those of `SIGNATURES` that it has, by name
+    functions: Mapping[str, Any]  # those of `SIGNATURES` and `EXTENSIONS` that it has, by name
 
 
 _library: _Library | None = None  # of this process
@@ -320,6 +339,11 @@ def load(name: str | None = None) -> None:
         raise UnusableLibrary(f"{file} cannot be loaded next to {_library.file}; accepted: one library in a process")
 
 
+def symbol(name: str) -> str:
+    """Return the name of a function in the library's table of symbols."""
+    return _SYMBOLS.get(name, name)
+
+
 def _functions(file: Path) -> dict[str, Any]:
     if problem := why_no_library(file):
         raise UnusableLibrary(f"{file} cannot be loaded: {problem}; accepted: {_ACCEPTED}")
@@ -328,9 +352,9 @@ def _functions(file: Path) -> dict[str, Any]:
     except OSError as error:  # a library that it needs is missing, or it needs another C library
         raise UnusableLibrary(f"{file} cannot be loaded: {error}; accepted: {_ACCEPTED}") from error
     functions: dict[str, Any] = {}
-    for name, (result, *arguments) in SIGNATURES.items():
+    for name, (result, *arguments) in ({**SIGNATURES, **EXTENSIONS}).items():
         try:
-            function = library[name]
+            function = library[symbol(name)]
         except AttributeError:
             if name not in _SPARED:
                 raise UnusableLibrary(f"{file} lacks {name}; accepted: {_ACCEPTED}") from None
@@ -420,7 +444,7 @@ def _candidates_problems(functions: Mapping[str, Any]) -> Iterator[str]:
 
 def __getattr__(name: str) -> Any:
     # Called for a name that this module does not have: a function, if no library is loaded or the library lacks it.
-    if name not in SIGNATURES:
+    if name not in SIGNATURES and name not in EXTENSIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     library = _loaded()
     if name not in library.functions:

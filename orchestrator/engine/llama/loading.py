@@ -94,6 +94,7 @@ def load_model(spec: EngineSpec, log: LlamaLog, progress: Callable[[float], None
         progress(part)
         return True
 
+    params.load_mtp = spec.mtp is not None
     callback = lib.llama_progress_callback(report)
     params.progress_callback = callback
     overrides = None  # referred to while the model loads, since llama.cpp keeps no copy

@@ -107,6 +107,8 @@ class Llama:
         self.can_fork = self.can_cut_back or not spec.batch_invariant
         # Whether it can do so only at the end of the other, where the state of that stands.
         self.keeps_states = self.can_fork and not self.can_cut_back
+        # MTP heads, if they are wanted and the library can run them.
+        self.heads = lib.llama_model_n_layer_nextn(self._model) if spec.mtp and not lib.why_not("MTP heads") else 0
         self._window: int = lib.llama_model_n_swa(self._model)  # tokens; 0: all layers attend to all tokens
         if self._window:
             check_feature("models with sliding windows")
@@ -224,6 +226,8 @@ class Llama:
         context = new_context(self._model, params, self.log)
         if not lib.llama_get_memory(context):
             raise CannotLoad("architecture", "the model keeps no KV cache, so it cannot generate")
+        if self.heads:
+            lib.llama_set_embeddings_nextn(context, True, True)
         if spec.lora:
             apply_adapters(context, self._adapters, spec.lora, self.log)
         self._lora = spec.lora
@@ -361,9 +365,19 @@ class Llama:
             return self._logits[:0]
         rows = self._rows(batch.outputs)
         if output_rows is None:
+            self._selected: slice | npt.NDArray[np.int64] = slice(batch.outputs)
             return rows
         first, last = int(output_rows[0]), int(output_rows[-1])
-        return rows[first : last + 1] if last - first + 1 == len(output_rows) else rows[output_rows]
+        self._selected = slice(first, last + 1) if last - first + 1 == len(output_rows) else output_rows
+        return rows[self._selected]
+
+    def states(self) -> npt.NDArray[np.float32]:
+        """Return the states from which the logits of the last `decode` follow, of shape (outputs, width).
+
+        Only for a model with `heads`. They are valid until the next call of `decode`.
+        """
+        address = lib.llama_get_embeddings_nextn(self._context)
+        return floats_at(address, (self.batch.outputs, self.state_width))[self._selected]
 
     def _rows(self, count: int) -> Logits:
         # The array is a view of llama.cpp's logits and is cached, since making it takes long. The logits seldom move in
@@ -417,6 +431,17 @@ class Llama:
 
     def held(self, seq: int) -> int:
         return self._held[seq]
+
+    @property
+    def state_width(self) -> int:
+        """How many numbers a state has that an MTP head reads."""
+        width: int = lib.llama_model_n_embd_out(self._model)
+        return width
+
+    def head_context(self, params: Any) -> Any:
+        """Return llama.cpp's context for the model's MTP head. Raises CannotLoad."""
+        params.ctx_type = lib.LLAMA_CONTEXT_TYPE_MTP
+        return new_context(self._model, params, self.log)
 
     def set_threads(self, threads: int) -> None:
         self.threads = threads

@@ -119,6 +119,17 @@ def test_functions_have_the_signatures_of_the_header(header: str, module: Module
         assert list(map(of_ctypes, signature)) == expected, name
 
 
+MANGLED = {ctypes.c_void_p: "P13llama_context", ctypes.c_bool: "b"}
+"""Types of arguments in symbols of C++."""
+
+
+@pytest.mark.parametrize("name", binding.EXTENSIONS)
+def test_functions_of_cpp_have_the_signatures_of_their_symbols(name: str) -> None:
+    _, *arguments = binding.EXTENSIONS[name]
+    assert binding.symbol(name) == f"_Z{len(name)}{name}{''.join(MANGLED[kind] for kind in arguments)}"
+    assert getattr(binding, name), "the installed library has it"
+
+
 NUMBERS = {
     "void": "nothing",
     "bool": "bool",
@@ -180,13 +191,13 @@ def test_only_what_the_product_uses_is_declared() -> None:
     used |= set(re.findall(r'functions(?:\.get\(|\[)"(\w+)"', source))
     used |= {name for name in CONSTANTS if source.count(name) > 1}
     used |= binding._DEFAULTS.keys()
-    assert {*binding.SIGNATURES, *CONSTANTS} - used == set()
+    assert {*binding.SIGNATURES, *binding.EXTENSIONS, *CONSTANTS} - used == set()
 
 
 def test_everything_that_is_used_is_declared() -> None:
     used = used_names(ROOT / "orchestrator", binding.__name__) | used_names(ROOT / "benchmarks", binding.__name__)
     assert [name for name in used if not hasattr(binding, name)] == []
-    assert {name for names in binding.OPTIONAL.values() for name in names} <= binding.SIGNATURES.keys()
+    assert {name for names in binding.OPTIONAL.values() for name in names} <= {*binding.SIGNATURES, *binding.EXTENSIONS}
 
 
 def test_the_header_is_that_of_the_pinned_package() -> None:

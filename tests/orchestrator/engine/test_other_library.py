@@ -35,7 +35,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a build without any function of llama.cpp that an engine can do without."""
     names = {name for names in binding.OPTIONAL.values() for name in names if name.startswith("llama_")}
-    return without(tmp_path_factory.mktemp("builds") / "bare", names)
+    return without(tmp_path_factory.mktemp("builds") / "bare", map(binding.symbol, names))
 
 
 def spec_of(models: Path, library: Path | None, **options: Any) -> EngineSpec:
