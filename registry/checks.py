@@ -97,6 +97,8 @@ class RegistryChecks:
             reason = architectures.why_no_drafts(header.architecture)
             if getattr(model, option) is not None and reason is not None:
                 yield problem((*place, option), f"is impossible: {reason}", "a transformer, or no such key")
+        if model.mtp is not None and (no_mtp := architectures.why_no_mtp(header.architecture, header.mtp_heads)):
+            yield problem((*place, "mtp"), f"is impossible: {no_mtp}", "a model with an MTP head, or no such key")
         for option, length in (("kv_type_k", header.key_length), ("kv_type_v", header.value_length)):
             kind = getattr(model, option)
             if kind.startswith("q") and length % QUANTISED_BLOCK:

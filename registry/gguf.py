@@ -32,7 +32,8 @@ class GgufHeader:
     weight_bytes: int  # with adapters
     file_bytes: int  # of all its files
     context_length: int  # longest training sequence in tokens
-    layers: int
+    layers: int  # with MTP heads
+    mtp_heads: int  # at the end of the layers
     embedding: int  # length of a token's vector
     heads: int  # attention heads of the layer with most
     kv_heads: tuple[int, ...]  # per layer; 0 for one that caches no keys and values, as recurrent layers
@@ -133,6 +134,7 @@ def _header(path: Path, fields: Fields, pieces: list[RawHeader]) -> GgufHeader:
         file_bytes=sum(piece.file_bytes for piece in pieces),
         context_length=fields.size("context_length"),
         layers=layers,
+        mtp_heads=fields.size("nextn_predict_layers", 0),
         embedding=attention.embedding,
         heads=attention.heads,
         kv_heads=cache.kv_heads,

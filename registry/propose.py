@@ -14,7 +14,7 @@ from orchestrator.registry.forms import EMBEDDER, RERANKER
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import Registry
-from orchestrator.registry.options import MAX_ROLLBACK, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import MAX_ROLLBACK, MtpOptions, PromptLookupOptions, SpeculationOptions
 
 ID_LENGTH: Final = 64
 NAME_LENGTH: Final = 120
@@ -29,6 +29,7 @@ WRITTEN: Final = (
     "flash_attention",
     "speculation",
     "prompt_lookup",
+    "mtp",
 )
 DRAFT: Final = "draft"
 LARGE: Final = 20 * 10**9  # from this many weights on, a model suits the role to which others escalate
@@ -91,6 +92,7 @@ def propose(
         fitted.options,
         speculation=None if draft is None else SpeculationOptions(draft),
         prompt_lookup=PromptLookupOptions() if no_drafts is None else None,
+        mtp=MtpOptions() if no_drafts is None and drafts_for_itself(header) else None,
     )
     written = asdict(options)
     if fitted.context < SMALLEST:
@@ -185,6 +187,11 @@ def why_not_drafted(header: GgufHeader) -> str | None:
     return None
 
 
+def drafts_for_itself(header: GgufHeader) -> bool:
+    """Return whether a model has an MTP head that llama.cpp computes."""
+    return architectures.why_no_mtp(header.architecture, header.mtp_heads) is None
+
+
 def can_draft(target: GgufHeader, draft: GgufHeader) -> bool:
     """Return whether a model has the vocabulary of a target and is much smaller."""
     return draft.parameters * SMALLER <= target.parameters and why_no_draft(target, draft) is None
@@ -230,6 +237,8 @@ def _acceleration(header: GgufHeader, draft: str | None, no_drafts: str | None) 
         left_out = "left out" if why_no_drafts(header) is None else "impossible"
         yield f"speculation and prompt_lookup are {left_out}: {no_drafts}"
         return
+    if drafts_for_itself(header):
+        yield "mtp: the model has an MTP head, which drafts tokens"
     without = f"no role has a model of the same vocabulary, {SMALLER} times smaller"
     yield f"speculation: {f'role {draft} has a small model of the same vocabulary' if draft else without}"
     if header.experts:

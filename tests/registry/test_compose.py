@@ -281,3 +281,9 @@ def test_the_frontdoor_s_entry_says_which_share_of_its_plans_is_right(header: Gg
     assert quality(measured) == 0.2
     trained = adapter("/package/plan.gguf", "Plan it.", 0.7)
     assert quality(replace(measured, adapters={"frontdoor": trained})) == 0.7, "with the adapter it plans better"
+
+
+@pytest.mark.parametrize("heads", [0, 1])
+def test_a_model_with_an_mtp_head_drafts_for_itself(header: GgufHeader, heads: int) -> None:
+    made = composed(model(header, "only", 0.1, architecture="glm4moe", mtp_heads=heads))
+    assert yaml.safe_load(made.text)["models"]["only"].get("mtp") == ({"k": 3} if heads else None)

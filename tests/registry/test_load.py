@@ -14,7 +14,7 @@ from orchestrator.registry.load import (
 )
 from orchestrator.registry.memory import estimate_draft
 from orchestrator.registry.models import Registry
-from orchestrator.registry.options import Lora, SamplingOptions, SpeculationOptions
+from orchestrator.registry.options import Lora, MtpOptions, SamplingOptions, SpeculationOptions
 from orchestrator.registry.strict_yaml import parse_file
 from tests.registry.conftest import WriteGguf, write_adapter
 
@@ -272,6 +272,15 @@ def test_an_empty_registry_says_what_it_needs(folder: Path) -> None:
         "model_registry.yaml:1: models: is required",
         "model_registry.yaml:1: roles: is required",
     ]
+
+
+def test_a_model_drafts_with_an_mtp_head_that_it_has(folder: Path, write_gguf: WriteGguf) -> None:
+    text = GOOD.replace("threads: 2", "mtp: {k: 2}")
+    write_gguf(folder / "big.gguf", architecture="glm4moe", metadata={"nextn_predict_layers": 1})
+    assert _load(folder, text).models["big"].options.mtp == MtpOptions(k=2)
+    write_gguf(folder / "big.gguf", architecture="glm4moe")
+    (problem,) = _problems(folder, text)
+    assert "mtp: is impossible: the file has no MTP head; accepted: a model with an MTP head, or no such key" in problem
 
 
 @pytest.mark.parametrize("architecture", ["mamba", "rwkv7", "jamba", "falcon-h1", "granitehybrid", "qwen3next"])

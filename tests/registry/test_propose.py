@@ -185,3 +185,12 @@ def test_a_hostile_name_in_a_file_stays_one_quoted_line(registry: Registry, writ
     assert "\x1b" not in written
     assert yaml.safe_load(written) == dict(made.entry)
     assert len(str(made.entry["description"])) < 200
+
+
+@pytest.mark.parametrize(("architecture", "drafts"), [("glm4moe", True), ("exaone-moe", False), ("qwen35", False)])
+def test_a_model_with_an_mtp_head_drafts_for_itself(
+    registry: Registry, write_gguf: WriteGguf, architecture: str, drafts: bool
+) -> None:
+    made = _propose(registry, write_gguf, architecture=architecture, metadata={"nextn_predict_layers": 1})
+    assert made.entry.get("mtp") == ({"k": 3} if drafts else None)
+    assert ("mtp: the model has an MTP head, which drafts tokens" in made.notes) == drafts

@@ -46,6 +46,7 @@ class DraftModel(Drafter):
             cells=None if target.split else target.context_limit * spec.slots,
             prompt_lookup=None,
             speculation=None,
+            mtp=None,
             beyond_training=True,
         )
         self._llama = Llama(own)

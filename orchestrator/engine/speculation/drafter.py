@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from orchestrator.engine.kv.prefix_tree import Tokens
 from orchestrator.engine.step_cost.idle import RepeatedCalibration
 from orchestrator.engine.worker.sequence import Sequence
@@ -24,12 +27,20 @@ class Drafter(Protocol):
     """Drafts tokens for the sequences of one engine. The defaults are those of a method that computes nothing."""
 
     seconds: float = 0.0  # time spent computing so far
+    reads_states: bool = False  # whether it wants `follow` to be called
 
     def accept(self, sequence: Sequence, most: int) -> Offer:
         """Take up the output of a sequence so far. Return what could be drafted after it, `most` tokens or fewer."""
 
     def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
         """Return the next `lengths` tokens of each sequence, as many as were offered or fewer."""
+
+    def follow(self, sequence: Sequence, states: npt.NDArray[np.float32]) -> None:
+        """Take up the target's states from which the last tokens of a sequence were chosen, a row for each.
+
+        Called after each step that computed the sequence. The rows are valid until the next step.
+        """
+        return None
 
     def forget(self, sequence: Sequence) -> None:
         """Drop what is held for a sequence that ends or is preempted; it may be unknown."""

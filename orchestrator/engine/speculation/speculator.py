@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import CannotLoad, Llama, Tokens, as_tokens
@@ -77,6 +78,16 @@ class Speculator:
     def computing_seconds(self) -> float:
         """The time that drafters have spent computing so far."""
         return sum(drafter.seconds for drafter in self.drafters.values())
+
+    @property
+    def reads_states(self) -> bool:
+        return any(drafter.reads_states for drafter in self.drafters.values())
+
+    def follow(self, sequence: Sequence, states: npt.NDArray[np.float32]) -> None:
+        """Pass on the states from which the last tokens of a sequence were chosen, see `Drafter.follow`."""
+        for drafter in self.drafters.values():
+            if drafter.reads_states:
+                drafter.follow(sequence, states)
 
     def set_threads(self, threads: int) -> None:
         for drafter in self.drafters.values():

@@ -628,6 +628,7 @@ class Loop:
 
     def _sample(self, with_logits: list[_Outputs], logits: Logits) -> tuple[int, int]:
         best = logits.argmax(axis=1).tolist() if len(logits) else []
+        states = self._llama.states() if len(logits) and self._speculator and self._speculator.reads_states else None
         row = drafted = accepted = 0
         for sequence, drafts, prompt_rows, position, samples in with_logits:
             if sequence.prompt_logprobs is not None and prompt_rows:
@@ -637,7 +638,10 @@ class Loop:
                 continue
             proposed = self._speculator.drafted(sequence) if len(drafts) and self._speculator is not None else 0
             end = row + len(drafts) + 1
+            before = len(sequence.output)
             accepted += min(proposed, self._accept_tokens(sequence, drafts, proposed, logits[row:end], best[row:end]))
+            if states is not None and self._speculator is not None and sequence.number in self._sequences.all:
+                self._speculator.follow(sequence, states[row : row + len(sequence.output) - before])
             drafted += proposed
             row = end
         self._counts["drafted"] += drafted

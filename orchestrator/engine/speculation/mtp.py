@@ -1,0 +1,166 @@
+"""Draft with the model's own MTP head, for all sequences of a step together.
+
+DeepSeek-AI 2024, DeepSeek-V3 Technical Report, section 2.2. The head of the first draft token drafts the others, too.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.llama import Llama, Logits, MtpHead, States, Tokens, as_tokens, why_no_head
+from orchestrator.engine.speculation.drafter import Beat, CannotDraft, Drafter, Offer
+from orchestrator.engine.step_cost.learned import LearnedStepCosts
+from orchestrator.engine.step_cost.model import StepCostModel
+from orchestrator.engine.worker.contention import CpuUse
+from orchestrator.engine.worker.sequence import Sequence
+
+# Tokens of a sequence, at most, that the head has yet to read when it drafts. While nothing is drafted, older ones are
+# dropped, and then the head starts again with an empty cache: it needs little but the last state.
+_MOST_UNREAD = 64
+
+
+@dataclass(slots=True)
+class _Reading:
+    end: int = 0  # the head has read the tokens before this position
+    unread: list[States] = field(default_factory=list)  # states for the tokens up to the last one
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.unread))
+
+
+class MtpDrafter(Drafter):
+    """Drafts with the MTP head of the target.
+
+    The head reads answers, not prompts: their states would have to be computed for each token of a prompt, which makes
+    prompts slower even if nothing is drafted then.
+    """
+
+    reads_states = True
+
+    def __init__(self, spec: EngineSpec, target: Llama, beat: Beat) -> None:
+        assert spec.mtp is not None, "the option turns this drafter on"
+        self._k = spec.mtp.k
+        self._head = MtpHead(target)
+        self._beat = beat
+        self._cpu = CpuUse()
+        self._threads = target.threads
+        self.seconds = 0.0
+        self._readings: dict[int, _Reading] = {}  # by sequence in the cache
+        assumed = StepCostModel.assumed(self._warm_up(), most=target.sequences)
+        self._step_costs = LearnedStepCosts(target.threads, assumed, widest=target.sequences, trusted=False)
+
+    def seconds_per_token(self, width: int) -> float:
+        width = min(width, self._head.sequences)
+        return self._step_costs.current.seconds(width, width) / width
+
+    def catch_up_seconds(self, sequence: Sequence) -> float:
+        """Return the seconds that unread tokens add to the first step of a draft."""
+        reading = self._readings.get(sequence.seq)
+        return 0.0 if reading is None else self._step_costs.current.prefill * max(0, reading.count - 1)
+
+    def set_threads(self, threads: int) -> None:
+        self._threads = threads
+        self._head.set_threads(threads)
+        self._step_costs.use_threads(threads)
+
+    def follow(self, sequence: Sequence, states: States) -> None:
+        reading = self._readings.setdefault(sequence.seq, _Reading())
+        reading.unread.append(states.copy())
+        while len(reading.unread) > 1 and reading.count > _MOST_UNREAD:
+            reading.unread.pop(0)
+
+    def accept(self, sequence: Sequence, most: int) -> Offer:
+        return Offer(max(0, min(self._k, most)) if sequence.seq in self._readings else 0)
+
+    def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
+        """Return the `lengths` likeliest next tokens of each sequence. Each was followed up to its last token."""
+        tokens, states = self._read(sequences)
+        drafts = [[token] for token in tokens]
+        for step in range(1, max(lengths)):
+            active = [index for index, length in enumerate(lengths) if length > step]
+            batch = self._head.batch
+            batch.clear()
+            cells = 0
+            for row, index in enumerate(active):
+                depth = sequences[index].length + step
+                batch.add_one(sequences[index].seq, depth - 1, drafts[index][-1])
+                batch.states[row] = states[index]
+                cells += depth
+            logits, after = self._decode(cells)
+            for row, (index, token) in enumerate(zip(active, logits.argmax(axis=1).tolist(), strict=True)):
+                drafts[index].append(token)
+                states[index] = after[row]
+        for sequence in sequences:  # the model's own states replace those of the head
+            self._head.truncate(sequence.seq, sequence.length)
+        return [as_tokens(draft) for draft in drafts]
+
+    def forget(self, sequence: Sequence) -> None:
+        if self._readings.pop(sequence.seq, None) is not None:
+            self._head.truncate(sequence.seq, 0)
+
+    def _read(self, sequences: list[Sequence]) -> tuple[list[int], list[States]]:
+        # Read what was not read yet. The last token of each sequence comes in the last step, which drafts.
+        rest = [self._unread(sequence) for sequence in sequences]
+        batch = self._head.batch
+        room = batch.capacity // len(sequences)
+        for sequence, unread in zip(sequences, rest, strict=True):
+            while len(unread) > room:
+                batch.clear()
+                self._add(sequence, unread[:room], len(unread), outputs=0)
+                self._decode(0)
+                del unread[:room]
+        batch.clear()
+        for sequence, unread in zip(sequences, rest, strict=True):
+            self._add(sequence, unread, len(unread), outputs=1)
+            self._readings[sequence.seq] = _Reading(sequence.length)
+        logits, after = self._decode(sum(sequence.length for sequence in sequences))
+        return logits.argmax(axis=1).tolist(), [row.copy() for row in after]
+
+    def _unread(self, sequence: Sequence) -> list[States]:
+        reading = self._readings[sequence.seq]
+        rows = list(np.concatenate(reading.unread))
+        start = sequence.length - len(rows)
+        self._head.truncate(sequence.seq, reading.end if reading.end == start else 0)
+        return rows
+
+    def _add(self, sequence: Sequence, rows: list[States], count: int, *, outputs: int) -> None:
+        # The first of the last `count` tokens, as many as there are rows.
+        batch, end = self._head.batch, len(sequence.output) - count + len(rows)
+        at = batch.size
+        tokens = sequence.output[end - len(rows) : end]
+        batch.add(sequence.seq, len(sequence.prompt) + end - len(rows), tokens, outputs)
+        batch.states[at : batch.size] = rows
+
+    def _decode(self, cells: int) -> tuple[Logits, States]:
+        batch, costs = self._head.batch, self._step_costs.current
+        self._beat(costs.seconds(batch.size, max(1, batch.outputs), cells))
+        self._cpu.start()
+        results = self._head.decode()
+        seconds = self._cpu.stop()
+        self.seconds += seconds
+        if batch.size == batch.outputs:
+            disturbed = self._cpu.disturbed(self._threads)
+            self._step_costs.observe(batch.size, batch.outputs, seconds, cells, disturbed=disturbed)
+        return results
+
+    def _warm_up(self) -> float:
+        # Return the seconds of a step of one token.
+        times = []
+        for _ in range(3):
+            self._head.batch.clear()
+            self._head.batch.add_one(0, 0, 0)
+            started = time.monotonic()
+            self._head.decode()
+            times.append(time.monotonic() - started)
+            self._head.truncate(0, 0)
+        return min(times)
+
+
+def load_mtp(spec: EngineSpec, target: Llama, beat: Beat) -> MtpDrafter:
+    """Raises CannotDraft if the library lacks functions or the model a head, and CannotLoad if there is no memory."""
+    if problem := why_no_head(target):
+        raise CannotDraft(f"the MTP head cannot be used: {problem}")
+    return MtpDrafter(spec, target, beat)
