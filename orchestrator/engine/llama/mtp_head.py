@@ -6,7 +6,7 @@ import numpy.typing as npt
 import orchestrator.engine.llama.binding as lib
 from orchestrator.engine.llama.batch import Batch, floats_at
 from orchestrator.engine.llama.grammar import Logits
-from orchestrator.engine.llama.model import BATCH, DecodeFailed, Llama
+from orchestrator.engine.llama.model import BATCH, FLASH_ATTENTION, DecodeFailed, Llama
 from orchestrator.registry.architectures import why_no_mtp
 
 States = npt.NDArray[np.float32]
@@ -30,11 +30,13 @@ class MtpHead:
     def __init__(self, target: Llama) -> None:
         self.sequences = target.sequences
         params = lib.llama_context_default_params()
-        params.n_ctx = max(target.cells, target.context_limit * (target.sequences if target.split else 1))
+        params.n_ctx = target.cells  # a sequence holds fewer than in the target
         params.n_batch = params.n_ubatch = min(BATCH, params.n_ctx)
         params.n_seq_max = params.n_outputs_max = target.sequences
         params.n_threads = params.n_threads_batch = target.threads
-        params.kv_unified = not target.split
+        # One pool: sequences have different numbers of tokens to read, which streams would compute one after the other.
+        params.kv_unified = True
+        params.flash_attn_type = FLASH_ATTENTION[target.flash_attention]
         params.swa_full = True
         params.offload_kqv = False
         params.no_perf = True

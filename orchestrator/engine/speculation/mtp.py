@@ -73,7 +73,8 @@ class MtpDrafter(Drafter):
             reading.unread.pop(0)
 
     def accept(self, sequence: Sequence, most: int) -> Offer:
-        return Offer(max(0, min(self._k, most)) if sequence.seq in self._readings else 0)
+        reading = self._readings.get(sequence.seq)
+        return Offer(max(0, min(self._k, most)) if reading is not None and reading.unread else 0)
 
     def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
         """Return the `lengths` likeliest next tokens of each sequence. Each was followed up to its last token."""
@@ -95,44 +96,47 @@ class MtpDrafter(Drafter):
                 states[index] = after[row]
         for sequence in sequences:  # the model's own states replace those of the head
             self._head.truncate(sequence.seq, sequence.length)
-        return [as_tokens(draft) for draft in drafts]
+        return [as_tokens(draft[:length]) for draft, length in zip(drafts, lengths, strict=True)]
 
     def forget(self, sequence: Sequence) -> None:
         if self._readings.pop(sequence.seq, None) is not None:
             self._head.truncate(sequence.seq, 0)
 
-    def _read(self, sequences: list[Sequence]) -> tuple[list[int], list[States]]:
+    def _read(self, sequences: list[Sequence]) -> tuple[list[int], States]:
         # Read what was not read yet. The last token of each sequence comes in the last step, which drafts.
-        rest = [self._unread(sequence) for sequence in sequences]
         batch = self._head.batch
         room = batch.capacity // len(sequences)
-        for sequence, unread in zip(sequences, rest, strict=True):
-            while len(unread) > room:
+        rest = [self._unread(sequence) for sequence in sequences]
+        for index, sequence in enumerate(sequences):
+            while len(rest[index]) > room:
                 batch.clear()
-                self._add(sequence, unread[:room], len(unread), outputs=0)
+                self._add(sequence, rest[index], room, outputs=0)
                 self._decode(0)
-                del unread[:room]
+                rest[index] = rest[index][room:]
         batch.clear()
-        for sequence, unread in zip(sequences, rest, strict=True):
-            self._add(sequence, unread, len(unread), outputs=1)
-            self._readings[sequence.seq] = _Reading(sequence.length)
-        logits, after = self._decode(sum(sequence.length for sequence in sequences))
-        return logits.argmax(axis=1).tolist(), [row.copy() for row in after]
+        cells = 0
+        for sequence, states in zip(sequences, rest, strict=True):
+            self._add(sequence, states, len(states), outputs=1)
+            cells += sequence.length
+        logits, after = self._decode(cells)
+        return logits.argmax(axis=1).tolist(), after.copy()
 
-    def _unread(self, sequence: Sequence) -> list[States]:
+    def _unread(self, sequence: Sequence) -> States:
         reading = self._readings[sequence.seq]
-        rows = list(np.concatenate(reading.unread))
-        start = sequence.length - len(rows)
-        self._head.truncate(sequence.seq, reading.end if reading.end == start else 0)
-        return rows
+        states = reading.unread[0] if len(reading.unread) == 1 else np.concatenate(reading.unread)
+        if reading.end != sequence.length - len(states):
+            self._head.truncate(sequence.seq, 0)
+        self._readings[sequence.seq] = _Reading(sequence.length)
+        return states
 
-    def _add(self, sequence: Sequence, rows: list[States], count: int, *, outputs: int) -> None:
-        # The first of the last `count` tokens, as many as there are rows.
-        batch, end = self._head.batch, len(sequence.output) - count + len(rows)
+    def _add(self, sequence: Sequence, states: States, count: int, *, outputs: int) -> None:
+        # Add the first `count` of the last tokens, for each of which there is a state.
+        batch, start = self._head.batch, len(sequence.output) - len(states)
         at = batch.size
-        tokens = sequence.output[end - len(rows) : end]
-        batch.add(sequence.seq, len(sequence.prompt) + end - len(rows), tokens, outputs)
-        batch.states[at : batch.size] = rows
+        batch.add(
+            sequence.seq, len(sequence.prompt) + start, as_tokens(sequence.output[start : start + count]), outputs
+        )
+        batch.states[at : batch.size] = states[:count]
 
     def _decode(self, cells: int) -> tuple[Logits, States]:
         batch, costs = self._head.batch, self._step_costs.current
