@@ -27,7 +27,7 @@ from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.measured import MeasuredShares
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import LEAST_PLAN_QUALITY
-from orchestrator.registry.options import MtpOptions, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
 from orchestrator.registry.propose import (
     DRAFT,
     LARGEST_DRAFT,
@@ -35,7 +35,6 @@ from orchestrator.registry.propose import (
     can_draft,
     count,
     describe,
-    drafts_for_itself,
     file_name,
     suits,
     why_not_drafted,
@@ -360,8 +359,6 @@ def _entry(model: Candidate, casting: _Casting, fitted: Fit, registry: Path, *, 
         entry["speculation"] = asdict(SpeculationOptions(casting.drafts[model.id]))
     if not _embeds(model, casting) and model.answers and why_not_drafted(model.header) is None:
         entry["prompt_lookup"] = asdict(PromptLookupOptions())
-        if drafts_for_itself(model.header):
-            entry["mtp"] = asdict(MtpOptions())
     return entry
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from orchestrator.registry import architectures
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.memory import MemoryEstimate, estimate, estimate_draft, size
-from orchestrator.registry.options import MAX_CELLS, MAX_CONTEXT, QUANTISED_BLOCK, KvType, LoadOptions
+from orchestrator.registry.options import MAX_CELLS, MAX_CONTEXT, QUANTISED_BLOCK, KvType, LoadOptions, MtpOptions
 
 WORTH_HAVING: Final = 4096  # below this context, prefer fewer slots, and then a quantised cache
 FEW_SLOTS: Final = (4, 2, 1)  # tried in this order before the context is made shorter
@@ -73,7 +74,12 @@ def fit(
 
     def options(kv_type: KvType, slots: int, context: int) -> LoadOptions:
         return LoadOptions(
-            context=context, slots=slots, kv_type_k=kv_type, kv_type_v=kv_type, batch_invariant=batch_invariant
+            context=context,
+            slots=slots,
+            kv_type_k=kv_type,
+            kv_type_v=kv_type,
+            batch_invariant=batch_invariant,
+            mtp=MtpOptions() if drafts_for_itself(header) and not embeds else None,
         )
 
     ceiling = max(1, min(header.context_length, MAX_CONTEXT))
@@ -88,6 +94,13 @@ def fit(
     smallest = options(kv_types[-1], 1, min(ceiling, SMALLEST))
     memory = need(smallest)
     return Fit(options=smallest, memory=memory, short=max(0, memory.total - room.free))
+
+
+def drafts_for_itself(header: GgufHeader) -> bool:
+    """Return whether a model has an MTP head that drafts unless its owner says no."""
+    # The states of models that roll back take several times the memory then.
+    is_transformer = architectures.family(header.architecture) == "transformer"
+    return is_transformer and architectures.why_no_mtp(header.architecture, header.mtp_heads) is None
 
 
 def _within(need: Need, limit: int, options: LoadOptions) -> Fit | None:

@@ -34,6 +34,7 @@ class GgufHeader:
     context_length: int  # longest training sequence in tokens
     layers: int  # with MTP heads
     mtp_heads: int  # at the end of the layers
+    mtp_cell_bytes: int  # that a head caches per token, in 16 bits
     embedding: int  # length of a token's vector
     heads: int  # attention heads of the layer with most
     kv_heads: tuple[int, ...]  # per layer; 0 for one that caches no keys and values, as recurrent layers
@@ -135,6 +136,7 @@ def _header(path: Path, fields: Fields, pieces: list[RawHeader]) -> GgufHeader:
         context_length=fields.size("context_length"),
         layers=layers,
         mtp_heads=fields.size("nextn_predict_layers", 0),
+        mtp_cell_bytes=2 * max(attention.kv_heads[-1:], default=0) * (attention.key_length + attention.value_length),
         embedding=attention.embedding,
         heads=attention.heads,
         kv_heads=cache.kv_heads,

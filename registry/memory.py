@@ -84,6 +84,8 @@ def estimate(header: GgufHeader, options: LoadOptions, *, embeds: bool = False) 
     snapshots = options.rollback if header.architecture in ROLLS_BACK else 0
     states += min(slots, MOST_CHECKPOINTS) if options.rollback else 0
     kv_cache = int(per_cell * cells) * pools + header.state_bytes * states * (1 + snapshots)
+    if options.mtp is not None:
+        kv_cache += header.mtp_cell_bytes * cells
     micro_batch = context if embeds else INVARIANT_MICRO_BATCH if options.batch_invariant else BATCH
     logits = 2 * context if embeds else BATCH
     activations = 4 * header.embedding + 3 * header.feed_forward

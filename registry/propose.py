@@ -9,12 +9,12 @@ from typing import Final
 
 from orchestrator.registry import architectures
 from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base, why_no_draft, why_no_prompt, why_no_text
-from orchestrator.registry.fit import SMALLEST, WORTH_HAVING, Fit, Room, fit
+from orchestrator.registry.fit import SMALLEST, WORTH_HAVING, Fit, Room, drafts_for_itself, fit
 from orchestrator.registry.forms import EMBEDDER, RERANKER
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import Registry
-from orchestrator.registry.options import MAX_ROLLBACK, MtpOptions, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import MAX_ROLLBACK, PromptLookupOptions, SpeculationOptions
 
 ID_LENGTH: Final = 64
 NAME_LENGTH: Final = 120
@@ -92,7 +92,6 @@ def propose(
         fitted.options,
         speculation=None if draft is None else SpeculationOptions(draft),
         prompt_lookup=PromptLookupOptions() if no_drafts is None else None,
-        mtp=MtpOptions() if no_drafts is None and drafts_for_itself(header) else None,
     )
     written = asdict(options)
     if fitted.context < SMALLEST:
@@ -185,11 +184,6 @@ def why_not_drafted(header: GgufHeader) -> str | None:
     if architectures.why_no_rollback(header.architecture):
         return f"{header.architecture} has recurrent layers, so tokens before a rejected draft are computed again"
     return None
-
-
-def drafts_for_itself(header: GgufHeader) -> bool:
-    """Return whether a model has an MTP head that llama.cpp computes."""
-    return architectures.why_no_mtp(header.architecture, header.mtp_heads) is None
 
 
 def can_draft(target: GgufHeader, draft: GgufHeader) -> bool:
