@@ -32,6 +32,8 @@ _PARTS = {("150m", 64, 1024): 16, ("500m", 16, 1024): 4}
 """How many of the requests the example server gets, by model, width and prefix, in cells where all of them would take
 it minutes per round, because it computes a new prefix again for each request."""
 EMBEDDED = "tiny-large"
+HEADED = "tiny-large-mtp"
+"""The same with a trained MTP head (`benchmarks.heads`)."""
 KINDS = ("hybrid", "windowed")
 """Models that keep something else of a prompt than a cell for each token: `NAME-KIND`."""
 USER_WIDTHS = (1, 4, 16)
@@ -169,6 +171,22 @@ class TurnCell(Cell):
         return ("warm",)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadCell(Cell):
+    """Requests to an embedded model with an MTP head, answered with its drafts and without.
+
+    Prompts are not measured.
+    """
+
+    @property
+    def name(self) -> str:
+        return f"mtp/{self.width}"
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        return ("warm",)
+
+
 def keeps_otherwise(model: str) -> bool:
     """Return whether a model is a hybrid, or has sliding windows."""
     return model.endswith(KINDS)
@@ -205,8 +223,9 @@ def all_cells() -> tuple[Cell, ...]:
     small, large = ([_plain(model, *size) for size in sizes] for model in ("150m", "500m"))
     speculation = [_speculating(width, task) for task in TASKS for width in SPECULATION_WIDTHS]
     embedded = [Cell(model=EMBEDDED, width=width, own=352, answer=32) for width in WIDTHS if width != BETWEEN]
+    headed = [HeadCell(model=HEADED, width=width, own=352, answer=64) for width in SPECULATION_WIDTHS]
     kinds = [cell for kind in KINDS for cell in _keeping(f"150m-{kind}")]
-    return (*small, *speculation, *large, *kinds, *embedded, _plain("150m", *_LARGEST))
+    return (*small, *speculation, *headed, *large, *kinds, *embedded, _plain("150m", *_LARGEST))
 
 
 def trial_cells() -> tuple[Cell, ...]:
@@ -218,7 +237,8 @@ def trial_cells() -> tuple[Cell, ...]:
         model = f"trial-{kind}"
         kinds.append(Cell(model=model, width=3, prefix=64, own=8, answer=4))
         kinds.append(TurnCell(model=model, width=1, own=80, answer=4, question=8))
-    return (*plain, *speculation, *kinds, Cell(model=EMBEDDED, width=3, own=352, answer=4))
+    headed = HeadCell(model=HEADED, width=2, own=352, answer=4)
+    return (*plain, *speculation, *kinds, headed, Cell(model=EMBEDDED, width=3, own=352, answer=4))
 
 
 def chosen(cells: Iterable[Cell], patterns: Iterable[str]) -> tuple[Cell, ...]:

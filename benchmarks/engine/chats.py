@@ -2,7 +2,7 @@
 
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,11 @@ class Chats:
                 prompts.append(prompt)
         shared = common(tuple(prompt.tokens for prompt in prompts))
         return RequestLoad(prompts=tuple(prompts), answer=cell.answer, shared=shared)
+
+    def prepared_load(self, cell: Cell, number: int) -> tuple[RequestLoad, RequestLoad]:
+        """Return the load that computes the prompts of round `number`, and the load of the round."""
+        load = self.load(cell, number)
+        return replace(load, answer=1), load
 
     def _prompt(self, messages: tuple[Message, ...]) -> BenchmarkPrompt:
         segments = self.template.segments(messages)

@@ -7,15 +7,17 @@ show it beyond noise. `undecided` names the cells whose interval contains the go
 is; they can be given further rounds. A value without an interval has to reach the goal itself. The value of a goal is
 the worst among the cells that miss it, or among all cells if none does. If a system got only a part of the requests,
 its time counts as the time for all of them, which favours it. A goal needs at least LEAST_ROUNDS rounds, and is not met
-without rows. The embedded models have no goals.
+without rows. The embedded models have no
+goals, except for drafting with a head.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.engine.cells import BETWEEN, EMBEDDED, Busy, State, keeps_otherwise
+from benchmarks.engine.cells import BETWEEN, EMBEDDED, HEADED, Busy, State, keeps_otherwise
 from benchmarks.engine.names import (
     EXAMPLE,
+    HEAD,
     METHODS,
     OURS,
     POOLED,
@@ -33,6 +35,7 @@ LEAST_ROUNDS, MOST_ROUNDS = 5, 31
 OF_CEILING = 0.95
 OF_BOUND = 0.9
 NEVER_SLOWER = 0.98
+WITH_HEAD = 1.3
 OWN_SHARE = 0.02
 SHARED = 5.0
 WHEN_BUSY = 3.0
@@ -169,6 +172,10 @@ def engine_goals(table: Table) -> list[WantedGoal]:
         WantedGoal("speculation ÷ its bound", OF_BOUND, _of_bound(table)),
         WantedGoal("speculation ÷ llama-server's", 1.0, _speculation(table, _of_server)),
         WantedGoal("speculation ÷ no speculation", NEVER_SLOWER, _speculation(table, _of_none)),
+        WantedGoal("MTP head ÷ no speculation, 1 request", WITH_HEAD, _with_head(table, lambda width: width == 1)),
+        WantedGoal(
+            "MTP head ÷ no speculation, more requests", NEVER_SLOWER, _with_head(table, lambda width: width > 1)
+        ),
         WantedGoal("own time per step outside llama.cpp", OWN_SHARE, _own_shares(table), least=False),
     ]
 
@@ -253,6 +260,12 @@ def _speculation(table: Table, compare: Callable[[Table, EngineRow, str], FoundV
     return found
 
 
+def _with_head(table: Table, wanted: Callable[[int], bool]) -> list[FoundValue]:
+    rows = (row for row in table.of(speculating(OURS, HEAD)) if wanted(row.width))
+    found = (_of_none(table, row, HEAD) for row in rows)
+    return [value for value in found if value is not None]
+
+
 def _of_none(table: Table, row: EngineRow, _: str) -> FoundValue | None:
     plain = table.beside(row, OURS)
     return None if plain is None else _faster(row, plain)
@@ -277,7 +290,7 @@ def _of_bound(table: Table) -> list[FoundValue]:
 
 
 def _own_shares(table: Table) -> list[FoundValue]:
-    shares = ((row, own_share(row)) for row in table.rows)
+    shares = ((row, own_share(row)) for row in table.rows if row.model != HEADED)
     return [
         FoundValue(share, f"{row.cell}, {row.state}, {row.system}", len(row.seconds))
         for row, share in shares

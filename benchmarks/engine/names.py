@@ -15,6 +15,8 @@ USER_PATH_SYSTEMS = (OURS, SPINNING, SERVER)
 
 METHODS = ("lookup", "draft")
 """How tokens are drafted."""
+HEAD = "mtp"
+"""The method of a model that drafts with its own MTP head."""
 SETTINGS = ("its settings", "our settings")
 """llama-server drafts with its default settings, and with the settings that our engine has here."""
 

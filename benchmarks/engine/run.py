@@ -7,7 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from benchmarks.engine import rows as kept
-from benchmarks.engine.cells import Cell, State, TurnCell, UserCell, groups
+from benchmarks.engine.cells import Cell, HeadCell, State, TurnCell, UserCell, groups
 from benchmarks.engine.chats import Chats
 from benchmarks.engine.goals import LEAST_ROUNDS, MOST_ROUNDS, Goals, engine_goals, undecided
 from benchmarks.engine.measure import WARM_UP, measure, measure_prepared, measure_user, step_times, with_bounds
@@ -109,6 +109,9 @@ async def _measured(
     if isinstance(cell, TurnCell):
         turns = partial(turn_loads, cell, MODELS[cell.model].following)
         return await measure_prepared(cell, systems, turns, plan.rounds, plan.tell, before)
+    if isinstance(cell, HeadCell):
+        headed = partial(_chats(TINY).prepared_load, cell)
+        return await measure_prepared(cell, systems, headed, plan.rounds, plan.tell, before)
     if cell.task is None:
         return await measure(cell, systems, _loads(cell), plan.rounds, plan.tell, before)
     tasks = partial(task_loads, cell, MODELS[cell.model].following)

@@ -6,7 +6,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.engine.cells import BETWEEN, EMBEDDED, SERVED_WIDTHS, Cell, CoderCell, Task, UserCell, keeps_otherwise
+from benchmarks.engine.cells import (
+    BETWEEN,
+    EMBEDDED,
+    HEADED,
+    SERVED_WIDTHS,
+    Cell,
+    CoderCell,
+    HeadCell,
+    Task,
+    UserCell,
+    keeps_otherwise,
+)
 from benchmarks.engine.models import (
     CODER,
     CODER_FILE,
@@ -25,6 +36,7 @@ from benchmarks.engine.models import (
 )
 from benchmarks.engine.names import (
     EXAMPLE,
+    HEAD,
     METHODS,
     OURS,
     POOLED,
@@ -43,8 +55,9 @@ from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.systems.ours import Ours
 from benchmarks.engine.systems.serial import Serial
 from benchmarks.engine.systems.served import ServerFailed
+from benchmarks.heads.compose import headed
 from orchestrator.engine.processor import usable_cores
-from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import MtpOptions, PromptLookupOptions, SpeculationOptions
 
 TRIALS = (TRIAL, TRIAL_HYBRID, TRIAL_WINDOWED)
 MODELS = {model.name: model for model in (SMALL, LARGE, HYBRID, WINDOWED, INSTEAD, *TRIALS)}
@@ -73,7 +86,7 @@ class Place:
         """Return the common setup of a group of cells. Trial models get one thread, being too small for several."""
         width = max(cell.slots if isinstance(cell, UserCell) else cell.width for cell in cells)
         context = max(cell.context for cell in cells)
-        if cells[0].task:
+        if cells[0].task or isinstance(cells[0], HeadCell):
             context += width * cells[0].own  # so that every prompt can stay where it was computed
         return SystemSetup(
             model=self._file(cells[0].model),
@@ -90,6 +103,8 @@ class Place:
         models = self.folder / "models"
         if name == CODER:
             return models / CODER_FILE
+        if name == HEADED:
+            return headed(TINY.stem, models)
         return SMOLLM2.file(models) if name == SMOLLM2.name else MODELS[name].write(models)
 
     def drafter(self, task: Task, model: str) -> Generated:
@@ -125,6 +140,8 @@ def takes_part(system: str, cell: Cell) -> bool:
         if system == SPINNING:
             return not (cell.shared or cell.beside or cell.steps or isinstance(cell, CoderCell))
         return system == OURS or not cell.steps
+    if isinstance(cell, HeadCell):
+        return system in (OURS, speculating(OURS, HEAD))
     if cell.task:
         return cell.width in SERVED_WIDTHS or not system.startswith(SERVER)
     if keeps_otherwise(cell.model):
@@ -139,6 +156,9 @@ def _starters(place: Place, setup: SystemSetup, cells: Sequence[Cell]) -> list[S
         ]
     if isinstance(cells[0], UserCell):
         return _served(place, setup, cells)
+    if isinstance(cells[0], HeadCell):
+        drafting = partial(Ours.start, setup, speculating(OURS, HEAD), mtp=MtpOptions())
+        return [partial(Ours.start, setup), drafting] if OURS in place.systems else []
     return _speculating(place, setup, cells[0]) if cells[0].task else _plain(place, setup, cells)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks import results
 from benchmarks.engine import report, rows
-from benchmarks.engine.cells import EMBEDDED, Cell, all_cells, coder_cells, user_cells
+from benchmarks.engine.cells import EMBEDDED, HEADED, Cell, all_cells, coder_cells, user_cells
 from benchmarks.engine.goals import EngineGoal, Goals, engine_goals, goals, own_share, undecided, user_goals
 from benchmarks.engine.models import CODER
 from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPINNING, SPLIT, speculating
@@ -70,7 +70,7 @@ def test_a_ratio_is_met_at_its_goal_and_not_below(name: str, system: str, state:
     assert (missed.where, missed.cells, missed.reached) == (f"150m/16x1025, {state}", 2, 1)
 
 
-@pytest.mark.parametrize(("wanted", "count"), [(engine_goals, 13), (user_goals, 9)])
+@pytest.mark.parametrize(("wanted", "count"), [(engine_goals, 15), (user_goals, 9)])
 def test_a_goal_without_rows_is_open_and_not_met(wanted: Goals, count: int) -> None:
     found = goals([], wanted)
     assert len(found) == count
@@ -85,6 +85,25 @@ def test_too_few_rounds_meet_no_goal() -> None:
 
 def test_embedded_models_have_no_goals() -> None:
     assert reached(RATIOS[0][0], [row(OURS, 1.0, model=EMBEDDED), row(POOLED, 0.1, model=EMBEDDED)]).value is None
+
+
+def test_a_head_has_goals_of_its_own() -> None:
+    measured = []
+    for width, seconds in ((1, 0.7), (4, 0.97), (16, 1.1)):
+        of_cell: dict[str, Any] = {
+            "cell": f"mtp/{width}",
+            "model": HEADED,
+            "state": "warm",
+            "width": width,
+            "prefix": 0,
+        }
+        measured += [row(OURS, 1.0, **of_cell), row(speculating(OURS, "mtp"), seconds, **of_cell)]
+    alone = reached("MTP head ÷ no speculation, 1 request", measured)
+    several = reached("MTP head ÷ no speculation, more requests", measured)
+    assert (alone.met, alone.cells, alone.value) == (True, 1, pytest.approx(1 / 0.7, abs=1e-3))
+    assert (several.met, several.cells, several.reached) == (False, 2, 1)
+    assert several.where == "mtp/16, warm"
+    assert reached("own time per step outside llama.cpp", measured).cells == 0
 
 
 def test_the_ceiling_is_that_of_our_own_layout() -> None:
@@ -301,11 +320,11 @@ def test_what_is_published_is_read_again_and_has_the_goals_that_its_rows_show(su
 def test_the_table_shows_every_row_and_every_goal() -> None:
     measured = [row(OURS, 1.0), row(SERVER, 6.5)]
     lines = report.printed(measured, goals(measured, engine_goals)).splitlines()
-    assert len(lines) == 1 + 2 + 1 + 1 + 13
+    assert len(lines) == 1 + 2 + 1 + 1 + 15
     assert "6.500 (6.500-6.500)" in lines[2]
     assert "4 of them" not in lines[2]
     assert "4 of them" in report.printed([row(SERVER, 6.5, requests=4)], [])
-    assert sum("  NO" in line for line in lines) == 11
+    assert sum("  NO" in line for line in lines) == 13
 
 
 def test_an_engine_with_other_comments_is_the_same_and_one_with_another_number_is_not(tmp_path: Path) -> None:

@@ -1,0 +1,217 @@
+"""Train an MTP head for an embedded model: `python -m benchmarks.heads.train [--size large]`, some minutes.
+
+The trunk stays as it ships, and the head learns its next tokens. A head drafts several tokens by reading its own
+output, so it is trained on that as well (Li et al. 2025, EAGLE-3, section 3.2, training-time test).
+"""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.heads.compose import head_file, head_shapes, write_head
+from benchmarks.tiny import corpus
+from benchmarks.tiny.export import gguf_name, halved
+from benchmarks.tiny.model import NORM_EPSILON, LlamaNetwork, rotate
+from benchmarks.tiny.sizes import SIZES, TOKENIZER_FILE, Size
+from benchmarks.tiny.tokenizer import Tokenizer
+from orchestrator.bench.families.words import seeded
+
+DRAFTED = 3  # tokens that it learns to draft one after the other
+STEPS = 650
+ROWS = 24  # examples of a step
+BATCHES = 120
+LONGEST = 320  # tokens of an example
+MUON_RATE = 0.02
+ADAM_RATE = 2e-3
+REPORT_EVERY = 25
+
+
+class Head(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
+    """An MTP head, with the names of its tensors in the file, that starts as the last block of its trunk."""
+
+    def __init__(self, trunk: LlamaNetwork, size: Size) -> None:
+        super().__init__()
+        self.heads, self.trunk = size.heads, [trunk]
+        self.weights = nn.ParameterDict()
+        block = trunk.blocks[-1]
+        start = {
+            "nextn.eh_proj": torch.cat((0.1 * torch.eye(size.width), torch.eye(size.width)), dim=1),
+            "nextn.shared_head_norm": trunk.norm.weight,
+            "attn_norm": block.attention_norm.weight,
+            "attn_q": block.query.weight,
+            "attn_k": block.key.weight,
+            "attn_v": block.value.weight,
+            "attn_output": block.output.weight,
+            "post_attention_norm": block.feed_norm.weight,
+            "ffn_gate_shexp": block.gate.weight,
+            "ffn_up_shexp": block.up.weight,
+            "ffn_down_shexp": block.down.weight,
+        }
+        for name, shape in head_shapes(size.width, size.hidden).items():
+            self.weights[name.replace(".", "_")] = nn.Parameter(start.get(name, torch.ones(shape)).detach().clone())
+
+    def _norm(self, x: Tensor, name: str) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], self.weights[name], NORM_EPSILON)
+
+    def forward(self, tokens: Tensor, states: Tensor, drafted: int) -> list[Tensor]:
+        """Return the logits [rows, length, vocabulary] of each of `drafted` tokens in a row.
+
+        `tokens` [rows, length] are read with the states [rows, length, width] from which they were chosen. At index i,
+        the draft starts so many tokens earlier that its last token is the one after token i; fewer are there at first.
+        """
+        trunk, w = self.trunk[0], self.weights
+        rows, length = tokens.shape
+        embedded = self._norm(trunk.embedding(tokens), "nextn_enorm")
+        cosine, sine = trunk.cosine[:length], trunk.sine[:length]
+        place = torch.arange(length)
+        shape = (rows, length, self.heads, -1)
+        keys, values, results = [], [], []
+        for step in range(drafted):
+            x = F.linear(torch.cat((embedded, self._norm(states, "nextn_hnorm")), dim=-1), w["nextn_eh_proj"])
+            normed = self._norm(x, "attn_norm")
+            query, key, value = (
+                F.linear(normed, w[f"attn_{part}"]).view(shape).transpose(1, 2) for part in ("q", "k", "v")
+            )
+            query = rotate(query, cosine, sine)
+            keys.append(rotate(key, cosine, sine))
+            values.append(value)
+            # The keys of the trunk's states up to where the draft starts, then those of the drafted tokens.
+            seen = place[None, :] <= (place[:, None] - step).clamp(min=0)
+            scores = [(query @ keys[0].transpose(-1, -2)).masked_fill(~seen, -torch.inf)]
+            scores += [(query * _moved(keys[at], step - at)).sum(-1, keepdim=True) for at in range(1, step + 1)]
+            shares = (torch.cat(scores, dim=-1) * query.shape[-1] ** -0.5).softmax(-1)
+            mixed = shares[..., :length] @ values[0]
+            for at in range(1, step + 1):
+                mixed = mixed + shares[..., length + at - 1, None] * _moved(values[at], step - at)
+            x = x + F.linear(mixed.transpose(1, 2).reshape(rows, length, -1), w["attn_output"])
+            normed = self._norm(x, "post_attention_norm")
+            gated = F.silu(F.linear(normed, w["ffn_gate_shexp"])) * F.linear(normed, w["ffn_up_shexp"])
+            out = self._norm(x + F.linear(gated, w["ffn_down_shexp"]), "nextn_shared_head_norm")
+            results.append(trunk.head(out))
+            states = _moved(out, 1)
+        return results
+
+
+def _moved(x: Tensor, places: int) -> Tensor:
+    # Towards the end of the last dimension but one.
+    return F.pad(x, (0, 0, places, 0))[..., : x.shape[-2], :]
+
+
+def load_trunk(size: Size) -> LlamaNetwork:
+    """Return the shipped model as a network."""
+    trunk = LlamaNetwork(size)
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(size.shipped).tensors}
+    state = {}
+    for name in trunk.state_dict():
+        tensor = tensors[gguf_name(name)]
+        weights = gguf.dequantize(tensor.data, tensor.tensor_type)
+        turned = ".query." in name or ".key." in name
+        state[name] = torch.from_numpy(np.array(halved(weights, size.heads) if turned else weights))
+    trunk.load_state_dict(state)
+    trunk.requires_grad_(False)
+    return trunk
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a head learns from: answers, as the trunk reads them."""
+
+    tokens: Tensor  # [rows, length]
+    states: Tensor  # [rows, length, width], from which the trunk chose each token
+    after: Tensor  # [rows, length, width], from which it chooses the next one
+    inside: Tensor  # [rows, length], whether a token other than the last follows
+
+
+def answers(trunk: LlamaNetwork, tokenizer: Tokenizer) -> list[Answers]:
+    """Return batches of answers of about the same length."""
+    rng = seeded("heads")
+    pool = [corpus.encode(tokenizer, corpus.draw(rng, "train", "mending")) for _ in range(BATCHES * ROWS)]
+    pool = [(ids, prompt) for ids, prompt in pool if len(ids) <= LONGEST]
+    pool.sort(key=lambda example: (len(example[0]) - example[1], example))
+    return [_read(trunk, pool[at : at + ROWS]) for at in range(0, len(pool) - ROWS + 1, ROWS)]
+
+
+def _read(trunk: LlamaNetwork, rows: list[tuple[list[int], int]]) -> Answers:
+    longest = max(len(ids) for ids, _ in rows)
+    ids = torch.tensor([ids + [0] * (longest - len(ids)) for ids, _ in rows])
+    ends, prompts = (torch.tensor(part) for part in ([len(ids) for ids, _ in rows], [prompt for _, prompt in rows]))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        x = trunk.embedding(ids)
+        for block in trunk.blocks:
+            x = block(x, trunk.cosine[:longest], trunk.sine[:longest])
+        hidden = trunk.norm(x).bfloat16()
+    places = prompts[:, None] + torch.arange(int((ends - prompts).max()))
+    within, row = places.clamp(max=longest - 1), torch.arange(len(rows))[:, None]
+    return Answers(ids[row, within], hidden[row, within - 1], hidden[row, within], places < ends[:, None] - 1)
+
+
+def losses(head: Head, batch: Answers) -> tuple[Tensor, list[float]]:
+    """Return the loss, and the share of tokens that the trunk says after so many right ones in a row were drafted."""
+    wanted = head.trunk[0].head(batch.after.float()).detach()
+    likely, best = wanted.float().softmax(-1), wanted.argmax(-1)
+    place = torch.arange(batch.tokens.shape[1])
+    total, right, rates = torch.zeros(()), batch.inside, []
+    for step, logits in enumerate(head(batch.tokens, batch.states.float(), DRAFTED)):
+        used = batch.inside & (place >= step)
+        if not used.any():
+            break
+        total = total + F.cross_entropy(logits[used].float(), likely[used]) / (1 + step)
+        before = F.pad(right, (1, 0))[:, :-1] if step else right
+        right = before & used & (logits.argmax(-1) == best)
+        rates.append(float(right.sum() / used.sum()))
+    return total, rates
+
+
+def train(size: Size, steps: int) -> Head:
+    """Return a trained head."""
+    torch.manual_seed(1)
+    head = Head(load_trunk(size), size)
+    matrices = [p for p in head.parameters() if p.ndim == 2]
+    optimizers = [
+        torch.optim.Muon(matrices, lr=MUON_RATE, momentum=0.95),
+        torch.optim.AdamW([p for p in head.parameters() if p.ndim == 1], lr=ADAM_RATE),
+    ]
+    batches = answers(head.trunk[0], Tokenizer.load(TOKENIZER_FILE))
+    rng = seeded("order")
+    recent: list[list[float]] = []
+    for step in range(steps):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss, rates = losses(head, rng.choice(batches))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+        for optimizer, peak in zip(optimizers, (MUON_RATE, ADAM_RATE), strict=True):
+            optimizer.param_groups[0]["lr"] = peak * min(1.0, (step + 1) / 20, (steps - step) / (0.6 * steps))
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        recent.append(rates)
+        if step % REPORT_EVERY == REPORT_EVERY - 1:
+            means = [sum(rates[at] for rates in recent if len(rates) > at) for at in range(DRAFTED)]
+            counts = [sum(len(rates) > at for rates in recent) for at in range(DRAFTED)]
+            shares = " ".join(f"{total / count:.3f}" for total, count in zip(means, counts, strict=True))
+            print(f"step {step + 1} loss {loss.item():.3f} in a row {shares}", flush=True)
+            recent.clear()
+    return head
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.heads.train", description=__doc__)
+    parser.add_argument("--size", choices=SIZES, default="large")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    size = SIZES[options.size]
+    torch.set_flush_denormal(True)
+    weights = train(size, options.steps).weights
+    tensors = {name: weights[name.replace(".", "_")].detach().numpy() for name in head_shapes(size.width, size.hidden)}
+    write_head(tensors, options.out or head_file(size.name))
+
+
+if __name__ == "__main__":
+    main()
