@@ -1,0 +1,55 @@
+"""MTP heads for the embedded models: files, and the models that are made with them."""
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+from benchmarks.heads.compose import halved, head_file, head_shapes, headed, random_head, read_head, write_head
+from benchmarks.tiny.sizes import SIZES
+from orchestrator.registry.fit import drafts_for_itself
+from orchestrator.registry.gguf import read_header
+
+LARGE = SIZES["large"]
+
+
+def test_a_head_is_read_as_it_was_written(tmp_path: Path) -> None:
+    head = random_head(LARGE.width, LARGE.hidden)
+    write_head(head, tmp_path / "head.gguf")
+    found = read_head(tmp_path / "head.gguf")
+    assert {name: weights.shape for name, weights in found.items()} == head_shapes(LARGE.width, LARGE.hidden)
+    assert all(np.allclose(found[name], head[name], atol=0.01) for name in head)
+
+
+def test_the_trained_head_fits_its_model_and_is_small() -> None:
+    head = read_head(head_file("large"))
+    assert {name: weights.shape for name, weights in head.items()} == head_shapes(LARGE.width, LARGE.hidden)
+    assert head_file("large").stat().st_size < 1_000_000
+
+
+def test_a_model_with_a_head_has_the_weights_of_the_shipped_one(tmp_path: Path) -> None:
+    file = headed("large", tmp_path)
+    assert headed("large", tmp_path) == file
+    assert list(tmp_path.iterdir()) == [file]
+    own, shipped = (
+        {tensor.name: tensor.data for tensor in gguf.GGUFReader(path).tensors} for path in (file, LARGE.shipped)
+    )
+    for name, data in shipped.items():
+        same = own[name.replace(".ffn_norm.", ".post_attention_norm.")]
+        turned = ".attn_q." in name or ".attn_k." in name
+        assert np.array_equal(np.sort(same, axis=0), np.sort(data, axis=0)) if turned else np.array_equal(same, data)
+
+
+def test_the_registry_sees_the_head(tmp_path: Path) -> None:
+    header, trunk = read_header(headed("large", tmp_path)), read_header(LARGE.shipped)
+    assert (header.mtp_heads, header.layers) == (1, trunk.layers + 1)
+    assert header.mtp_cell_bytes == 2 * 2 * LARGE.width
+    assert header.vocab_digest == trunk.vocab_digest
+    assert drafts_for_itself(header)
+    assert not drafts_for_itself(trunk)
+
+
+def test_the_halves_of_a_rotary_pair_are_half_a_head_apart() -> None:
+    rows = np.arange(16, dtype=np.float32).reshape(16, 1)  # two heads of eight rows, as pairs
+    turned = halved(rows, 2)[:, 0].tolist()
+    assert turned == [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15]
