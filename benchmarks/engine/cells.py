@@ -183,6 +183,11 @@ class HeadCell(Cell):
         return f"mtp/{self.width}"
 
     @property
+    def context(self) -> int:
+        """The longest sequence in tokens: that of the registry, for which the engine chooses the kind of attention."""
+        return USER_CONTEXT
+
+    @property
     def states(self) -> tuple[State, ...]:
         return ("warm",)
 

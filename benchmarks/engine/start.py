@@ -86,7 +86,7 @@ class Place:
         """Return the common setup of a group of cells. Trial models get one thread, being too small for several."""
         width = max(cell.slots if isinstance(cell, UserCell) else cell.width for cell in cells)
         context = max(cell.context for cell in cells)
-        if cells[0].task or isinstance(cells[0], HeadCell):
+        if cells[0].task:
             context += width * cells[0].own  # so that every prompt can stay where it was computed
         return SystemSetup(
             model=self._file(cells[0].model),
