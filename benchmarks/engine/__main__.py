@@ -25,6 +25,7 @@ from benchmarks.engine.start import Place
 from benchmarks.engine.suites import SUITES, Suite
 from benchmarks.engine.systems.daemon import DaemonFailed
 from benchmarks.options import positive
+from orchestrator.bench import environment
 from orchestrator.engine.processor import usable_cores
 from orchestrator.registry.llama_library import library_file, why_no_library
 
@@ -95,7 +96,8 @@ def _run(suite: Suite, options: argparse.Namespace, *, further: bool) -> None:
     if missing := peers.missing(options.systems):
         raise PeerMissing(f"missing: {', '.join(missing)}; `python -m benchmarks.engine build` builds them")
     cells, engine = chosen(_cells(suite, options), options.cells), report.source_hash(suite.source)
-    current = {name: each.rows for name, each in _finished(suite, options).items() if each.engine == engine}
+    here = {name: each for name, each in _finished(suite, options).items() if each.machine == environment.machine()}
+    current = {name: each.rows for name, each in here.items() if each.engine == engine}
     if further:
         open_still = undecided(itertools.chain.from_iterable(current.values()), suite.goals)
         left = tuple(cell for cell in cells if cell.name in open_still)

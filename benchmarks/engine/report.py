@@ -65,6 +65,7 @@ def document(
         **stamp,
         "engine": engine,
         "engines": {name: each.engine for name, each in finished.items()},
+        "machines": {name: each.machine for name, each in finished.items()},
         "cells": {
             "measured": {cell.name: asdict(cell) for cell in cells if cell.name in finished},
             "left": [cell.name for cell in cells if cell.name not in finished],

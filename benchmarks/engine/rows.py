@@ -1,12 +1,13 @@
 """Rows hold what was measured. Those of finished cells are kept in a file, so that a later run can continue."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.cells import Cell, State
+from orchestrator.bench import environment
 
 Stamp = dict[str, Any]
 """What measurements depend on besides the cell and our engine. Measurements with another stamp do not count."""
@@ -58,10 +59,11 @@ class EngineRow:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
-    """The rows of a finished cell, and the hash of the engine that was measured."""
+    """The rows of a finished cell, the hash of the engine that was measured, and the machine."""
 
     engine: str
     rows: list[EngineRow]
+    machine: Mapping[str, Any] = field(default_factory=environment.machine)
 
 
 def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, MeasuredCell]:
@@ -75,24 +77,28 @@ def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, MeasuredC
         name = entry["name"]
         if entry["stamp"] == stamp and entry["cell"] == wanted.get(name):
             rows = [EngineRow(**{**row, "seconds": tuple(row["seconds"])}) for row in entry["rows"]]
-            found[name] = MeasuredCell(entry["engine"], rows)
+            found[name] = MeasuredCell(entry["engine"], rows, entry["stamp"].get("machine", {}))
     return found
 
 
 def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, MeasuredCell]:
-    """Return the same from published results, so that a new checkout can continue from what is committed."""
+    """Return the same from published results, so that a new checkout can continue from what is committed.
+
+    The cells may be of other machines: what is compared was measured in pairs.
+    """
     if not file.exists():
         return {}
     results = json.loads(file.read_text(encoding="utf-8"))
-    if {key: results.get(key) for key in stamp} != stamp:
+    if any(results.get(key) != value for key, value in stamp.items() if key != "machine"):
         return {}
     same = {cell.name for cell in cells if results["cells"]["measured"].get(cell.name) == asdict(cell)}
-    names = [field.name for field in fields(EngineRow)]
+    names = [each.name for each in fields(EngineRow)]
     found: dict[str, MeasuredCell] = {}
     for row in results["rows"]:
         if (cell := row["cell"]) in same:
             kept = {name: row[name] for name in names if name in row}
-            finished = found.setdefault(cell, MeasuredCell(results["engines"][cell], []))
+            machine = results.get("machines", {}).get(cell, results["machine"])
+            finished = found.setdefault(cell, MeasuredCell(results["engines"][cell], [], machine))
             finished.rows.append(EngineRow(**{**kept, "seconds": tuple(kept["seconds"])}))
     return found
 

@@ -33,8 +33,8 @@ def test_finished_cells_are_read_again_and_the_last_measurement_counts(tmp_path:
     rows.append(file, {"threads": 4}, "new", third, [row(OURS, 1.0)])
     rows.append(file, {"threads": 2}, "new", first, [row(OURS, 1.0)])
     assert rows.read(file, {"threads": 2}, cells) == {
-        first.name: MeasuredCell("new", [row(OURS, 1.0)]),
-        second.name: MeasuredCell("old", [row(OURS, 2.0), row(SERIAL, 3.0, bound=1.5)]),
+        first.name: MeasuredCell("new", [row(OURS, 1.0)], {}),
+        second.name: MeasuredCell("old", [row(OURS, 2.0), row(SERIAL, 3.0, bound=1.5)], {}),
     }
     assert rows.read(file, {"threads": 2}, [dataclasses.replace(first, own=7), second]).keys() == {second.name}
 
@@ -295,6 +295,7 @@ def test_published_cells_count_as_finished_while_nothing_has_changed(tmp_path: P
     )
     assert rows.published(file, stamp, cells) == finished
     assert rows.published(file, {**stamp, "rounds": 1}, cells) == {}
+    assert rows.published(file, {**stamp, "machine": {"processor": "another", "cores": 2}}, cells) == finished
     assert rows.published(file, stamp, [dataclasses.replace(cell, own=7) for cell in cells]) == {}
 
 
