@@ -4,6 +4,7 @@ Spinning threads start the next part of a step at once. But where another proces
 that the thread they wait for could move to, and a step may take hundreds of times as long.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -17,8 +18,10 @@ _STAT: Final = Path("/proc/stat")
 _IDLE: Final = slice(3, 5)  # of the numbers for a CPU: idle, and idle while a device is waited for (proc_stat(5))
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
-# Whether other processes use the cores is measured over at least this many seconds.
-MEASURED_SECONDS: Final = 1.0
+# Whether other processes use the cores is measured over at least this many seconds in which steps follow each other,
+# in parts of the second length. Between requests, other processes do not disturb us.
+MEASURED_SECONDS, PART_SECONDS = 1.0, 0.2
+IDLE_SECONDS: Final = 0.1  # after a longer pause between two steps, a new part begins
 
 # Threads may spin for long if at most so many CPUs are missing for each to have one. The daemon and its callers need
 # some time for each token, but a process that computes all the time takes more.
@@ -104,32 +107,47 @@ class Spinning:
         self._cpu_times = cpu_times
         self._tuner = SpinTuner()
         self._clock = clock
-        self._measured_at = clock()
-        self._times = cpu_times() if switch.works else None
+        self._stepped_at = -math.inf
+        self._begin_part(clock())
+        self._free = self._seconds = 0.0  # CPU time that others left us, and time, in the parts until now
 
     def after_step(self, use: CpuUse, threads: int, granted: int) -> None:
         """Choose how the threads wait in the next step, after one with `threads` of the `granted` threads."""
         # The other granted threads are missing, too: fewer are faster only next to other processes.
         now = self._clock()
         self._tuner.stepped(use.seconds, use.cpu_seconds, granted, now)
-        self._choose(threads, granted, now)
+        self._choose(threads, granted, now, now - use.seconds)
 
     def before_step(self, threads: int, granted: int) -> None:
         """Choose how the threads wait in a step that `after_step` is not called for."""
-        self._choose(threads, granted, self._clock())
+        now = self._clock()
+        self._choose(threads, granted, now, now)
 
-    def _choose(self, threads: int, granted: int, now: float) -> None:
+    def _choose(self, threads: int, granted: int, now: float, started_at: float) -> None:
         if not self._switch.works or granted == 1:
             return
+        paused = started_at - self._stepped_at > IDLE_SECONDS
+        self._stepped_at = now
         if self._switch.long and not self._tuner.long:
-            self._times, self._measured_at = self._cpu_times(), now
-        elif self._tuner.wants_measurement(now) and now - self._measured_at >= MEASURED_SECONDS:
-            self._measure(granted, now)
+            self._free = self._seconds = 0.0
+            self._begin_part(now)
+        elif paused:
+            self._begin_part(now)
+        elif self._tuner.wants_measurement(now) and now - self._part_began >= PART_SECONDS:
+            self._end_part(granted, now)
         self._switch.set(long=self._tuner.long and threads == granted)
 
-    def _measure(self, threads: int, now: float) -> None:
-        before, self._times = self._times, self._cpu_times()
-        if before is not None and self._times is not None:
-            free = sum(self._times) - sum(before)
-            self._tuner.measured(free / (now - self._measured_at), threads, now)
-        self._measured_at = now
+    def _begin_part(self, now: float) -> None:
+        self._part_began = now
+        self._times = self._cpu_times() if self._switch.works else None
+
+    def _end_part(self, threads: int, now: float) -> None:
+        before, began = self._times, self._part_began
+        self._begin_part(now)
+        if before is None or self._times is None:
+            return
+        self._free += sum(self._times) - sum(before)
+        self._seconds += now - began
+        if self._seconds >= MEASURED_SECONDS:
+            self._tuner.measured(self._free / self._seconds, threads, now)
+            self._free = self._seconds = 0.0
