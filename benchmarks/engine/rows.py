@@ -84,12 +84,12 @@ def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, MeasuredC
 def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, MeasuredCell]:
     """Return the same from published results, so that a new checkout can continue from what is committed.
 
-    The cells may be of other machines: what is compared was measured in pairs.
+    The cells may be of other machines, since what is compared was measured in pairs, and have other numbers of rounds.
     """
     if not file.exists():
         return {}
     results = json.loads(file.read_text(encoding="utf-8"))
-    if any(results.get(key) != value for key, value in stamp.items() if key != "machine"):
+    if any(results.get(key) != value for key, value in stamp.items() if key not in ("machine", "rounds")):
         return {}
     same = {cell.name for cell in cells if results["cells"]["measured"].get(cell.name) == asdict(cell)}
     names = [each.name for each in fields(EngineRow)]

@@ -294,8 +294,9 @@ def test_published_cells_count_as_finished_while_nothing_has_changed(tmp_path: P
         file, report.document(finished, goals(measured, engine_goals), stamp, "new", cells, report.about_engine())
     )
     assert rows.published(file, stamp, cells) == finished
-    assert rows.published(file, {**stamp, "rounds": 1}, cells) == {}
-    assert rows.published(file, {**stamp, "machine": {"processor": "another", "cores": 2}}, cells) == finished
+    assert rows.published(file, {**stamp, "threads": 1}, cells) == {}
+    other = {**stamp, "machine": {"processor": "another", "cores": 2}, "rounds": 5}
+    assert rows.published(file, other, cells) == finished
     assert rows.published(file, stamp, [dataclasses.replace(cell, own=7) for cell in cells]) == {}
 
 
