@@ -1,6 +1,5 @@
 """The commands about what the router has learned: memory stats, explain, evaluate, ask, rebuild, train."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
@@ -14,7 +13,7 @@ from orchestrator.cli.on_demand import GroupOnDemand
 from orchestrator.cli.root import CommandPlace
 from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.terminal import make_console, one_line, plain_table, print_json, size, write
+from orchestrator.cli.terminal import one_line, plain_table, print_lines, print_result, size
 from orchestrator.memrl.episodes import Action
 from orchestrator.memrl.learning import evaluate_router, explained_choices
 from orchestrator.memrl.router import CONFIDENT, MODES, named
@@ -50,10 +49,7 @@ app = typer.Typer(
 def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Show what the memory holds, how it has learned, and what its advice is used for."""
     report = client.ask(settings(context), "GET", "/v1/memory", extent=Extent.NOTHING)
-    if as_json:
-        print_json(report)
-        return
-    write(lambda: print("\n".join(_stats_lines(report))))
+    print_lines(report, _stats_lines(report), as_json=as_json)
 
 
 @app.command()
@@ -61,11 +57,7 @@ def explain(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag
     """Explain each choice of a run: which episodes spoke, their Q, the head's part, the confidence, and the rules."""
     with JournalReader.open_to_read(settings(context).home) as journal:
         explained = explained_choices(journal, find_run(journal, run))
-    if as_json:
-        print_json(explained)
-        return
-    console = make_console(sys.stdout)
-    write(lambda: _print_choices(console, explained["choices"]))
+    print_result(explained, lambda console: _print_choices(console, explained["choices"]), as_json=as_json)
 
 
 @app.command()
@@ -87,9 +79,6 @@ def evaluate(
     """
     with JournalReader.open_to_read(settings(context).home) as journal:
         evaluation = evaluate_router(journal, router)
-    if as_json:
-        print_json(evaluation)
-        return
     table = plain_table("Estimate", "Reward", "95 %", "Effective")
     rows = [*evaluation["estimates"].items(), ("over the rules", evaluation["over_rules"])]
     for name, estimate in rows:
@@ -99,9 +88,8 @@ def evaluate(
             f"{estimate['low']:.3f} to {estimate['high']:.3f}",
             f"{estimate['effective']:.0f}",
         )
-    console = make_console(sys.stdout)
     head = f"{router}: {evaluation['choices']} choices, which have really earned {evaluation['logged']:.3f}"
-    write(lambda: _print_all(console, Text(head), table))
+    print_result(evaluation, lambda console: _print_all(console, Text(head), table), as_json=as_json)
 
 
 @app.command()
@@ -115,24 +103,17 @@ def ask(
     For example: MATCH (a:Attempt)-[:FAILED_WITH]->(f:FailureKind) RETURN f.name, count(*).
     """
     answer = client.ask(settings(context), "POST", "/v1/memory/ask", extent=Extent.NOTHING, json={"cypher": cypher})
-    if as_json:
-        print_json(answer)
-        return
     table = plain_table(*answer["columns"])
     for row in answer["rows"]:
         table.add_row(*(Text(one_line(str(value))) for value in row))
-    console = make_console(sys.stdout)
-    write(lambda: _print_all(console, table, *_notes(answer)))
+    print_result(answer, lambda console: _print_all(console, table, *_notes(answer)), as_json=as_json)
 
 
 @app.command()
 def rebuild(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Make the index and the graph anew from the memory's database."""
     client.ask(settings(context), "POST", "/v1/memory/rebuild", extent=Extent.NOTHING)
-    if as_json:
-        print_json({"rebuilt": ["index", "graph"]})
-    else:
-        write(lambda: print("index and graph were made anew"))
+    print_lines({"rebuilt": ["index", "graph"]}, ["index and graph were made anew"], as_json=as_json)
 
 
 def _stats_lines(report: Mapping[str, Any]) -> Iterator[str]:

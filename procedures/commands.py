@@ -17,7 +17,7 @@ from orchestrator.cli.daemon import DaemonClient, DaemonRefused, path_part
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
-from orchestrator.cli.terminal import print_json, printable, write
+from orchestrator.cli.terminal import print_json, print_lines, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.procedures.audit import AuditHead, head_from
 from orchestrator.procedures.client import Body, ProcedureClient, Tell, with_procedures
@@ -90,9 +90,6 @@ def procedures() -> None:
 def list_procedures(context: typer.Context, as_json: JsonFlag = False) -> None:
     """List the procedures that ship, those of your own folder, and the schedules with what was missed."""
     overview = with_procedures(settings(context), lambda client: client.listing())
-    if as_json:
-        print_json(overview)
-        return
     width = max((len(procedure["id"]) for procedure in overview["procedures"]), default=0)
     lines = [
         f"{procedure['id']:{width}}  {procedure['version']:8}  {_first_line(procedure['description'])}"
@@ -100,17 +97,14 @@ def list_procedures(context: typer.Context, as_json: JsonFlag = False) -> None:
     ]
     lines += [f"broken: {problem}" for problem in overview["broken"]]
     lines += [line for schedule in overview["schedules"] for line in _schedule_lines(schedule)]
-    write(lambda: print(printable("\n".join(lines))))
+    print_lines(overview, lines, as_json=as_json)
 
 
 @app.command("show")
 def show(context: typer.Context, name: NameArgument, as_json: JsonFlag = False) -> None:
     """Show a procedure: what it does, its inputs, and its file."""
     procedure = with_procedures(settings(context), lambda client: client.procedure(name))
-    if as_json:
-        print_json(procedure)
-        return
-    write(lambda: print(printable(f"# {procedure['file']}\n{procedure['text']}"), end=""))
+    print_lines(procedure, [f"# {procedure['file']}", *procedure["text"].splitlines()], as_json=as_json)
 
 
 @app.command("run")
@@ -187,10 +181,7 @@ def cancel(context: typer.Context, execution: ExecutionArgument, as_json: JsonFl
     """Have the daemon stop an execution before its next action, and undo what it has done."""
     with DaemonClient(settings(context).home) as daemon:
         body = daemon.ask("POST", f"/v1/procedures/executions/{path_part('EXECUTION', execution)}/cancel")
-    if as_json:
-        print_json(body)
-    else:
-        write(lambda: print(printable(f"{body['id']}: is to stop, and to undo what it has done")))
+    print_lines(body, [f"{body['id']}: is to stop, and to undo what it has done"], as_json=as_json)
 
 
 @app.command("history")
@@ -205,18 +196,12 @@ def history(
     """List executions, newest first, or show one: what it changed, what was undone, what to look at."""
     if execution is not None:
         body = with_procedures(settings(context), lambda client: client.execution(execution))
-        if as_json:
-            print_json(body)
-        else:
-            lines = [*_plan_lines(body["plan_of"]), ""] if body["plan_of"] is not None else []
-            lines += [f"without its plan: {body['no_plan']}"] if body["no_plan"] else []
-            write(lambda: print(printable("\n".join([*lines, *_execution_lines(body)]))))
+        lines = [*_plan_lines(body["plan_of"]), ""] if body["plan_of"] is not None else []
+        lines += [f"without its plan: {body['no_plan']}"] if body["no_plan"] else []
+        print_lines(body, [*lines, *_execution_lines(body)], as_json=as_json)
         return
     rows = with_procedures(settings(context), lambda client: client.executions(limit))
-    if as_json:
-        print_json({"executions": rows})
-        return
-    write(lambda: print(printable("\n".join(_line(row) for row in rows) or "no procedure was executed yet")))
+    print_lines({"executions": rows}, [*map(_line, rows)] or ["no procedure was executed yet"], as_json=as_json)
 
 
 @app.command("rollback")
@@ -241,11 +226,8 @@ def rollback(
 def recover(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Bring executions to their end whose process was killed. Other commands do this before they execute anything."""
     rows = with_procedures(settings(context), lambda client: client.recover(_tell(as_json)))
-    if as_json:
-        print_json({"recovered": rows})
-        return
     lines = [line for row in rows for line in _execution_lines(row)] or ["nothing was interrupted"]
-    write(lambda: print(printable("\n".join(lines))))
+    print_lines({"recovered": rows}, lines, as_json=as_json)
 
 
 @app.command("audit")
@@ -275,11 +257,9 @@ def audit(
         _tell_break(with_procedures(options, lambda client: client.new_log()), as_json=as_json)
         return
     report = with_procedures(options, lambda client: client.verify(noted_head) if verify else client.audit(limit))
-    if as_json:
-        print_json({"verified": None, "entries": [], **report})
-        return
     lines = _verified_lines(report) if verify else map(_entry_line, report["entries"])
-    write(lambda: print(printable("\n".join([*lines, f"head {report['head']}"]))))
+    body = {"verified": None, "entries": [], **report}
+    print_lines(body, [*lines, f"head {report['head']}"], as_json=as_json)
 
 
 @app.command("new")
@@ -306,10 +286,7 @@ def new(
             file.write(text)
     except FileExistsError as error:
         raise InputError(Problem(str(target), "exists already", "another name")) from error
-    if as_json:
-        print_json({"file": str(target)})
-    else:
-        write(lambda: print(printable(str(target))))
+    print_lines({"file": str(target)}, [str(target)], as_json=as_json)
 
 
 @app.command("validate")
@@ -330,10 +307,7 @@ def validate(
         names.append(procedure.id)
     if problems:
         raise InputError(*ProcedureInvalid(*problems).input_problems)
-    if as_json:
-        print_json({"valid": names})
-    else:
-        write(lambda: print(printable("\n".join(f"{name} is valid" for name in names))))
+    print_lines({"valid": names}, (f"{name} is valid" for name in names), as_json=as_json)
 
 
 @app.command("schema")
@@ -354,10 +328,7 @@ def operations(context: typer.Context, as_json: JsonFlag = False) -> None:
         }
         for name, operation in sorted(_operations(settings(context)).items())
     ]
-    if as_json:
-        print_json({"operations": rows})
-        return
-    write(lambda: print(printable("\n".join(line for row in rows for line in _operation_lines(row)))))
+    print_lines({"operations": rows}, (line for row in rows for line in _operation_lines(row)), as_json=as_json)
 
 
 def ask_about(options: Settings, execution: Body) -> None:
@@ -427,17 +398,12 @@ def _confirmed(*, as_json: bool) -> bool:
 
 def _tell_waiting(execution: Body, *, as_json: bool) -> None:
     identity, digest = execution["id"], execution["plan"]
-    if as_json:
-        print_json({"id": identity, "state": "planned", "plan": digest})
-        return
     command = f"orchestrator procedures approve {identity} {digest[:16]}"
-    write(lambda: print(f"\nThe plan is kept and waits for an approval. To approve and execute it: {command}"))
+    lines = ["", f"The plan is kept and waits for an approval. To approve and execute it: {command}"]
+    print_lines({"id": identity, "state": "planned", "plan": digest}, lines, as_json=as_json)
 
 
 def _tell_break(entry: Body, *, as_json: bool) -> None:
-    if as_json:
-        print_json(entry)
-        return
     lines = [
         f"the damaged log is kept in {entry['kept']}, beside the new one, which begins with: {entry['damage']}",
         *(
@@ -445,7 +411,7 @@ def _tell_break(entry: Body, *, as_json: bool) -> None:
             for execution in entry["executions"]
         ),
     ]
-    write(lambda: print(printable("\n".join(lines))))
+    print_lines(entry, lines, as_json=as_json)
 
 
 def _tell(as_json: bool) -> Tell:
@@ -457,10 +423,7 @@ def _say(text: str) -> None:
 
 
 def _finish(execution: Body, expected: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(execution)
-    else:
-        write(lambda: print(printable("\n".join(_execution_lines(execution)))))
+    print_lines(execution, _execution_lines(execution), as_json=as_json)
     if execution["state"] != expected:
         raise typer.Exit(ExitCode.FAILED)
 

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.cli.changes import NewFile, write_files
-from orchestrator.cli.export import done_run, files_json, print_written
+from orchestrator.cli.export import done_run, print_written
 from orchestrator.cli.run_names import RunArgument
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.terminal import make_console, print_json, printable, write
+from orchestrator.cli.terminal import print_result, printable
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.diffs import result_diff
@@ -33,11 +33,9 @@ def diff(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = 
     with JournalReader.open_to_read(settings(context).home) as journal:
         view = done_run(journal, run)
         diffs = {result: result_diff(journal, result) for result in results(view)}
-    if as_json:
-        files = [{"name": result.name, "state": _state(result), "diff": text} for result, text in diffs.items()]
-        print_json({"run_id": view.accepted.run, "files": files})
-    else:
-        write(lambda: _print_diffs(make_console(sys.stdout), diffs.values()))
+    files = [{"name": result.name, "state": _state(result), "diff": text} for result, text in diffs.items()]
+    body = {"run_id": view.accepted.run, "files": files}
+    print_result(body, lambda console: _print_diffs(console, diffs.values()), as_json=as_json)
 
 
 def apply(
@@ -63,10 +61,7 @@ def apply(
         _check_originals(view, run_results)
         files = [NewFile(result.name, journal.get(result.digest), result.original) for result in run_results]
     recovered, written = write_files(place, files, view.accepted.run)
-    if as_json:
-        print_json({"run_id": view.accepted.run, "folder": str(place.absolute()), "files": files_json(written)})
-    else:
-        write(lambda: print_written(place, recovered, written))
+    print_written(view.accepted.run, place, recovered, written, as_json=as_json)
 
 
 def _state(result: RunResult) -> str:

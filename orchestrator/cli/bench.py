@@ -19,7 +19,7 @@ from orchestrator.cli.get import downloads
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.terminal import one_line, print_json, printable, write
+from orchestrator.cli.terminal import one_line, print_lines, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.measured import FILE, model_file, write_measured
 from orchestrator.registry.models import ModelEntry, Registry
@@ -71,10 +71,7 @@ def model(
             measure(registry, entry.id, request_suite[:limit], (*task_suite[:limit], *parts), Path(folder), _say)
         )
     _keep(entry, measured)
-    if as_json:
-        print_json(_document(measured))
-        return
-    write(lambda: print(printable("\n".join(summary(measured)))))
+    print_lines(_document(measured), summary(measured), as_json=as_json)
 
 
 app.command("critical-path")(bench_path.critical_path)

@@ -30,7 +30,7 @@ from orchestrator.cli.registry import registry_of
 from orchestrator.cli.run_names import find_run
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder
-from orchestrator.cli.terminal import make_console, one_line, print_json, printable, seconds, write
+from orchestrator.cli.terminal import make_console, one_line, print_result, printable, seconds, write
 from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool import Pool
@@ -117,10 +117,7 @@ def critical_path(
     files = [sessions.folder / f"{session.id}.html", *([html] if html else [])]
     for file in files:
         _write_page(file, text)
-    if as_json:
-        print_json(recorder.session.to_json())
-        return
-    write(lambda: _print(make_console(sys.stdout), recorder.session, files))
+    print_result(recorder.session.to_json(), lambda console: _print(console, recorder.session, files), as_json=as_json)
 
 
 def compare(context: typer.Context, before: SessionArgument, after: SessionArgument, as_json: JsonFlag = False) -> None:
@@ -128,18 +125,13 @@ def compare(context: typer.Context, before: SessionArgument, after: SessionArgum
     sessions = sessions_of(settings(context))
     first, second = sessions.find(before), sessions.find(after)
     task_changes = changes(first, second)
-    if as_json:
-        print_json({"before": first.id, "after": second.id, "changes": [change.to_json() for change in task_changes]})
-        return
-    table = Table(box=None, pad_edge=False)
-    for head in ("workload", "before", "after", "before / after", "95 % interval", ""):
-        table.add_column(head, no_wrap=True)
+    table = _table("workload", "before", "after", "before / after", "95 % interval", "")
     for change in task_changes:
         reach = "-" if change.low is None or change.high is None else f"{change.low:.2f} to {change.high:.2f}"
         ratio = "-" if change.ratio is None else f"{change.ratio:.2f}"
-        cells = (change.task, seconds(change.before), seconds(change.after), ratio, reach, change.verdict)
-        table.add_row(*(Text(one_line(cell)) for cell in cells))
-    write(lambda: make_console(sys.stdout).print(table))
+        _add_row(table, change.task, seconds(change.before), seconds(change.after), ratio, reach, change.verdict)
+    body = {"before": first.id, "after": second.id, "changes": [change.to_json() for change in task_changes]}
+    print_result(body, lambda console: console.print(table), as_json=as_json)
 
 
 def history(
@@ -153,25 +145,14 @@ def history(
     past_sessions = sessions_of(settings(context)).all()
     if html is not None:
         _write_page(html, history_page(past_sessions))
-    if as_json:
-        print_json({"sessions": [_past(session) for session in past_sessions]})
-        return
-    table = Table(box=None, pad_edge=False)
-    for head in ("session", "models", "workload", "rounds", "wall", "efficiency"):
-        table.add_column(head, no_wrap=True)
+    table = _table("session", "models", "workload", "rounds", "wall", "efficiency")
     for session in past_sessions:
         for summary in summaries(session.rows):
             models = ", ".join(session.stamp.get("models", ()))
-            cells = (
-                session.id,
-                models,
-                summary.task,
-                str(summary.rounds),
-                seconds(summary.wall),
-                f"{summary.efficiency:.2f}",
-            )
-            table.add_row(*(Text(one_line(cell)) for cell in cells))
-    write(lambda: make_console(sys.stdout).print(table))
+            figures = (str(summary.rounds), seconds(summary.wall), f"{summary.efficiency:.2f}")
+            _add_row(table, session.id, models, summary.task, *figures)
+    body = {"sessions": [_past(session) for session in past_sessions]}
+    print_result(body, lambda console: console.print(table), as_json=as_json)
 
 
 def sessions_of(options: Settings) -> Sessions:
@@ -338,19 +319,28 @@ class _Recorder:
 
 def _print(console: Console, session: MeasuringSession, files: Sequence[Path]) -> None:
     task_summaries = summaries(session.rows)
-    table = Table(box=None, pad_edge=False)
-    for head in ("workload", "wall", "path", "serial", "bound", "efficiency", "speedup"):
-        table.add_column(head, no_wrap=head != "speedup")
+    table = _table("workload", "wall", "path", "serial", "bound", "efficiency", "speedup")
+    table.columns[-1].no_wrap = False
     for summary in task_summaries:
         serial = "-" if summary.serial is None else seconds(summary.serial)
         figures = (f"{summary.bound:.2f}", f"{summary.efficiency:.2f}", interval(summary.speedup))
-        cells = (summary.task, seconds(summary.wall), seconds(summary.path), serial, *figures)
-        table.add_row(*(Text(one_line(cell)) for cell in cells))
+        _add_row(table, summary.task, seconds(summary.wall), seconds(summary.path), serial, *figures)
     console.print(table)
     console.print()
     for summary in task_summaries:
         console.print(Text(f"{summary.task}: {_went(summary)}"), soft_wrap=True)
     console.print(Text(f"pages: {', '.join(map(str, files))}", style="dim"), soft_wrap=True)
+
+
+def _table(*heads: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, no_wrap=True)
+    return table
+
+
+def _add_row(table: Table, *cells: str) -> None:
+    table.add_row(*(Text(one_line(cell)) for cell in cells))
 
 
 def _went(summary: WorkloadSummary) -> str:

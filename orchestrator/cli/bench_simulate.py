@@ -21,7 +21,7 @@ from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of
 from orchestrator.cli.report_view import facts
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.terminal import make_console, one_line, print_json, printable, seconds, write
+from orchestrator.cli.terminal import one_line, print_json, print_result, printable, seconds, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.reader import JournalReader
@@ -76,13 +76,10 @@ def simulate_task(
         ]
         better = advise(task, described, registry, home, simulations[0], seed, lengths) if advice else None
     document = _as_json(shown, described, simulations, better)
-    if as_json:
-        print_json(document)
-        return
     table = facts()
     for key, value in document.items():
         table.add_row(key.replace("_", " "), Text(_shown(key, value)))
-    write(lambda: make_console(sys.stdout).print(table))
+    print_result(document, lambda console: console.print(table), as_json=as_json)
 
 
 def describe_machine(

@@ -9,7 +9,7 @@ import typer
 from orchestrator.cli.changes import NewFile, WrittenFile, write_files
 from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.terminal import one_line, print_json, write
+from orchestrator.cli.terminal import one_line, print_lines
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.results import results
@@ -31,10 +31,7 @@ def export(
         view = done_run(journal, run)
         check_target("DIR", folder, view.accepted.directory)
         recovered, written = export_results(journal, view, folder)
-    if as_json:
-        print_json({"run_id": view.accepted.run, "folder": str(folder.absolute()), "files": files_json(written)})
-    else:
-        write(lambda: print_written(folder, recovered, written))
+    print_written(view.accepted.run, folder, recovered, written, as_json=as_json)
 
 
 def done_run(journal: JournalReader, run: str) -> RunView:
@@ -74,14 +71,11 @@ def export_results(journal: JournalReader, view: RunView, folder: Path) -> tuple
     return write_files(folder, files, view.accepted.run)
 
 
-def files_json(written: tuple[WrittenFile, ...]) -> list[dict[str, str]]:
-    return [{"name": file.name, "state": "new" if file.is_new else "changed"} for file in written]
-
-
-def print_written(folder: Path, recovered: str, written: tuple[WrittenFile, ...]) -> None:
-    if recovered:
-        print(one_line(recovered))
-    for file in written:
-        print(f"{'new' if file.is_new else 'changed'}  {one_line(file.name)}")
-    if not written:
-        print(f"{one_line(str(folder))} has all results already")
+def print_written(run: str, folder: Path, recovered: str, written: tuple[WrittenFile, ...], *, as_json: bool) -> None:
+    """Print which files of a folder are written. `recovered` says what was undone before, or is empty."""
+    files = [{"name": file.name, "state": "new" if file.is_new else "changed"} for file in written]
+    lines = [one_line(recovered)] if recovered else []
+    lines += [f"{file['state']}  {one_line(file['name'])}" for file in files]
+    lines += [] if written else [f"{one_line(str(folder))} has all results already"]
+    body = {"run_id": run, "folder": str(folder.absolute()), "files": files}
+    print_lines(body, lines, as_json=as_json)

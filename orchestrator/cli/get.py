@@ -13,7 +13,16 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from orchestrator.cli.complete import complete_source
 from orchestrator.cli.settings import JsonFlag
-from orchestrator.cli.terminal import make_console, one_line, print_json, printable, size, write
+from orchestrator.cli.terminal import (
+    make_console,
+    one_line,
+    print_json,
+    print_lines,
+    print_notes,
+    printable,
+    size,
+    write,
+)
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, OTHER_TEMPLATE, is_base, why_no_prompt, why_no_text
 from orchestrator.registry.errors import GgufError
@@ -74,7 +83,7 @@ def get(
     name = source if by_name else str(obtained.file)
     text = _text(shlex.quote(name), obtained, header, link)
     write(lambda: print(printable(text), end=""))
-    write(lambda: print("".join(f"warning: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
+    print_notes("warning", warnings)
 
 
 def downloads() -> Path:
@@ -117,13 +126,11 @@ def _linked(source: str, obtained: Obtained, header: GgufHeader, folder: Path, w
 
 def _list(as_json: bool) -> None:
     entries = read_catalogue()
-    if as_json:
-        print_json({"models": [{"name": name, **entry.model_dump(mode="json")} for name, entry in entries.items()]})
-        return
+    body = {"models": [{"name": name, **entry.model_dump(mode="json")} for name, entry in entries.items()]}
     rows = [(name, size(e.size), e.quantisation, e.licence, e.description) for name, e in entries.items()]
     name, amount, form, licence, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
     lines = (f"{a:{name}}  {b:>{amount}}  {c:{form}}  {d:{licence}}  {e}" for a, b, c, d, e in rows)
-    write(lambda: print("\n".join(lines)))
+    print_lines(body, lines, as_json=as_json)
 
 
 def _facts(obtained: Obtained, header: GgufHeader) -> dict[str, Any]:

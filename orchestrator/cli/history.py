@@ -12,7 +12,7 @@ from orchestrator.cli.explain_view import print_chat, print_explanation
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.run_names import LAST, RUN_HELP, RunArgument, find_run, is_chat, listed
 from orchestrator.cli.settings import AllFlag, JsonFlag, settings
-from orchestrator.cli.terminal import make_console, print_json, write
+from orchestrator.cli.terminal import make_console, print_json, print_result, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.attempt_answers import AttemptAnswer, attempt_answer
@@ -52,12 +52,12 @@ def show(
             answer = attempt_answer(journal, _step(report, step), attempt)
             write(lambda: print_json(asdict(answer)) if as_json else _print_answer(answer))
             return
-        if as_json:
-            print_json(report.to_json())
-            return
-        console = make_console(sys.stdout)
         with views.view(name) as view:
-            write(lambda: print_report(console, report, view, None, full=full))
+            print_result(
+                report.to_json(),
+                lambda console: print_report(console, report, view, None, full=full),
+                as_json=as_json,
+            )
 
 
 def explain(
@@ -86,11 +86,9 @@ def explain(
     with JournalReader.open_to_read(settings(context).home) as journal:
         report = load_report(journal, find_run(journal, run))
     row = _step(report, step)
-    if as_json:
-        print_json(explanation_json(report, row))
-        return
-    console = make_console(sys.stdout)
-    write(lambda: print_explanation(console, report, row))
+    print_result(
+        explanation_json(report, row), lambda console: print_explanation(console, report, row), as_json=as_json
+    )
 
 
 def _print_answer(answer: AttemptAnswer) -> None:
@@ -111,11 +109,7 @@ def _explain_chat(context: typer.Context, chat: str, step: str, as_json: bool) -
         raise InputError(Problem("STEP", f"{step!r} is given, and a chat has no steps", "the id of the chat alone"))
     with JournalReader.open_to_read(settings(context).home) as journal:
         record = journal.chat(chat)
-    if as_json:
-        print_json(asdict(record))
-        return
-    console = make_console(sys.stdout)
-    write(lambda: print_chat(console, record))
+    print_result(asdict(record), lambda console: print_chat(console, record), as_json=as_json)
 
 
 def _step(report: Report, name: str) -> StepRow:

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from orchestrator.cli.get import downloads
 from orchestrator.cli.models import memory_for_models, registry_to_add_to
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.terminal import one_line, print_json, printable, write
+from orchestrator.cli.terminal import one_line, print_json, print_notes, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, OTHER_TEMPLATE, is_base, why_no_draft, why_no_prompt
 from orchestrator.registry.compose import NothingAnswers, compose, unique
@@ -271,6 +270,5 @@ def import_models(
         print_json(imported.as_json(written=save))
         return
     write(lambda: print(printable(imported.as_yaml(written=save)), end=""))
-    lines = "".join(f"not taken: {printable(one_line(str(skipped)))}\n" for skipped in servers.not_taken)
-    lines += "".join(f"warning: {printable(one_line(text))}\n" for text in imported.warnings)
-    write(lambda: print(lines, end="", file=sys.stderr))
+    print_notes("not taken", (one_line(str(skipped)) for skipped in servers.not_taken))
+    print_notes("warning", map(one_line, imported.warnings))

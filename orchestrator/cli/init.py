@@ -12,7 +12,7 @@ from orchestrator.cli.complete import complete_source
 from orchestrator.cli.get import downloads, fetch, read_model
 from orchestrator.cli.models import memory_for_models
 from orchestrator.cli.settings import JsonFlag, Settings, settings
-from orchestrator.cli.terminal import one_line, print_json, printable, size, write
+from orchestrator.cli.terminal import one_line, print_json, print_notes, printable, size, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.checks import OTHER_TEMPLATE, why_no_prompt
 from orchestrator.registry.compose import CODER, FRONTDOOR, WORKER, Candidate, Composed, NothingAnswers, compose, unique
@@ -110,7 +110,7 @@ def init(
         )
         return
     write(lambda: print(printable(_summary(registry, composed, next_commands)), end=""))
-    write(lambda: print("".join(f"note: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
+    print_notes("note", warnings)
 
 
 def _named(named: Mapping[str, Path], folder: Path) -> list[Candidate]:

@@ -1,7 +1,6 @@
 """The commands about models: list, add and get them, and have the daemon load, unload or pin them."""
 
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +19,16 @@ from orchestrator.cli.on_demand import GroupOnDemand
 from orchestrator.cli.registry import registry_of, registry_path
 from orchestrator.cli.root import CommandPlace
 from orchestrator.cli.settings import JsonFlag, Settings, settings
-from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, printable, size, write
+from orchestrator.cli.terminal import (
+    glyphs,
+    one_line,
+    print_json,
+    print_notes,
+    print_result,
+    printable,
+    size,
+    write,
+)
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool import memory_budget
 from orchestrator.registry.checks import OTHER_TEMPLATE
@@ -59,11 +67,7 @@ def models(context: typer.Context, as_json: JsonFlag = False) -> None:
     if context.invoked_subcommand is not None:
         return
     registry = registry_of(settings(context))
-    if as_json:
-        print_json(_registry_json(registry))
-        return
-    console = make_console(sys.stdout)
-    write(lambda: _print_registry(console, registry))
+    print_result(_registry_json(registry), lambda console: _print_registry(console, registry), as_json=as_json)
 
 
 app.command("get")(get)
@@ -108,7 +112,7 @@ def add(
         print_json(_as_json(proposal, registry, changes, warnings, written=save))
         return
     write(lambda: print(printable(_as_yaml(proposal, registry, changes, written=save)), end=""))
-    write(lambda: print("".join(f"warning: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
+    print_notes("warning", warnings)
 
 
 def registry_to_add_to(options: Settings, *, save: bool) -> Registry:

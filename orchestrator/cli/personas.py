@@ -1,6 +1,5 @@
 """The commands about personas: personas list, show, add, retire, stats."""
 
-import sys
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from orchestrator.cli.complete import complete_persona
 from orchestrator.cli.daemon import path_part
 from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, Settings, settings
-from orchestrator.cli.terminal import make_console, one_line, print_json, printable, write
+from orchestrator.cli.terminal import one_line, print_lines, print_result
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.persona import Persona
 from orchestrator.run.journal.reader import JournalReader
@@ -64,30 +63,25 @@ def list_personas(
 ) -> None:
     """List the personas that can be used."""
     rows = [row for row in _rows(settings(context)) if retired or not row.persona.retired]
-    if as_json:
-        print_json({"personas": [row.to_json() for row in rows]})
-        return
     table = _table("Persona", "Made by", "Text")
     for row in rows:
         maker = f"{_maker(row)}, retired" if row.persona.retired else _maker(row)
         table.add_row(row.persona.name, maker, Text(one_line(row.persona.text)))
-    write(lambda: make_console(sys.stdout).print(table))
+    body = {"personas": [row.to_json() for row in rows]}
+    print_result(body, lambda console: console.print(table), as_json=as_json)
 
 
 @app.command()
 def show(context: typer.Context, name: NameArgument, as_json: JsonFlag = False) -> None:
     """Show a persona: its text, who made it and when."""
     row = _row(settings(context), name)
-    if as_json:
-        print_json(row.to_json())
-        return
     lines = [f"{row.persona.name}: made by {_maker(row)}"]
     if row.made is not None:
         lines[0] += f", {_when(row.made.made)}"
         if row.made.retired is not None:
             lines.append(f"retired {_when(row.made.retired)}: {one_line(row.made.why_retired)}")
     lines += [one_line(row.persona.description)] if row.persona.description else []
-    write(lambda: print("\n".join([*lines, "", printable(row.persona.text)])))
+    print_lines(row.to_json(), [*lines, "", row.persona.text], as_json=as_json)
 
 
 @app.command()
@@ -108,34 +102,25 @@ def add(
     If another persona says nearly the same, nothing is added, and the name of that one is printed.
     """
     placed = add_persona(settings(context), name, _text(text), description, distinct=distinct)
-    if as_json:
-        print_json(asdict(placed))
-        return
     message = f"{placed.name} added" if placed.new else f"{placed.name} says the same already; nothing was added"
     if not placed.new and placed.name != name:
         message = (
             f"{placed.name} says nearly the same ({placed.similarity:.2f} alike): use it, or add yours with --distinct"
         )
-    write(lambda: print(message))
+    print_lines(asdict(placed), [message], as_json=as_json)
 
 
 @app.command()
 def retire(context: typer.Context, name: NameArgument, as_json: JsonFlag = False) -> None:
     """Retire a persona that was made at run time. Runs that name it go on with it."""
     retire_persona(settings(context), name)
-    if as_json:
-        print_json({"retired": name})
-    else:
-        write(lambda: print(f"{name} retired"))
+    print_lines({"retired": name}, [f"{name} retired"], as_json=as_json)
 
 
 @app.command()
 def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Show how attempts with each persona ended, of the runs that are kept."""
     rows = _rows(settings(context))
-    if as_json:
-        print_json({"personas": [row.to_json() | {"uses": [_use_json(use) for use in row.uses]} for row in rows]})
-        return
     table = _table("Persona", "Role", "Attempts", "Succeeded", "Last")
     for row in rows:
         for use in row.uses:
@@ -144,7 +129,8 @@ def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
             table.add_row(row.persona.name, use.role, str(use.attempts), share, _when(use.last))
         if not row.uses:
             table.add_row(row.persona.name, "-", "0", "-", "-")
-    write(lambda: make_console(sys.stdout).print(table))
+    body = {"personas": [row.to_json() | {"uses": [_use_json(use) for use in row.uses]} for row in rows]}
+    print_result(body, lambda console: console.print(table), as_json=as_json)
 
 
 def add_persona(options: Settings, name: str, text: str, description: str, *, distinct: bool) -> Placed:

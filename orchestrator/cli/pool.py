@@ -1,6 +1,5 @@
 """The commands about the models that the daemon has loaded: pool; models load, unload, pin."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from rich.text import Text
 from orchestrator.cli.complete import complete_model
 from orchestrator.cli.daemon import DaemonClient, path_part
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.terminal import make_console, one_line, print_json, size, write
+from orchestrator.cli.terminal import one_line, print_result, size
 
 ModelArgument = Annotated[
     str,
@@ -24,11 +23,7 @@ def pool(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Show which models the daemon has loaded, and what uses them."""
     with DaemonClient(settings(context).home) as daemon:
         state = daemon.ask("GET", "/v1/pool")
-    if as_json:
-        print_json(state)
-        return
-    console = make_console(sys.stdout)
-    write(lambda: _print_pool(console, state))
+    print_result(state, lambda console: _print_pool(console, state), as_json=as_json)
 
 
 def load(context: typer.Context, model: ModelArgument, as_json: JsonFlag = False) -> None:
@@ -55,11 +50,7 @@ def _change(context: typer.Context, model: str, verb: str, as_json: bool) -> Non
     path = f"/v1/pool/{path_part('MODEL', model)}/{verb}"
     with DaemonClient(settings(context).home) as daemon:
         line = daemon.ask("POST", path)
-    if as_json:
-        print_json(line)
-        return
-    console = make_console(sys.stdout)
-    write(lambda: console.print(_table([line])))
+    print_result(line, lambda console: console.print(_table([line])), as_json=as_json)
 
 
 def _print_pool(console: Console, state: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from orchestrator.cli.complete import complete_run
 from orchestrator.cli.daemon import path_part
 from orchestrator.cli.run_names import RUN_HELP, find_run, is_chat
 from orchestrator.cli.settings import JsonFlag, Settings, settings
-from orchestrator.cli.terminal import one_line, print_json, write
+from orchestrator.cli.terminal import one_line, print_lines
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.reader import JournalReader
 
@@ -42,10 +42,7 @@ def rate(
     step, body = steps[0] if steps else None, {"score": read_score(score), "note": note}
     options = settings(context)
     rated, stored = _rate_chat(options, run, step, body) if is_chat(run) else _rate_run(options, run, step, body)
-    if as_json:
-        print_json(stored)
-    else:
-        write(lambda: print(f"{rated} rated {stored['score']:g} by {one_line(stored['by'])}"))
+    print_lines(stored, [f"{rated} rated {stored['score']:g} by {one_line(stored['by'])}"], as_json=as_json)
 
 
 def _rate_run(options: Settings, run: str, step: str | None, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -1,6 +1,5 @@
 """The command that lists runs."""
 
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
+from orchestrator.cli.terminal import STATE_STYLES, one_line, print_result, seconds
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import RunRow
 
@@ -24,11 +23,9 @@ def runs(
     """List past runs, newest first."""
     with JournalReader.open_to_read(settings(context).home) as journal:
         rows = journal.runs(limit)
-    if as_json:
-        print_json({"runs": [_run_json(row) for row in rows]})
-        return
-    console = make_console(sys.stdout)
-    write(lambda: _print_runs(console, rows))
+    print_result(
+        {"runs": [_run_json(row) for row in rows]}, lambda console: _print_runs(console, rows), as_json=as_json
+    )
 
 
 def _print_runs(console: Console, rows: Sequence[RunRow]) -> None:

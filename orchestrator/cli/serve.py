@@ -19,7 +19,7 @@ from orchestrator.cli.linger import ENABLE, enable_linger, lingers
 from orchestrator.cli.permissions_view import permission_lines, permissions_json
 from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
-from orchestrator.cli.terminal import print_json, printable, write
+from orchestrator.cli.terminal import print_lines
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.home import Home
 from orchestrator.service.configuration import (
@@ -121,11 +121,9 @@ def install(
     if why_not:
         raise InputError(Problem("--linger", f"wrote {path}, but lingering is not enabled: {why_not}", _AS_ROOT))
     stays = linger or lingers()
-    if as_json:
-        print_json({"unit": str(path), "lingers": stays})
-        return
     start = f"start it: systemctl --user daemon-reload; systemctl --user enable --now {UNIT}"
-    write(lambda: print("\n".join([f"wrote {path}", start, *_until_when(stays)])))
+    lines = [f"wrote {path}", start, *_until_when(stays)]
+    print_lines({"unit": str(path), "lingers": stays}, lines, as_json=as_json)
 
 
 def _until_when(stays: bool | None) -> list[str]:
@@ -142,33 +140,25 @@ def _until_when(stays: bool | None) -> list[str]:
 def show_unit(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Print the systemd unit."""
     text = unit(settings(context))
-    if as_json:
-        print_json({"name": UNIT, "text": text})
-        return
-    write(lambda: print(text, end=""))
+    print_lines({"name": UNIT, "text": text}, text.splitlines(), as_json=as_json)
 
 
 @config_app.command("show")
 def show_config(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Print the current configuration with comments, in the form of a configuration file, and who may do what."""
     configuration, home = load_configuration(), settings(context).home
-    if as_json:
-        shown = configuration.model_dump(mode="json")
-        permissions = permissions_json(configuration.server, home)
-        print_json({"file": str(configuration_path(os.environ)), **shown, "permissions": permissions})
-        return
+    permissions = permissions_json(configuration.server, home)
+    file = str(configuration_path(os.environ))
+    body = {"file": file, **configuration.model_dump(mode="json"), "permissions": permissions}
     rights = [f"# {line}".rstrip() for line in permission_lines(configuration.server, home)]
-    write(lambda: print("\n".join([show_configuration(configuration), "", *rights])))
+    print_lines(body, [show_configuration(configuration), "", *rights], as_json=as_json)
 
 
 @config_app.command("path")
 def show_path(as_json: JsonFlag = False) -> None:
     """Print the path of the configuration file, which may not exist."""
     path = configuration_path(os.environ)
-    if as_json:
-        print_json({"file": str(path), "exists": path.exists()})
-        return
-    write(lambda: print(path))
+    print_lines({"file": str(path), "exists": path.exists()}, [str(path)], as_json=as_json)
 
 
 def logs(
@@ -196,10 +186,7 @@ def logs(
             break
     if not path.exists():
         raise InputError(Problem(str(path), "does not exist", "a daemon that has run: `orchestrator serve`"))
-    if as_json:
-        print_json({"file": str(path), "lines": list(tail)})
-        return
-    write(lambda: print("\n".join(map(printable, tail))))
+    print_lines({"file": str(path), "lines": list(tail)}, tail, as_json=as_json)
 
 
 def unit(options: Settings) -> str:

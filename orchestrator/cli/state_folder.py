@@ -10,7 +10,7 @@ import typer
 from orchestrator.cli.client import ask
 from orchestrator.cli.daemon import DaemonClient, answers, path_part
 from orchestrator.cli.settings import JsonFlag, Settings, settings
-from orchestrator.cli.terminal import print_json, size, write
+from orchestrator.cli.terminal import print_json, print_lines, size
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader
@@ -27,18 +27,13 @@ def backup(
     """Have the daemon back up the state folder, while it goes on."""
     home = settings(context).home
     if listed:
-        rows = [{"name": entry.name, "made": entry.made, "bytes": entry.bytes} for entry in backups(home)]
-        if as_json:
-            print_json({"backups": rows})
-        else:
-            write(lambda: print("\n".join(f"{entry.name}  {size(entry.bytes)}" for entry in backups(home))))
+        entries = backups(home)
+        rows = [{"name": entry.name, "made": entry.made, "bytes": entry.bytes} for entry in entries]
+        print_lines({"backups": rows}, (f"{entry.name}  {size(entry.bytes)}" for entry in entries), as_json=as_json)
         return
     with DaemonClient(home) as daemon:
         made = daemon.ask("POST", "/v1/backups")
-    if as_json:
-        print_json(made)
-    else:
-        write(lambda: print(made["name"]))
+    print_lines(made, [made["name"]], as_json=as_json)
 
 
 def restore(
@@ -92,10 +87,7 @@ def vacuum(
         _confirm_purge(options)
     request = VacuumRequest(days=days, runs=runs, bytes=most, chats=chats, outcomes=outcomes, dry_run=dry_run)
     result = vacuumed(options, request)
-    if as_json:
-        print_json(asdict(result))
-    else:
-        write(lambda: print("\n".join(_lines(result))))
+    print_lines(asdict(result), _lines(result), as_json=as_json)
 
 
 def vacuumed(options: Settings, request: VacuumRequest) -> VacuumResult:

@@ -15,7 +15,7 @@ from orchestrator.cli.daemon import DaemonClient, key_header
 from orchestrator.cli.modes import ModeOption
 from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, settings
 from orchestrator.cli.source import check_folder, problems_in, read_source
-from orchestrator.cli.terminal import print_json, write
+from orchestrator.cli.terminal import print_lines
 from orchestrator.errors import InputError, Problem
 from orchestrator.task.modes import Priority
 from orchestrator.task.taskir.fields import PRIOR_RUNS
@@ -95,7 +95,4 @@ def _by_option(problem: Problem, follows: Sequence[str]) -> Problem:
 
 def print_submitted(line: dict[str, Any], *, as_json: bool) -> None:
     """Print the id of a run that was submitted."""
-    if as_json:
-        print_json(line)
-    else:
-        write(lambda: print(line["run_id"]))
+    print_lines(line, [line["run_id"]], as_json=as_json)

@@ -11,7 +11,7 @@ from orchestrator.cli.errors import STATUS_CODES, run_code
 from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import AllFlag, JsonFlag, Settings, settings
 from orchestrator.cli.submit import FOLLOW, print_submitted
-from orchestrator.cli.terminal import one_line, print_json, printable, write
+from orchestrator.cli.terminal import one_line, print_json, print_lines, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.reader import JournalReader
 
@@ -62,10 +62,7 @@ def cancel(
     name, body = _run_id(options, run), {} if step is None else {"step": step}
     with DaemonClient(options.home) as daemon:
         line = daemon.ask("POST", f"/v1/runs/{name}/cancel", json=body)
-    if as_json:
-        print_json(line)
-    else:
-        write(lambda: print(one_line(line["done"])))
+    print_lines(line, [one_line(line["done"])], as_json=as_json)
 
 
 def retry(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:

@@ -1,6 +1,6 @@
 """The command that checks the installation: doctor."""
 
-import sys
+from dataclasses import asdict
 
 import typer
 from rich.console import Console
@@ -11,7 +11,7 @@ from orchestrator.cli.daemon import why_not_ready
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, write
+from orchestrator.cli.terminal import glyphs, one_line, print_result
 from orchestrator.service.doctor import Check, examine
 
 CHECK_STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
@@ -28,12 +28,8 @@ def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
     if (reason := why_not_ready(options.home)) is not None:
         checks.append(Check("daemon", "broken", reason, "until then, the daemon accepts no runs"))
     broken = [check for check in checks if check.state == "broken"]
-    if as_json:
-        rows = [{"name": c.name, "state": c.state, "found": c.found, "mend": c.mend} for c in checks]
-        print_json({"healthy": not broken, "checks": rows})
-    else:
-        console = make_console(sys.stdout)
-        write(lambda: _print_checks(console, checks))
+    body = {"healthy": not broken, "checks": [asdict(check) for check in checks]}
+    print_result(body, lambda console: _print_checks(console, checks), as_json=as_json)
     if broken:
         raise typer.Exit(ExitCode.FAILED)
 

@@ -1,7 +1,6 @@
 """The commands about tasks that run nothing: plan, validate, schema; and the dry run of `run`."""
 
 import asyncio
-import sys
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -18,7 +17,7 @@ from orchestrator.cli.registry import registry_of_jobs
 from orchestrator.cli.report_view import counted, format_gates, listed
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, problems_in, read_document
-from orchestrator.cli.terminal import glyphs, make_console, print_json, printable, write
+from orchestrator.cli.terminal import glyphs, print_json, print_notes, print_result
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.gates.planned import gates_for_step
 from orchestrator.run.job import CheckedJob, Job, check_job, known_rates
@@ -67,15 +66,13 @@ def validate(context: typer.Context, task: TaskArgument, folder: DirOption = Non
     with problems_in(document):
         checked_job = check(checked, settings(context), Job(None, checked, check_folder(folder), "as-planned"))
     graph = graph_of(checked_job)
-    if as_json:
-        waves = [list(wave) for wave in graph.waves]
-        summary = {"valid": True, "steps": len(graph.steps), "waves": waves, "width": graph.width}
-        print_json({**summary, "gates": gates_json(checked), "warnings": [*checked_job.warnings]})
-        return
-    print_warnings(checked_job)
-    console = make_console(sys.stdout)
+    if not as_json:
+        print_warnings(checked_job)
+    waves = [list(wave) for wave in graph.waves]
+    summary = {"valid": True, "steps": len(graph.steps), "waves": waves, "width": graph.width}
+    body = {**summary, "gates": gates_json(checked), "warnings": [*checked_job.warnings]}
     size = f"{counted(len(graph.steps), 'step')} in {counted(len(graph.waves), 'wave')}, width {graph.width}"
-    write(lambda: _print_valid(console, size, checked))
+    print_result(body, lambda console: _print_valid(console, size, checked), as_json=as_json)
 
 
 def _print_valid(console: Console, size: str, task: TaskIR) -> None:
@@ -115,12 +112,10 @@ def dry_run(options: Settings, job: Job, *, full: bool, as_json: bool) -> None:
         key = plan_key(graph, planned.task, rates, checked.sizes, planned.mode)
         pace = pace_of(key, journal.earlier_runs(key.shape) if key is not None else [])
     forecast = Forecast.of(planned, graph, rates, checked.sizes, pace)
-    if as_json:
-        print_json({**forecast.to_json(), "warnings": [*checked.warnings]})
-        return
-    print_warnings(checked)
-    console = make_console(sys.stdout)
-    write(lambda: print_forecast(console, forecast, full=full))
+    if not as_json:
+        print_warnings(checked)
+    body = {**forecast.to_json(), "warnings": [*checked.warnings]}
+    print_result(body, lambda console: print_forecast(console, forecast, full=full), as_json=as_json)
 
 
 def check(task: TaskIR, options: Settings, job: Job) -> CheckedJob:
@@ -141,8 +136,7 @@ def graph_of(checked: CheckedJob) -> StepGraph:
 
 def print_warnings(checked: CheckedJob) -> None:
     """Print on stderr what a task names that is not here, and can do without."""
-    lines = "".join(f"warning: {printable(warning)}\n" for warning in checked.warnings)
-    write(lambda: print(lines, end="", file=sys.stderr))
+    print_notes("warning", checked.warnings)
 
 
 def plan_of(options: Settings, job: Job) -> PlannedTask:

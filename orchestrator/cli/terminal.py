@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO, cast
 
@@ -206,6 +206,27 @@ def print_json(data: Mapping[str, Any]) -> None:
         text = json.dumps(data, indent=indent, allow_nan=False)
     text = CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
     write(lambda: print(text))
+
+
+def print_lines(data: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Print lines on stdout, with their control characters escaped, or `data` as JSON."""
+    if as_json:
+        print_json(data)
+    else:
+        write(lambda: print(printable("\n".join(lines))))
+
+
+def print_result(data: Mapping[str, Any], printer: Callable[[Console], object], *, as_json: bool) -> None:
+    """Let `printer` print on a console of stdout, or print `data` as JSON."""
+    if as_json:
+        print_json(data)
+    else:
+        write(lambda: printer(make_console(sys.stdout)))
+
+
+def print_notes(kind: str, texts: Iterable[str]) -> None:
+    """Print on stderr a line for each text, with its kind in front of it."""
+    write(lambda: print("".join(f"{kind}: {printable(text)}\n" for text in texts), end="", file=sys.stderr))
 
 
 def write(action: Callable[[], object]) -> None:

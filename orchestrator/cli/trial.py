@@ -6,7 +6,6 @@ do is reported with its reason, and is no failure of the command.
 
 import asyncio
 import shlex
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -24,7 +24,7 @@ from orchestrator.cli.get import downloads, read_model
 from orchestrator.cli.models import memory_for_models
 from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, Settings, settings
-from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, seconds, write
+from orchestrator.cli.terminal import glyphs, one_line, print_result, seconds
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import BadPrompt, EngineError
@@ -122,10 +122,9 @@ def try_model(
     """
     subject = _subject(name, settings(context))
     speed, checks = asyncio.run(_try(subject))
-    if as_json:
-        print_json(_as_json(subject, speed, checks))
-    else:
-        write(lambda: _print(subject, speed, checks))
+    print_result(
+        _as_json(subject, speed, checks), lambda console: _print(console, subject, speed, checks), as_json=as_json
+    )
     if any(check.works == "no" for check in checks if check.name in ("template", "answer")):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -325,8 +324,7 @@ def _as_json(subject: Subject, speed: Speed, checks: list[TrialCheck]) -> dict[s
     }
 
 
-def _print(subject: Subject, speed: Speed, checks: list[TrialCheck]) -> None:
-    console = make_console(sys.stdout)
+def _print(console: Console, subject: Subject, speed: Speed, checks: list[TrialCheck]) -> None:
     signs = glyphs(console)
     console.print(Text(f"{one_line(subject.name)}: {_facts(subject, speed)}", style="bold"))
     prompt = _rate(speed.prefill_tokens_per_second, speed.prompt_tokens)

@@ -4,17 +4,14 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 
 from orchestrator.cli.settings import JsonFlag
-from orchestrator.cli.terminal import print_json, write
+from orchestrator.cli.terminal import print_lines
 
 
 def show_version(as_json: JsonFlag = False) -> None:
     """Print version numbers."""
     versions = {name: _version(name) for name in ("orchestrator", "llama-cpp-python")}
     versions["python"] = platform.python_version()
-    if as_json:
-        print_json(versions)
-        return
-    write(lambda: print("\n".join(f"{name} {number}" for name, number in versions.items())))
+    print_lines(versions, (f"{name} {number}" for name, number in versions.items()), as_json=as_json)
 
 
 def _version(name: str) -> str:
