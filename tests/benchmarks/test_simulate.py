@@ -45,7 +45,6 @@ from orchestrator.bench.simulate.machine import (
     Machine,
     MachineModel,
     Overheads,
-    published_model,
     read_machine,
     to_text,
 )
@@ -123,6 +122,23 @@ def test_readers_of_one_document_read_it_once(tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same_times(tmp_path: Path) -> None:
     first, again = (run("map-reduce", machine(), tmp_path / name) for name in ("one", "two"))
     assert first.seconds == again.seconds
+
+
+def published_model(rate: float, size: int, *, batching: float) -> MachineModel:
+    """Return a model of which only published figures are known.
+
+    `rate` is its tokens per second alone, and `batching` how many times more 16 sequences make together: the weights
+    of a dense model are read once for all of them, while a mixture of experts reads others for each.
+    """
+    first = 1 / rate
+    further = (16 / batching - 1) / 15  # what each further sequence adds, as a part of a step of one
+    steps = {size: first * (1 + further * (size - 1)) for size in (1, 2, 4, 8, 16)}
+    return MachineModel(
+        bytes=size,
+        step_seconds=steps,
+        prompt_token_seconds=1 / (10 * rate),
+        cell_seconds=first * 1e-5,
+    )
 
 
 def test_a_machine_file_is_read_as_it_was_written_and_refused_with_its_place(tmp_path: Path) -> None:

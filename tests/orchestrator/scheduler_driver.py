@@ -19,7 +19,6 @@ from orchestrator.run.scheduler import (
     StartAttempt,
     State,
 )
-from orchestrator.run.scheduler.invariants import violations
 from orchestrator.run.scheduler.progress import Estimate
 from orchestrator.task.events import (
     AnswerChecked,
@@ -46,6 +45,7 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.failures import EscalationChain
 from orchestrator.task.taskir.models import Step
+from tests.orchestrator.scheduler_invariants import violations
 
 CHAIN = EscalationChain({"worker": EscalationTarget("coder", "B1")})
 """A chain in which the coder takes over from the worker."""

@@ -23,14 +23,13 @@ from orchestrator.registry.models import ModelEntry, Registry, RoleEntry
 from orchestrator.registry.options import LoadOptions
 
 MAX_BYTES: Final = 1 << 20
+# What tokenizers of models cut off on their own: words, of which long ones are several, digits and other marks.
 _PIECES: Final = re.compile(r"[^\W\d_]{1,12}|\S")
-"""What tokenizers of models cut off on their own: words, of which long ones are several, digits and other marks."""
 _ROUNDING: Final = 1e-9
+# What simulated strings consist of. Hardly another text of a prompt has it.
 FILLER: Final = "~"
-"""What simulated strings consist of. Hardly another text of a prompt has it."""
 Resource = Literal["memory bandwidth", "cores", "memory"]
-RESOURCES: Final[tuple[Resource, ...]] = get_args(Resource)
-"""What a machine could have more of."""
+RESOURCES: Final[tuple[Resource, ...]] = get_args(Resource)  # what a machine could have more of
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -240,24 +239,6 @@ def read_machine(file: Path) -> Machine:
             for one in error.errors()
         )
         raise InputError(*problems) from error
-
-
-def published_model(rate: float, size: int, *, batching: float, prompt_rate: float | None = None) -> MachineModel:
-    """Return a model of which only published figures are known.
-
-    `rate` is its tokens per second alone, and `batching` how many times more 16 sequences make together: the weights
-    of a dense model are read once for all of them, while a mixture of experts reads others for each. `prompt_rate` is
-    its prompt tokens per second; without it, ten times `rate`.
-    """
-    first = 1 / rate
-    further = (16 / batching - 1) / 15  # what each further sequence adds, as a part of a step of one
-    steps = {size: first * (1 + further * (size - 1)) for size in (1, 2, 4, 8, 16)}
-    return MachineModel(
-        bytes=size,
-        step_seconds=steps,
-        prompt_token_seconds=1 / (prompt_rate or 10 * rate),
-        cell_seconds=first * 1e-5,
-    )
 
 
 def to_text(machine: Machine) -> str:

@@ -1,4 +1,4 @@
-"""Check what must hold for a run's state between any two events. For tests, and to find defects."""
+"""Check what must hold for a run's state between any two events."""
 
 from collections.abc import Iterator
 from itertools import pairwise
