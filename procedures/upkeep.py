@@ -3,13 +3,14 @@
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.memrl.learning import Learning
+from orchestrator.memrl.learning import Learning, memory_closed, memory_of
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.ports import Work
 from orchestrator.registry.errors import GgufError, RegistryError
@@ -19,59 +20,103 @@ from orchestrator.run.journal.home import Home
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.service.backup import Backup
 from orchestrator.service.configuration import Configuration, models_folder
-from orchestrator.service.retention import VacuumRequest, VacuumResult
+from orchestrator.service.extent import Extent
+from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult
 from orchestrator.service.service import Service
 from orchestrator.task.personas import Placed
 
 T = TypeVar("T")
 
 
-class Upkeep:
-    """What only the owner of the state folder can do: its daemon, or this process if there is none.
+# For threads: enters a context manager of a service's event loop, and only once if it is nested.
+class _Held:
+    def __init__(self, upkeep: "Upkeep", enter: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        self._upkeep = upkeep
+        self._enter = enter
+        self._depth = 0
+        self._stack = AsyncExitStack()
 
-    This class can do nothing of that, which is enough to plan most procedures. Every call raises StepFailed if it
-    cannot be carried out, and the errors of the work itself.
+    def __enter__(self) -> None:
+        if not self._depth:
+            run_or_fail(lambda: self._upkeep.service.wait_for(self._stack.enter_async_context(self._enter())))
+        self._depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth:
+            run_or_fail(lambda: self._upkeep.service.wait_for(self._stack.aclose()))
+
+
+class Upkeep:
+    """What only the owner of the state folder can do, in other threads than that of its service's event loop.
+
+    Without a service nothing of that can be done, which is enough to plan most procedures. Calls raise StepFailed if
+    they cannot be carried out, and the errors of the work itself.
     """
 
+    def __init__(self, service: Service | None = None) -> None:
+        self._owner = service
+        self._journal_closed = _Held(self, lambda: self.service.closed("a procedure replaces the journal"))
+
+    @property
+    def service(self) -> Service:
+        """Raises StepFailed if there is none."""
+        if self._owner is None:
+            raise StepFailed("this can only be done by `orchestrator procedures`, or by the daemon")
+        return self._owner
+
     def backup(self) -> Backup:
-        raise _not_here()
+        return self._wait_for(Extent.JOURNAL, lambda service: service.backup())
 
     def vacuum(self, request: VacuumRequest) -> VacuumResult:
         """Remove runs and chats, and return what was removed, or would be."""
-        raise _not_here()
+        retention = Retention.of(self.service.configuration.retention, request)
+        return self._wait_for(
+            Extent.JOURNAL,
+            lambda service: service.vacuum(retention, dry_run=request.dry_run, purge_outcomes=request.outcomes),
+        )
 
     def with_runs(self, work: Callable[[Service], Coroutine[Any, Any, T]]) -> T:
         """Return what `work` returns, in the event loop of the service that carries out runs."""
-        raise _not_here()
+        return self._wait_for(Extent.RUNS, work, with_registry=True)
 
     def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Add a persona, unless one says nearly the same, and return which one to use."""
-        raise _not_here()
+        return self._wait_for(Extent.JOURNAL, lambda service: service.folder.add_persona(proposal), with_registry=True)
 
     def retire_persona(self, name: str) -> None:
-        raise _not_here()
+        self._wait_for(Extent.JOURNAL, lambda service: service.folder.retire_persona(name), with_registry=True)
 
     def token_changed(self) -> None:
-        """Note that the file of the API's token has changed. Without a daemon nobody has read it."""
+        """Note that the file of the API's token has changed."""
+        self.service.read_tokens()
 
     def personas_put_back(self) -> None:
         """Note that the personas in the journal were put back to what they were."""
+        self.service.wait_for(self.service.reload_personas())
 
     def memory(self) -> AbstractContextManager[Learning]:
         """Return a context manager with the memory of learned routing."""
-        raise _not_here()
+        return memory_of(self.service)
 
-    def memory_closed(self) -> AbstractContextManager[object]:
+    def memory_closed(self) -> AbstractContextManager[None]:
         """Return a context manager in which nobody has the memory's database open."""
-        raise _not_here()
+        return _Held(self, lambda: memory_closed(self.service))
 
-    def journal_closed(self) -> AbstractContextManager[object]:
+    def journal_closed(self) -> AbstractContextManager[None]:
         """Return a context manager in which no daemon has the journal open. It may be nested."""
-        return nullcontext()
+        return self._journal_closed
 
+    def _wait_for(
+        self, extent: Extent, work: Callable[[Service], Coroutine[Any, Any, T]], *, with_registry: bool = False
+    ) -> T:
+        async def done() -> T:
+            async with self.service.opened(extent, with_registry=with_registry) as service:
+                return await work(service)
 
-def _not_here() -> StepFailed:
-    return StepFailed("this can only be done by `orchestrator procedures`, or by the daemon")
+        return self.service.wait_for(done())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,10 +57,6 @@ ANSWER_TOKENS: Final = 128
 PROMPT: Final = "Describe a harbour town, its people and its weather, in as much detail as you can. " * 4
 
 
-class FileArguments(Form):
-    file: str
-
-
 class ProposeArguments(Form):
     file: str
     id: str | None = None

@@ -6,7 +6,6 @@ from pathlib import Path
 from threading import Thread
 
 from orchestrator.app import attached
-from orchestrator.procedures.service_queue import ServiceUpkeep
 from orchestrator.procedures.upkeep import Upkeep
 from orchestrator.registry.load import empty_registry
 from orchestrator.service.configuration import Configuration
@@ -17,7 +16,7 @@ def upkeep_alone(home: Path, registry: Path) -> Upkeep:
     """Return what procedures of a command without a daemon have. The service works in another thread."""
     service = attached().service(home, empty_registry(registry), Configuration(), Extent.NOTHING)
     service.loop = _loop()
-    return ServiceUpkeep(service)
+    return Upkeep(service)
 
 
 @cache
