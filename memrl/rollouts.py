@@ -39,16 +39,14 @@ RATER: Final = f"{CHECKER}train"
 CHECKS: Final = ".checks.json"
 MAX_TOKENS: Final = 512
 
-Check = Callable[[Mapping[str, str]], float]
-"""Returns how right the artifacts of a run are, from 0 to 1."""
+Check = Callable[[Mapping[str, str]], float]  # returns how right the artifacts of a run are, from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutTask:
     """A task whose answer can be checked."""
 
-    name: str
-    """Names it among all tasks, also those of earlier trainings."""
+    name: str  # names it among all tasks, also those of earlier trainings
     task: TaskIR
     check: Check
 
@@ -62,18 +60,13 @@ class Point:
     """How things stood after so many tasks."""
 
     tasks: int
-    success: float
-    """The mean score of the tasks since the point before."""
-    stage: float
-    """The weight of the reward's shaping terms (λ)."""
-    q: float
-    """The mean Q of all episodes."""
+    success: float  # the mean score of the tasks since the point before
+    stage: float  # the weight of the reward's shaping terms (λ)
+    q: float  # the mean Q of all episodes
+    # By how much the actions taken were worse than the best ones, by what the memory itself expected of them.
     regret: float
-    """By how much the actions taken were worse than the best ones, by what the memory itself expected of them."""
-    width: float
-    """The mean width of the plans."""
-    followed: float
-    """The share of attempts in which the memory's advice was followed."""
+    width: float  # the mean width of the plans
+    followed: float  # the share of attempts in which the memory's advice was followed
 
 
 def family_tasks(count: int, seed: int, families: Sequence[str] = tuple(STEP_FAMILIES)) -> Iterator[RolloutTask]:
@@ -307,8 +300,7 @@ summary { cursor: pointer; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .2rem .8rem .2rem 0; text-align: right; }
 """
-_PLOT: Final = (44.0, 10.0, 350.0, 140.0)
-"""Left, top, right and bottom of the plot within a chart of 360 by 160 units."""
+_PLOT: Final = (44.0, 10.0, 350.0, 140.0)  # left, top, right and bottom of the plot within a chart of 360 by 160 units
 
 
 def _chart(name: str, about: str, places: Sequence[int], values: Sequence[float]) -> str:

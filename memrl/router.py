@@ -35,8 +35,7 @@ from orchestrator.task.taskir.models import Level, Step, TaskIR
 # What happens to the memory's advice: it is not asked for, journaled next to the rules' choice, or followed.
 Use = Literal["off", "shadow", "on"]
 Vector = NDArray[np.float32]
-Embed = Callable[[Sequence[str]], Awaitable[Vector]]
-"""Returns a vector for each text: shape (texts, dimensions)."""
+Embed = Callable[[Sequence[str]], Awaitable[Vector]]  # returns a vector for each text: shape (texts, dimensions)
 
 # Name and version of this router, for the journal.
 HYBRID: Final = "hybrid-1"

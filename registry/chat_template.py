@@ -31,11 +31,11 @@ from orchestrator.registry.bounded_template import BoundedEnvironment, TooMuch
 from orchestrator.registry.errors import ChatTemplateError
 from orchestrator.registry.messages import Message, OfferedTool, ToolCall
 
+# For a model without a template; its answer ends where the next "### " would start.
 PLAIN: Final = (
     "{% for message in messages %}### {{ message.role | capitalize }}:\n{{ message.content }}\n\n{% endfor %}"
     "### Assistant:{{ '\n' }}"
 )
-"""For a model without a template; its answer ends where the next "### " would start."""
 PLAIN_STOPS: Final = ("\n### ",)
 
 _CLOCK: Final = "strftime_now"
@@ -49,8 +49,8 @@ _TELLING: Final = re.compile(r"(?=.*\w)(?=.*[^\w\s]).{2,40}", re.S)
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PLAIN_ARGUMENT: Final = re.compile(r"[\w .,:/-]{0,64}")
 
+# Variables for a template besides messages, such as `enable_thinking`.
 Arguments: TypeAlias = Mapping[str, bool | int | float | str | None]
-"""Variables for a template besides messages, such as `enable_thinking`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,9 +124,9 @@ class ModelForm(LoadOptions, ModelOptions):
     model: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None  # its name on that server
     api_key_env: str | None = None  # environment variable with the API key
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 120.0  # longest silence of the server
+    # Whether the server gets a client's tools and returns the calls. One that refuses tools is noticed; set false
+    # for one that ignores them, so that the prompt describes the tools.
     native_tools: bool = True
-    """Whether the server gets a client's tools and returns the calls. One that refuses tools is noticed; set false for
-    one that ignores them, so that the prompt describes the tools."""
     residency: ResidencyTier | None = None  # loaded at the start, on demand or never; None: as in `defaults`
     prompts: Literal["general", "tiny"] | None = None  # shipped set; None: chosen by the file
     thinking: ThinkingSetting | None = None  # if neither role nor request says; None: "auto"

@@ -67,9 +67,9 @@ class ModelEntry(ModelOptions):
     embeds: bool = False  # has the role `embedder` or `reranker`, and writes no text
     ranks: bool = False  # has the role `reranker`
     residency: ResidencyTier | Literal["remote"]
+    # Complete, with absolute file names; `threads` is a ceiling. For a remote model only `context` and `slots`
+    # (its concurrent requests) count.
     options: LoadOptions
-    """Complete, with absolute file names; `threads` is a ceiling. For a remote model only `context` and `slots` (its
-    concurrent requests) count."""
     prompts: PromptSet = field(default_factory=lambda: prompt_set("general"))
     thinking: Thinking = "auto"  # unless role or request says otherwise
     header: GgufHeader | None = None  # None for a remote model and for an unreadable file

@@ -39,10 +39,10 @@ INVARIANT_MICRO_BATCH: Final = 60
 
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 FlashAttention = Literal["auto", "on", "off"]
+# What steps of a planned request read. "own": their own files and outputs. "sources": a step that reads what other
+# steps made also reads the files that those read. "shared": all files of the request in one order, so that prompts
+# share a prefix. Small models do worse with more than their own.
 StepContext = Literal["own", "sources", "shared"]
-"""What steps of a planned request read. "own": their own files and outputs. "sources": a step that reads what other
-steps made also reads the files that those read. "shared": all files of the request in one order, so that prompts share
-a prefix. Small models do worse with more than their own."""
 ContextTokens = Annotated[int, Ge(64), Le(MAX_CONTEXT)]
 SlotCount = Annotated[int, Ge(1), Le(MAX_SLOTS)]
 DraftTokens = Annotated[int, Ge(1), Le(64)]
@@ -236,9 +236,9 @@ class LoadOptions:
     differ.
     """
 
+    # The longest sequence in tokens, prompt and answer together. None: in a registry's file the `defaults`,
+    # capped by the training context; for an engine the training context, at most 8,192.
     context: ContextTokens | None = None
-    """The longest sequence in tokens, prompt and answer together. None: in a registry's file the `defaults`, capped by
-    the training context; for an engine the training context, at most 8,192."""
     slots: SlotCount = 4  # sequences generated at a time
     # None: one per physical core; the pool gives an engine fewer while others decode.
     threads: Annotated[int, Ge(1), Le(MAX_THREADS)] | None = None
@@ -248,21 +248,21 @@ class LoadOptions:
     mlock: bool = False  # weights cannot be swapped out
     mmap: bool = True  # else the weights are read into the process
     batch_invariant: bool = False  # see above
+    # True: a stream of KV cells per sequence, faster for texts with little in common. False: one pool, in which a
+    # shared prefix is stored once. None: streams at first unless there are `cells`, then as requests demand
+    # (`engine.kv.layout`).
     split: bool | None = None
-    """True: a stream of KV cells per sequence, faster for texts with little in common. False: one pool, in which a
-    shared prefix is stored once. None: streams at first unless there are `cells`, then as requests demand
-    (`engine.kv.layout`)."""
+    # Cells of the common pool, if few sequences get as long as `context`; None for `slots` x `context`. When it
+    # is full, the sequence with the most slack is preempted and computed again later.
     cells: Annotated[int, Ge(64), Le(MAX_CELLS)] | None = None
-    """Cells of the common pool, if few sequences get as long as `context`; None for `slots` x `context`. When it is
-    full, the sequence with the most slack is preempted and computed again later."""
     experts: Annotated[int, Ge(1), Le(1024)] | None = None  # used per token; None: as the model was made
     speculation: SpeculationOptions | None = None
     prompt_lookup: PromptLookupOptions | None = None
     mtp: MtpOptions | None = None
     lora: Annotated[Adapters, Len(1, 8)] = ()  # always active; a role's adapters are in its entry
+    # The build of llama.cpp that runs the model, and its draft model: `libllama.so` or its folder. None: the
+    # default (`registry.llama_library`). In a loaded registry the absolute name of the file.
     llama_library: FileName | None = None
-    """The build of llama.cpp that runs the model, and its draft model: `libllama.so` or its folder. None: the default
-    (`registry.llama_library`). In a loaded registry the absolute name of the file."""
 
     @property
     def splits_cache(self) -> bool:

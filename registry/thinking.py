@@ -11,9 +11,9 @@ from orchestrator.registry.options import MAX_CONTEXT
 
 Effort: TypeAlias = Literal["low", "medium", "high"]
 ThinkingWord: TypeAlias = Literal["auto", "on", "off", "low", "medium", "high"]
+# How much a model shall think: "auto" leaves it to the chat template, "on" and "off" switch it, an effort is for
+# templates with `reasoning_effort`, and a number is the most tokens of thoughts (0 is "off").
 Thinking: TypeAlias = ThinkingWord | Annotated[int, Ge(0), Le(MAX_CONTEXT)]
-"""How much a model shall think: "auto" leaves it to the chat template, "on" and "off" switch it, an effort is for
-templates with `reasoning_effort`, and a number is the most tokens of thoughts (0 is "off")."""
 
 THINKING_WORDS: Final = get_args(ThinkingWord)
 # Tokens of thoughts, if the chat template knows no efforts; no limit for "high".

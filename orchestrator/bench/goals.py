@@ -13,8 +13,7 @@ class Goal:
 
     name: str
     value: float | bool
-    goal: str
-    """The accepted values, such as "<= 0.02"."""
+    goal: str  # the accepted values, such as "<= 0.02"
     met: bool
 
 

@@ -68,10 +68,9 @@ class Job:
     digest: str = ""  # of the request of a client that waits for the answer, see `RunAccepted`
     model: str | None = None  # forced on all steps; None: the registry and the router choose
     any_mode: bool = False  # whether the router may choose another mode for a request
+    # The digests, by name, of the artifacts of these runs, if they were found before (the runs may be gone
+    # since), or of texts that come with the request; None if the artifacts are still to be found.
     found: Mapping[str, str] | None = None
-    """The digests, by name, of the artifacts of these runs, if they were found before (the runs may be gone since), or
-    of texts that come with the request; None if the artifacts are still to be found.
-    """
     options: RunOptions = NO_OPTIONS
     owner: str = ""  # who submits it, see `RunAccepted.owner`
     sees_runs_of: str | None = None  # whose earlier runs it may name; None for everybody's

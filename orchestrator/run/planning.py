@@ -26,14 +26,13 @@ class PlannedPart:
     personas: tuple[PlanPersona, ...] = ()  # that the part defines and its steps name
 
 
-Accept = Callable[[PlannedPart], None]
-"""Takes a part that is complete and checked."""
+Accept = Callable[[PlannedPart], None]  # takes a part that is complete and checked
 
+# Raises InvalidTask for steps that do not fit behind those that were accepted or checked before.
 CheckSteps = Callable[[Sequence[Step]], object]
-"""Raises InvalidTask for steps that do not fit behind those that were accepted or checked before."""
 
+# Returns the predicted length, in seconds, of the critical path of a plan with these steps.
 Predict = Callable[[Sequence[Step]], float]
-"""Returns the predicted length, in seconds, of the critical path of a plan with these steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,8 @@ from orchestrator.registry.forms import Form, Text, read_form
 from orchestrator.registry.strict_yaml import parse_file
 
 SetName = Literal["general", "tiny"]
-TINY_FAMILY: Final = "orchestrator-tiny-"
-"""The names of the embedded models, which their files hold, begin with this."""
-ROLES: Final = "{roles}"
-"""Stands in the frontdoor's prompt for the roles that steps may have."""
+TINY_FAMILY: Final = "orchestrator-tiny-"  # the names of the embedded models, which their files hold, begin with this
+ROLES: Final = "{roles}"  # stands in the frontdoor's prompt for the roles that steps may have
 _FOLDER: Final = Path(__file__).parent
 _KIND_OF_TIER: Final = {"A": "frontdoor", "B": "worker", "C": "worker"}
 
@@ -58,31 +56,25 @@ class PromptSet:
 
     name: SetName
     version: int
-    digest: str
-    """The SHA-256 digest of the file that the prompts were read from."""
-    listed_names: bool
-    """Whether a plan may name only what is listed for its request, which the grammar then enforces."""
+    digest: str  # the SHA-256 digest of the file that the prompts were read from
+    listed_names: bool  # whether a plan may name only what is listed for its request, which the grammar then enforces
+    # System prompts by the name of the role. The frontdoor's has no examples yet.
     roles: Mapping[str, str]
-    """System prompts by the name of the role. The frontdoor's has no examples yet."""
-    examples: Sequence[ExampleForm]
-    """Worked examples for the frontdoor."""
+    examples: Sequence[ExampleForm]  # worked examples for the frontdoor
+    # What a retry asks for when the answer before was cut off, with `{words}`; empty: it is told what happened.
     shorter: str
-    """What a retry asks for when the answer before was cut off, with `{words}`; empty: it is told what happened."""
+    # How a step that uses tools has to answer. The list of its tools follows.
     tools: str
-    """How a step that uses tools has to answer. The list of its tools follows."""
-    repl: str
-    """What code can use in a step that works by writing it."""
-    condense: str
-    """Asks for a summary of a conversation that fills its context."""
-    prune: str
-    """Asks for the removal of results, where the context will be full soon."""
-    prune_now: str
-    """Asks for the removal of results, where nothing else is possible any more."""
+    repl: str  # what code can use in a step that works by writing it
+    condense: str  # asks for a summary of a conversation that fills its context
+    prune: str  # asks for the removal of results, where the context will be full soon
+    prune_now: str  # asks for the removal of results, where nothing else is possible any more
+    # Asks the frontdoor which procedure does what is asked of the installation, if any. The list of them follows.
+    # Empty for models that are never asked, since they have not been trained on it.
     procedures: str
-    """Asks the frontdoor which procedure does what is asked of the installation, if any. The list of them follows.
-    Empty for models that are never asked, since they have not been trained on it."""
+    # What stands before each message of a user in a chat with a role. Models of any make get the message as it
+    # is.
     chat_prefix: str
-    """What stands before each message of a user in a chat with a role. Models of any make get the message as it is."""
 
     @property
     def stamp(self) -> str:

@@ -17,8 +17,8 @@ class Change:
     task: str
     before: float
     after: float
+    # The wall time before over that after: above 1 it became faster. None where the two did not do the same.
     ratio: float | None
-    """The wall time before over that after: above 1 it became faster. None where the two did not do the same."""
     low: float | None
     high: float | None
     verdict: Verdict

@@ -11,29 +11,27 @@ from orchestrator.run.record.report import StepRow
 from orchestrator.task.events import MODEL_CALLS
 
 Way = Literal["as-planned", "serial"]
+# The most steps of a run whose bars are kept. The rest are those that are shortest and not critical.
 BARS: Final = 120
-"""The most steps of a run whose bars are kept. The rest are those that are shortest and not critical."""
-WIDTHS_KEPT: Final = 400
-"""The most points that are kept of the width over time."""
+WIDTHS_KEPT: Final = 400  # the most points that are kept of the width over time
+# So many runs of a workload have to be known before its prediction is compared with what was measured.
 LEARNED: Final = 2
-"""So many runs of a workload have to be known before its prediction is compared with what was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathTime:
     """Where the time of a run went, seen from the steps of its critical path. In seconds; the sum is the wall time."""
 
-    queued: float = 0.0
-    """Waiting for a slot of a model."""
+    queued: float = 0.0  # waiting for a slot of a model
     prefill: float = 0.0
     decode: float = 0.0
     gates: float = 0.0
     tools: float = 0.0
+    # The rest of the steps' time: prompts, counting, artifacts, and what the models and gates waited for us.
     ours: float = 0.0
-    """The rest of the steps' time: prompts, counting, artifacts, and what the models and gates waited for us."""
+    # The time in which no step of the path ran: the journal, the scheduler, planning, and steps that it waited
+    # for without depending on them.
     between: float = 0.0
-    """The time in which no step of the path ran: the journal, the scheduler, planning, and steps that it waited for
-    without depending on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +42,7 @@ class StepBar:
     start: float
     end: float
     critical: bool
-    queued: float
-    """How much of it, from the start, the step's attempts waited for a slot."""
+    queued: float  # how much of it, from the start, the step's attempts waited for a slot
     tries: int
 
 
@@ -56,37 +53,31 @@ class TaskMeasurement:
     workload: str
     task: str
     way: Way
+    # 0 for the first run after models were loaded, when no prefix of the task is in their caches (cold); then 1,
+    # 2, … for the paired rounds (warm).
     number: int
-    """0 for the first run after models were loaded, when no prefix of the task is in their caches (cold); then 1, 2, …
-    for the paired rounds (warm)."""
     run: str
     status: str
     wall: float
-    predicted: float
-    """The critical path before the run, by rates of earlier runs."""
-    path: float
-    """The critical path as it was measured."""
+    predicted: float  # the critical path before the run, by rates of earlier runs
+    path: float  # the critical path as it was measured
     path_steps: tuple[str, ...]
     critical_steps: int
     serial_estimate: float
-    best: float
-    """What the best schedule would have taken at least on these cores."""
+    best: float  # what the best schedule would have taken at least on these cores
     bound: float
     concurrency: float
     steps: int
     done: int
-    retried: int
-    """The steps that took more than one attempt."""
+    retried: int  # the steps that took more than one attempt
     tokens_on_path: int
     tokens_off_path: int
     cached_tokens: int
     width: int
     mean_width: float
-    peak_bytes: int
-    """The most memory of this process and its engines together; 0 where that is not known."""
+    peak_bytes: int  # the most memory of this process and its engines together; 0 where that is not known
     where: PathTime
-    widths: tuple[tuple[float, int], ...] = ()
-    """How many steps were running, from each of these times on."""
+    widths: tuple[tuple[float, int], ...] = ()  # how many steps were running, from each of these times on
     bars: tuple[StepBar, ...] = ()
 
     @property
@@ -116,16 +107,14 @@ class WorkloadSummary:
     cold: float | None
     wall: float
     predicted: float
+    # The predicted critical path of the last run over the measured one, less 1; None before it was run twice.
     prediction_error: float | None
-    """The predicted critical path of the last run over the measured one, less 1; None before it was run twice."""
     path: float
     path_steps: tuple[str, ...]
     critical_steps: int
     serial_estimate: float
-    serial: float | None
-    """What serial runs took; None without them."""
-    speedup: Interval | None
-    """Serial runs over runs as planned, by paired rounds in which both were done."""
+    serial: float | None  # what serial runs took; None without them
+    speedup: Interval | None  # serial runs over runs as planned, by paired rounds in which both were done
     bound: float
     best: float
     efficiency: float
@@ -140,8 +129,7 @@ class WorkloadSummary:
     mean_width: float
     peak_bytes: int
     where: PathTime
-    walls: tuple[float, ...] = field(default=())
-    """The wall time of each warm round as planned, for comparisons."""
+    walls: tuple[float, ...] = field(default=())  # the wall time of each warm round as planned, for comparisons
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON."""

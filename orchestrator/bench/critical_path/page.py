@@ -20,12 +20,11 @@ from orchestrator.bench.critical_path.measure import (
 )
 from orchestrator.bench.critical_path.sessions import MeasuringSession
 
-WIDTH: Final = 600
-"""The width of a plot in its own units; the page scales it."""
+WIDTH: Final = 600  # the width of a plot in its own units; the page scales it
 LABEL: Final = 100
 ROW: Final = 22
-TICKS: Final = 5
-"""An axis has about so many parts."""
+TICKS: Final = 5  # an axis has about so many parts
+# What the figures of the page mean.
 MEANINGS: Final = {
     "wall time": "from the acceptance of the task to its end; the median of the warm rounds",
     "cold, warm": "the first round after the models were loaded is cold: none of its prompts has been computed before; "
@@ -42,7 +41,7 @@ MEANINGS: Final = {
     "width": "how many steps ran at once: the most, and the mean over the time",
     "memory": "the most that the orchestrator and its engines took together",
 }
-"""What the figures of the page mean."""
+# What the parts of `PathTime` are called.
 PARTS: Final = {
     "queued": "waiting for a slot",
     "prefill": "reading prompts",
@@ -52,7 +51,6 @@ PARTS: Final = {
     "ours": "our own part of steps",
     "between": "between steps",
 }
-"""What the parts of `PathTime` are called."""
 
 STYLE: Final = """
 :root { color-scheme: light dark; --paper: #fbfaf7; --ink: #23262b; --soft: #6a6f78; --line: #dcd9d0; --card: #ffffff;

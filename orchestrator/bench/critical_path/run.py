@@ -17,8 +17,7 @@ from orchestrator.run.record import load_report
 from orchestrator.task.modes import Mode
 
 _PORTS = Ports(follows_registry=False)  # the registry may be one in which a single model plays all roles
-_RESET_PEAK = "5\n"
-"""What resets the peak of resident memory when it is written to `/proc/PID/clear_refs`, see proc(5)."""
+_RESET_PEAK = "5\n"  # what resets the peak of resident memory when it is written to `/proc/PID/clear_refs`, see proc(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +33,13 @@ class Round:
 class CriticalPathPlan:
     """What to measure, where, and whom to tell."""
 
-    home: Path
-    """The state folder, of which nobody else may be the owner."""
+    home: Path  # the state folder, of which nobody else may be the owner
     registry: Registry
-    models: tuple[str, ...]
-    """The models that are loaded before the first run."""
-    folder: Path | None = None
-    """The folder whose files the tasks may read."""
-    mode: Mode = "as-planned"
-    """How the plan is read in the runs that are not serial."""
+    models: tuple[str, ...]  # the models that are loaded before the first run
+    folder: Path | None = None  # the folder whose files the tasks may read
+    mode: Mode = "as-planned"  # how the plan is read in the runs that are not serial
+    # Is told of each round that has ended.
     measured: Callable[[Round, Sequence[TaskMeasurement]], None] = field(default=lambda round_, rows: None)
-    """Is told of each round that has ended."""
 
 
 def rounds_of(workload: Workload, count: int, *, serial: bool) -> list[Round]:

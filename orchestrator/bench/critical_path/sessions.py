@@ -20,16 +20,14 @@ from orchestrator.errors import InputError, Problem
 class MeasuringSession:
     """What one call of the benchmark measured, or is measuring."""
 
-    id: str
-    """The local time of its start."""
-    began: float
-    """In seconds since the epoch."""
+    id: str  # the local time of its start
+    began: float  # in seconds since the epoch
     complete: bool
     command: str
     machine: Mapping[str, Any]
     versions: Mapping[str, str]
+    # What the figures depend on: the workloads, the models and the rounds. Only a session with the same goes on.
     stamp: Mapping[str, Any]
-    """What the figures depend on: the workloads, the models and the rounds. Only a session with the same goes on."""
     rows: tuple[TaskMeasurement, ...] = ()
 
     def find(self, workload: str, task: str, way: str, number: int) -> TaskMeasurement | None:

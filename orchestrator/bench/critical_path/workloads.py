@@ -15,17 +15,14 @@ from orchestrator.engine.llama import vocabulary_of
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import task_from
 
-WIDTHS: Final = (4, 16, 64, 100)
-"""How many items the fan-outs gather."""
-JOINED: Final = 32
-"""So many notes fit into 2,048 tokens, which is the context of the models that ship."""
+WIDTHS: Final = (4, 16, 64, 100)  # how many items the fan-outs gather
+JOINED: Final = 32  # so many notes fit into 2,048 tokens, which is the context of the models that ship
 SAMPLE_WORDS: Final = 200
 GROUP: Final = 16
 AGENTS: Final = 100
+# The tool calls of each of the `AGENTS`: 1,500 in one run, as many as the report on Kimi K2.5 tells of.
 CALLS: Final = 15
-"""The tool calls of each of the `AGENTS`: 1,500 in one run, as many as the report on Kimi K2.5 tells of."""
-SHARED_TOKENS: Final = 1000
-"""The tokens of the long document, about."""
+SHARED_TOKENS: Final = 1000  # the tokens of the long document, about
 CODE_TOKENS: Final = 128
 _WORDS: Final = (
     "harbour garden market council river bridge school winter ledger cargo timber window kettle signal orchard lantern "
@@ -40,10 +37,9 @@ class Workload:
     """Tasks that run at the same time; usually it is one."""
 
     name: str
-    about: str
-    """What it is like, in one sentence."""
+    about: str  # what it is like, in one sentence
+    # The tasks by name. The name of the only task is that of the workload.
     tasks: Mapping[str, TaskIR]
-    """The tasks by name. The name of the only task is that of the workload."""
 
     @property
     def paired(self) -> bool:
@@ -57,8 +53,7 @@ class Roles:
 
     worker: str = "worker"
     coder: str = "coder"
-    tokens_per_word: float = 1.4
-    """Of the model that reads the long document."""
+    tokens_per_word: float = 1.4  # of the model that reads the long document
 
 
 def workloads(roles: Roles = Roles()) -> dict[str, Workload]:

@@ -14,8 +14,8 @@ from orchestrator.engine.contract import Message
 from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.prompt import StepInput, after_failure, step_messages
 
+# The system prompts that the models are trained on, by role. They ship with the models.
 SYSTEM_PROMPTS = prompt_set("tiny").roles
-"""The system prompts that the models are trained on, by role. They ship with the models."""
 STEP_ROLES = ("worker", "coder", "architect")
 RETRIED_SHARE = 0.05
 FLAWS = (
@@ -41,17 +41,12 @@ class Example:
     family: str
     role: str
     persona: str
-    messages: tuple[Message, ...]
-    """The prompt."""
+    messages: tuple[Message, ...]  # the prompt
     answer: str
-    wording: str
-    """The templates that the prompt was made from."""
-    schema: dict[str, Any] | None = None
-    """The JSON Schema of the answer, if it is JSON."""
-    inputs: tuple[StepInput, ...] = ()
-    """The inputs of the step, if the prompt is one of a step."""
-    action: str = ""
-    """The action of the step, if the prompt is one of a step."""
+    wording: str  # the templates that the prompt was made from
+    schema: dict[str, Any] | None = None  # the JSON Schema of the answer, if it is JSON
+    inputs: tuple[StepInput, ...] = ()  # the inputs of the step, if the prompt is one of a step
+    action: str = ""  # the action of the step, if the prompt is one of a step
 
 
 class Family(Protocol):

@@ -10,8 +10,8 @@ from random import Random
 from typing import Literal
 from zlib import crc32
 
+# `train`; `entity`: trained wordings, held-out names; `wording`: held-out wordings and held-out names.
 Split = Literal["train", "entity", "wording"]
-"""`train`; `entity`: trained wordings, held-out names; `wording`: held-out wordings and held-out names."""
 
 SPLITS: tuple[Split, ...] = ("train", "entity", "wording")
 

@@ -20,12 +20,12 @@ MAX_TOKENS: Final = 96
 _STRICT: Final = ConfigDict(extra="forbid")
 
 ContextKind = Literal["part-own", "part-all", "join-own", "join-all"]
+# What the steps of a plan do in each context, the one that reads least first.
 KINDS: Final[Mapping[StepContext, tuple[ContextKind, ContextKind]]] = {
     "own": ("part-own", "join-own"),
     "sources": ("part-own", "join-all"),
     "shared": ("part-all", "join-all"),
 }
-"""What the steps of a plan do in each context, the one that reads least first."""
 
 
 @pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)

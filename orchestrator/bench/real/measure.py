@@ -39,23 +39,19 @@ from orchestrator.run.steps.role import resolve_role
 from orchestrator.task.events import Usage
 
 T = TypeVar("T")
-PLANS_GOAL: Final = 0.7
-"""The share of unseen requests whose plans a frontdoor should get right."""
+PLANS_GOAL: Final = 0.7  # the share of unseen requests whose plans a frontdoor should get right
+# Of the requests that measure width: the least share of right plans, the largest of collapsed and of too wide ones.
 WIDE_GOALS: Final = (0.8, 0.1, 0.05)
-"""Of the requests that measure width: the least share of right plans, the largest of collapsed and of too wide ones."""
-COLLAPSED: Final = 0.5
-"""A plan has collapsed if its width is less than this share of the best."""
-ANSWERS: Final = ("extract", "count", "classify")
-"""The kinds of the small tasks in words."""
-AT_ONCE: Final = 4
-"""The most requests that are asked at the same time."""
+COLLAPSED: Final = 0.5  # a plan has collapsed if its width is less than this share of the best
+ANSWERS: Final = ("extract", "count", "classify")  # the kinds of the small tasks in words
+AT_ONCE: Final = 4  # the most requests that are asked at the same time
 
+# Name, tier, level and description of the roles that the model plays.
 ROLES: Final[tuple[tuple[str, Tier, Level | None, str], ...]] = (
     (FRONTDOOR, "A", None, "turns a request into steps"),
     ("worker", "C", None, "extracts, summarizes, compares and answers"),
     (CODER, "B", "B1", "writes code"),
 )
-"""Name, tier, level and description of the roles that the model plays."""
 
 Say = Callable[[str], None]
 
@@ -64,18 +60,13 @@ Say = Callable[[str], None]
 class Result:
     """How a request or a task ended."""
 
-    name: str
-    """The text of the request, or the name of the task."""
-    kind: str
-    """`plan`, or the kind of the task."""
+    name: str  # the text of the request, or the name of the task
+    kind: str  # `plan`, or the kind of the task
     right: bool
-    answer: str
-    """The plan as JSON, or the answer; empty where there is none."""
-    problem: str = ""
-    """Why the model was asked again, or why there is no answer; empty if all went well."""
+    answer: str  # the plan as JSON, or the answer; empty where there is none
+    problem: str = ""  # why the model was asked again, or why there is no answer; empty if all went well
     usage: Usage = field(default_factory=Usage)
-    width: int = 0
-    """How many steps of a plan may run at once."""
+    width: int = 0  # how many steps of a plan may run at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +74,9 @@ class ModelResults:
     """The results of one model."""
 
     model: str
-    prompts: str
-    """The prompts that the model got: name, version and digest of the set."""
+    prompts: str  # the prompts that the model got: name, version and digest of the set
     results: tuple[Result, ...]
-    skipped: str
-    """Why no code was asked for; empty if it was."""
+    skipped: str  # why no code was asked for; empty if it was
     seconds: float
 
     def count(self, *kinds: str) -> tuple[int, int]:

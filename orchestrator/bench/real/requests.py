@@ -15,8 +15,8 @@ from orchestrator.run.frontdoor.compact import Part
 from orchestrator.run.frontdoor.each_words import EACH
 from orchestrator.task.taskir.models import Step
 
+# The sets of requests; `all` are tuning and unseen, by which `orchestrator init` compares models.
 Which = Literal["tuning", "unseen", "wide", "all"]
-"""The sets of requests; `all` are tuning and unseen, by which `orchestrator init` compares models."""
 ROLES: Final = ("worker", CODER)
 _FOLDER: Final = Path(__file__).parent
 _STRICT: Final = ConfigDict(extra="forbid")
@@ -26,8 +26,7 @@ _STRICT: Final = ConfigDict(extra="forbid")
 class RightPart:
     """A part of a right plan: what a part says except its wording, see `orchestrator.run.frontdoor.compact`."""
 
-    code: bool = False
-    """Whether the part has to be the coder's."""
+    code: bool = False  # whether the part has to be the coder's
     each: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     foreach: str | None = None
@@ -87,11 +86,9 @@ class RealRequest:
 class Alternative:
     """One right structure."""
 
-    named: frozenset[str]
-    """The outputs whose names matter."""
+    named: frozenset[str]  # the outputs whose names matter
     structure: Structure
-    width: int
-    """How many of its steps may run at once."""
+    width: int  # how many of its steps may run at once
 
 
 @cache

@@ -15,8 +15,8 @@ from orchestrator.task.taskir.models import Step
 
 CODER = "coder"
 
+# One digest for each step, sorted. Equal for two plans exactly if they have the same structure.
 Structure = tuple[str, ...]
-"""One digest for each step, sorted. Equal for two plans exactly if they have the same structure."""
 
 
 def structure(steps: Sequence[Step], *, named: Collection[str] = (), goes_on_after: str | None = None) -> Structure:

@@ -18,8 +18,8 @@ from orchestrator.task.taskir.models import Step
 
 Kind = Literal["extract", "count", "classify", "code"]
 MAX_TOKENS: Final[Mapping[Kind, int]] = {"extract": 256, "count": 64, "classify": 32, "code": 512}
+# The gates of code. Style is not what the tasks ask for.
 CODE_GATES: Final = ("build", "unit")
-"""The gates of code. Style is not what the tasks ask for."""
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:[.,]\d+)*")
 
@@ -34,8 +34,8 @@ class RealTask:
     text: str = ""
     schema: dict[str, Any] | None = None
     expect: Any = None
+    # Other answers that are right, by the key or the position in `expect`.
     also: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Other answers that are right, by the key or the position in `expect`."""
     labels: tuple[str, ...] = ()
     output: str = ""
     tests: str = ""

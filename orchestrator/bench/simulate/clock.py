@@ -10,8 +10,7 @@ from typing import Any, Final
 from orchestrator.run.journal.journal import Journal
 from orchestrator.task.events import Event, ToolCalled
 
-EPOCH: Final = 1_800_000_000.0
-"""What the virtual clock shows at the start, in seconds since the epoch."""
+EPOCH: Final = 1_800_000_000.0  # what the virtual clock shows at the start, in seconds since the epoch
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -108,10 +107,8 @@ class VirtualClock:
 class StillJournal(Journal):
     """A journal that takes as much virtual time as it is told to, by default none, however quick the real disk is."""
 
-    commit_seconds = 0.0
-    """How long it takes until events are durable."""
-    call_seconds = 0.0
-    """What a run's loop takes for each call of a tool that it is told of."""
+    commit_seconds = 0.0  # how long it takes until events are durable
+    call_seconds = 0.0  # what a run's loop takes for each call of a tool that it is told of
 
     async def append(self, run: str, events: Sequence[Event]) -> None:
         """Append events while the virtual clock stops, and then let the time pass that this takes."""

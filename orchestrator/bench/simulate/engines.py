@@ -66,11 +66,10 @@ from orchestrator.registry.options import INVARIANT_MICRO_BATCH
 from orchestrator.registry.thinking import Thinking
 from orchestrator.task.events import Usage
 
+# Delay before a step, so that requests of the same moment are in the same step in whatever order they come.
 GATHERING_SECONDS = 1e-6
-"""Delay before a step, so that requests of the same moment are in the same step in whatever order they come."""
 
-BATCH: Final = 512
-"""The most tokens of a step, as in a real engine (`engine.llama.model.BATCH`)."""
+BATCH: Final = 512  # the most tokens of a step, as in a real engine (`engine.llama.model.BATCH`)
 
 
 UNLIMITED: Final = 1 << 40
@@ -80,19 +79,14 @@ UNLIMITED: Final = 1 << 40
 class StepLoad:
     """What one call of llama_decode computes."""
 
-    sequences: int
-    """The sequences that it computes tokens of."""
-    tokens: int
-    """The tokens that it computes."""
-    prompt_tokens: int
-    """How many of them belong to prompts."""
-    cells: int
-    """The cells that the tokens attend to, together."""
+    sequences: int  # the sequences that it computes tokens of
+    tokens: int  # the tokens that it computes
+    prompt_tokens: int  # how many of them belong to prompts
+    cells: int  # the cells that the tokens attend to, together
     threads: int
 
 
-StepSeconds = Callable[[StepLoad], float]
-"""Returns how long a call takes, in seconds."""
+StepSeconds = Callable[[StepLoad], float]  # returns how long a call takes, in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +94,10 @@ class SimulatedDrafts:
     """Where draft tokens come from, and what becomes of them."""
 
     source: str
-    k: int
-    """The most draft tokens of a sequence in a step."""
-    acceptance: float
-    """The probability that a draft token is accepted, given that those before it were."""
-    offered: float = 1.0
-    """In which part of the steps of a sequence there is something to propose."""
-    token_seconds: float = 0.0
-    """What drafting a token takes."""
+    k: int  # the most draft tokens of a sequence in a step
+    acceptance: float  # the probability that a draft token is accepted, given that those before it were
+    offered: float = 1.0  # in which part of the steps of a sequence there is something to propose
+    token_seconds: float = 0.0  # what drafting a token takes
 
 
 def token_ids(pieces: Sequence[str]) -> Tokens:
@@ -124,20 +114,18 @@ def words_as_tokens(text: str) -> Tokens:
 class Behaviour:
     """How an engine fills its steps, beyond what its specification says."""
 
+    # What it believes that steps cost, by which it decides how many sequences decode together and how many tokens
+    # are drafted. Without it all decode, nothing is drafted, and a step takes any number of tokens.
     costs: StepCostModel | None = None
-    """What it believes that steps cost, by which it decides how many sequences decode together and how many tokens are
-    drafted. Without it all decode, nothing is drafted, and a step takes any number of tokens."""
+    # Whether every sequence has a stream of cells of its own: prompts are then computed in calls apart.
     split: bool = False
-    """Whether every sequence has a stream of cells of its own: prompts are then computed in calls apart."""
     drafting: SimulatedDrafts | None = None
-    token_seconds: float = 0.0
-    """What the engine takes besides llama.cpp for each token that it samples."""
+    token_seconds: float = 0.0  # what the engine takes besides llama.cpp for each token that it samples
+    # Returns the tokens of a text. Texts that begin alike have tokens that do, but for the last one in common.
     tokenize: Callable[[str], Tokens] = words_as_tokens
-    """Returns the tokens of a text. Texts that begin alike have tokens that do, but for the last one in common."""
+    # The tokens of each message besides those of its text: half of them, rounded down, come before it.
     message_tokens: int = 0
-    """The tokens of each message besides those of its text: half of them, rounded down, come before it."""
-    seed: int = 0
-    """Of what becomes of draft tokens."""
+    seed: int = 0  # of what becomes of draft tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +133,8 @@ class SimulatedAnswer:
     """What a simulated model writes."""
 
     text: str
-    tokens: int
-    """How many tokens it has."""
-    forced: int = 0
-    """How many of them are at its end and left no choice by a grammar, so that no step computes them."""
+    tokens: int  # how many tokens it has
+    forced: int = 0  # how many of them are at its end and left no choice by a grammar, so that no step computes them
 
 
 Write = Callable[[Generation], SimulatedAnswer]
@@ -163,12 +149,9 @@ def words(text: str) -> SimulatedAnswer:
 class OwnTime:
     """What the orchestrator's own process takes for each generation, half of it before and half of it after."""
 
-    busy_seconds: float = 0.0
-    """During which it can do nothing else."""
-    waiting_seconds: float = 0.0
-    """What a generation waits besides, while the process can do something else."""
-    _free: float = 0.0
-    """When the process has done what it was asked for so far."""
+    busy_seconds: float = 0.0  # during which it can do nothing else
+    waiting_seconds: float = 0.0  # what a generation waits besides, while the process can do something else
+    _free: float = 0.0  # when the process has done what it was asked for so far
 
     async def half(self) -> None:
         """Let half of the time of one generation pass, and all that the process does without a pause before it is over.
@@ -255,11 +238,10 @@ class _SimulatedPart(NamedTuple):
 
     sequence: _SimulatedSequence
     tokens: int
-    cells: int
-    """The cells that these attend to, together."""
+    cells: int  # the cells that these attend to, together
+    # How many tokens of its answer it gets: none by a chunk that does not end its prompt, and otherwise one more
+    # than draft tokens are accepted.
     brings: int
-    """How many tokens of its answer it gets: none by a chunk that does not end its prompt, and otherwise one more than
-    draft tokens are accepted."""
 
 
 class _Cells:
@@ -660,17 +642,14 @@ def _chunk(one: _SimulatedSequence, count: int) -> _SimulatedPart:
 class SimulatedMachine:
     """Starts simulated engines."""
 
-    step_seconds: Callable[[str], StepSeconds]
-    """Returns how long the steps of the model in a file take."""
+    step_seconds: Callable[[str], StepSeconds]  # returns how long the steps of the model in a file take
     write: Write
+    # Returns how long loading the model in a file takes.
     load_seconds: Callable[[str], float] = field(default=lambda file: 1.0)
-    """Returns how long loading the model in a file takes."""
+    # Returns how the engine of the model in a file fills its steps.
     behaviour: Callable[[str], Behaviour] = field(default=lambda file: Behaviour())
-    """Returns how the engine of the model in a file fills its steps."""
-    own: OwnTime = field(default_factory=OwnTime)
-    """What the orchestrator takes for each generation."""
-    engines: list[SimulatedEngine] = field(default_factory=list)
-    """All engines that were ever started."""
+    own: OwnTime = field(default_factory=OwnTime)  # what the orchestrator takes for each generation
+    engines: list[SimulatedEngine] = field(default_factory=list)  # all engines that were ever started
 
     async def start(self, spec: EngineSpec) -> SimulatedEngine:
         """Return an engine, after the time that loading takes."""

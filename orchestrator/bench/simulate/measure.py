@@ -41,22 +41,18 @@ from orchestrator.task.events import RunAccepted, Usage
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import TaskIR
 
+# How long to wait at most until an engine has measured its steps; on a busy machine it may never come to it.
 CALIBRATION_SECONDS: Final = 60.0
-"""How long to wait at most until an engine has measured its steps; on a busy machine it may never come to it."""
 LOOK_SECONDS: Final = 0.1
-LEAST: Final = 1e-6
-"""Figures below this, in seconds or tokens, are not compared."""
-MESSAGES: Final = 2
-"""The messages of a prompt: one of the system and one of the user."""
-ROUNDS: Final = 3
-"""How often each of the tasks is run; the first time no prompt is in the caches."""
+LEAST: Final = 1e-6  # figures below this, in seconds or tokens, are not compared
+MESSAGES: Final = 2  # the messages of a prompt: one of the system and one of the user
+ROUNDS: Final = 3  # how often each of the tasks is run; the first time no prompt is in the caches
 COMMITS: Final = 40
 CHAIN: Final = task_of(deep(6, 70))
 FAN: Final = task_of(wide(10, 50))
 CALLS: Final = task_of(tools(1, 30))
 READERS: Final = 8
-READ_TOKENS: Final = 900
-"""How long the document is that they read, at most half of the model's context."""
+READ_TOKENS: Final = 900  # how long the document is that they read, at most half of the model's context
 
 Say = Callable[[str], None]
 
@@ -66,10 +62,8 @@ class Costs:
     """What steps of a model cost here."""
 
     model: StepCostModel
-    split: bool
-    """Whether sequences have streams of KV cells of their own."""
-    draft_seconds: float
-    """A token of the draft model; 0 without one."""
+    split: bool  # whether sequences have streams of KV cells of their own
+    draft_seconds: float  # a token of the draft model; 0 without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +71,11 @@ class Ran:
     """Rounds of a task on real engines."""
 
     reports: tuple[Report, ...]
-    spec: EngineSpec
-    """How the pool has started the engine that was asked."""
+    spec: EngineSpec  # how the pool has started the engine that was asked
     info: ModelInfo
-    stats: EngineStats
-    """The engine's counters at the end."""
+    stats: EngineStats  # the engine's counters at the end
+    # The processor time of this process, without engines, for each step of the rounds after the first.
     busy_seconds: float
-    """The processor time of this process, without engines, for each step of the rounds after the first."""
 
     @property
     def walls(self) -> list[float]:
@@ -115,8 +107,7 @@ class Probe:
     chained: Ran
     fanned: Ran
     read: Ran
-    reading: TaskIR
-    """The task of the readers, whose document is as long as the model can read."""
+    reading: TaskIR  # the task of the readers, whose document is as long as the model can read
 
 
 def probe(registry: Registry, home: Path) -> Probe:
@@ -257,8 +248,7 @@ def _model(ran: Ran, costs: Costs) -> MachineModel:
     )
 
 
-FITS: Final = 4
-"""How often the simulation is compared with what was measured, and corrected by the difference."""
+FITS: Final = 4  # how often the simulation is compared with what was measured, and corrected by the difference
 
 
 def fit(

@@ -22,16 +22,14 @@ from orchestrator.run.steps.answer import AnswerShape
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import TaskIR
 
-SPREAD: Final = 0.5
-"""The standard deviation of the logarithm of the length of answers whose length nothing prescribes."""
-TYPICAL_TOKENS: Final = 100
-"""Their median, in tokens."""
+SPREAD: Final = 0.5  # the standard deviation of the logarithm of the length of answers whose length nothing prescribes
+TYPICAL_TOKENS: Final = 100  # their median, in tokens
+# The tokens of answers in the order in which they are asked for, by their JSON Schema as text; "" for free text.
 AnswerLengths = Mapping[str, Sequence[int]]
-"""The tokens of answers in the order in which they are asked for, by their JSON Schema as text; "" for free text."""
 UNKNOWN: Final[AnswerLengths] = MappingProxyType({})
 MOST_ITEMS: Final = 100_000
+# Of a resource whose double makes a task less than so many times as fast, more is not worth its price.
 GAIN: Final = 1.05
-"""Of a resource whose double makes a task less than so many times as fast, more is not worth its price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +37,9 @@ class Simulated:
     """How a task went on a simulated machine."""
 
     report: Report
-    seconds: float
-    """The virtual time from the acceptance of the task to its end."""
-    engines: int
-    """How many engines were started."""
-    steps: int
-    """How many calls of llama_decode all engines have made, since they were started."""
+    seconds: float  # the virtual time from the acceptance of the task to its end
+    engines: int  # how many engines were started
+    steps: int  # how many calls of llama_decode all engines have made, since they were started
 
 
 def simulate(
@@ -120,10 +115,8 @@ def simulate_rounds(
 class Advice:
     """What bounds a task on a machine, by how much faster it would be with twice as much of each resource."""
 
-    ratios: Mapping[Resource, float]
-    """The time of the task over its time with twice as much of the resource."""
-    waiting_share: float
-    """Which part of the critical path waited for slots."""
+    ratios: Mapping[Resource, float]  # the time of the task over its time with twice as much of the resource
+    waiting_share: float  # which part of the critical path waited for slots
 
     @property
     def bound_by(self) -> Resource | None:

@@ -19,8 +19,8 @@ from orchestrator.engine.step_cost.calibration import measure_step_costs
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.registry.options import LoadOptions
 
+# How often the steps are measured: one measurement of a width may be a third off on a machine that others use.
 TIMES: Final = 3
-"""How often the steps are measured: one measurement of a width may be a third off on a machine that others use."""
 
 
 def costs_of(spec: EngineSpec) -> Costs:

@@ -39,11 +39,11 @@ class GateSkipped(Exception):
     """A gate that is only there by default cannot run. The artifacts pass without it."""
 
 
+# Runs a job in the sandbox. Raises GateError if it cannot, or GateSkipped if the gate is only there by default.
 RunJob = Callable[[SandboxJob], Awaitable[JobOutcome]]
-"""Runs a job in the sandbox. Raises GateError if it cannot, or GateSkipped if the gate is only there by default."""
 
+# Returns the RunJob of a step with so much slack: the seconds that it may be late without delaying its run.
 RunnerFor = Callable[[float], RunJob]
-"""Returns the RunJob of a step with so much slack: the seconds that it may be late without delaying its run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class JudgeAnswer:
     work_seconds: float = 0.0  # its share of the engine's computing, see `events.Usage`
 
 
+# Asks the judge role: (name, text) of each input, the instruction, JSON Schema of the answer. Raises GateError.
 Judge = Callable[[Sequence[tuple[str, str]], str, Mapping[str, Any]], Awaitable[JudgeAnswer]]
-"""Asks the judge role: (name, text) of each input, the instruction, JSON Schema of the answer. Raises GateError."""
 
 
 # The defaults of `GateContext.run`, of a `RunnerFor` and of `GateContext.judge`.

@@ -35,8 +35,7 @@ class Scope:
         return tuple(name for name in self.step.outputs if language(self.step, name) in languages)
 
 
-Idle = Callable[[Scope], str]
-"""Returns why a gate has nothing to check in a step; empty if it has."""
+Idle = Callable[[Scope], str]  # returns why a gate has nothing to check in a step; empty if it has
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,10 @@ NO_MODEL: Final = "none"
 class DecisionContext:
     """All that a choice may depend on. A chat or a plan is no step of a run: it has neither `task` nor `step`."""
 
-    registry: Registry
-    """In a run it also has the entries that were removed since the run was accepted."""
+    registry: Registry  # in a run it also has the entries that were removed since the run was accepted
     role: str  # the step's actor, or whom a failure was escalated to
-    roles: tuple[str, ...]
-    """The roles that may be chosen instead: those that do steps, with a usable model."""
-    objective: str = ""
-    """The task's objective, a run's request, or what the user of a chat said last."""
+    roles: tuple[str, ...]  # the roles that may be chosen instead: those that do steps, with a usable model
+    objective: str = ""  # the task's objective, a run's request, or what the user of a chat said last
     task: TaskIR | None = None
     step: Step | None = None
     persona: str | None = None  # named by the step or the user; a router does not replace it
@@ -35,8 +32,7 @@ class DecisionContext:
     agents: tuple[Agent, ...] = ()  # the task's hints about roles: persona, model, concurrent attempts
     priority: Priority = "interactive"  # of the run or the chat
     model: str | None = None  # forced by the request; no router replaces it
-    modes: tuple[Mode, ...] = ()
-    """For the plan of a request: the ways in which it may be run, the usual one first."""
+    modes: tuple[Mode, ...] = ()  # for the plan of a request: the ways in which it may be run, the usual one first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +44,15 @@ class Decision:
     model: str
     reason: str
     propensity: float = 1.0  # probability of this choice, given the context; 1 for a rule
+    # The same probability if the user had forced no part of the choice; None if nothing was forced.
     unforced: float | None = None
-    """The same probability if the user had forced no part of the choice; None if nothing was forced."""
     candidates: tuple[RouteCandidate, ...] = ()  # with the choice; a higher score is better
     router: str = ""  # name and version
     thinking: str = ""  # as `thinking` of a role; empty for what the registry says
     mode: Mode | None = None  # how the plan of a request is run
     advice: RouteAdvice | None = None  # of the memory; None if it was not asked
+    # Why the choice cannot be carried out: the registry no longer has what the run names.
     problem: Problem | None = None
-    """Why the choice cannot be carried out: the registry no longer has what the run names."""
 
 
 class RouterUnavailable(Exception):

@@ -29,10 +29,10 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxJob:
+    # Program and arguments. PATH is the sandbox's own, where `python` is this interpreter with its packages.
     argv: tuple[str, ...]
-    """Program and arguments. PATH is the sandbox's own, where `python` is this interpreter with its packages."""
+    # Contents by relative POSIX name, in the work folder (the current folder) at the start.
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Contents by relative POSIX name, in the work folder (the current folder) at the start."""
     stdin: bytes = b""
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     keep: tuple[str, ...] = ()  # names or `fnmatch` patterns of files in the work folder to read back

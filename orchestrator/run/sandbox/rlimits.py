@@ -10,8 +10,7 @@ _LOCKED_MEMORY = 64 * 1024
 _CPU_GRACE = 1
 _ADDRESS_SPACE_FACTOR = 8
 
-ResourceLimit = tuple[str, int, int]
-"""(name of a constant of the module `resource`, soft limit, hard limit)"""
+ResourceLimit = tuple[str, int, int]  # (name of a constant of the module `resource`, soft limit, hard limit)
 
 
 def resource_limits(limits: SandboxLimits, *, memory_counted: bool, one_more_process: bool) -> list[ResourceLimit]:
