@@ -1,9 +1,7 @@
 """Write files that a pointer file names once they are whole, in processes of their own."""
 
-import json
 import os
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -20,16 +18,6 @@ def checksum(path: Path) -> int:
         while block := file.read(1 << 20):
             crc = zlib.crc32(block, crc)
     return crc
-
-
-def replace_json(path: Path, value: Mapping[str, object]) -> None:
-    """Replace a file by JSON: a killed process leaves the old content or the new one. Raises OSError."""
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(value, indent=1) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def importing_environment() -> dict[str, str]:

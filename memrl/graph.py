@@ -34,9 +34,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from orchestrator.files import replace_file
 from orchestrator.memrl import graph_reader
 from orchestrator.memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError, StoreError
-from orchestrator.memrl.files import checksum, importing_environment, replace_json, unused_name
+from orchestrator.memrl.files import checksum, importing_environment, unused_name
 from orchestrator.memrl.graph_reader import (
     ANSWER_BYTES,
     OUTPUT_BYTES,
@@ -215,7 +216,7 @@ class Graph:
         written = _Written(
             path.name, path.stat().st_size, checksum(path), self._library, _version(self._library), outcomes
         )
-        replace_json(self._folder / POINTER, asdict(written))
+        replace_file(self._folder / POINTER, json.dumps(asdict(written), indent=1) + "\n", durable=True)
         self._remove_unnamed()
         return written
 

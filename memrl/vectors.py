@@ -25,8 +25,9 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.files import replace_file
 from orchestrator.memrl.errors import IndexNotReady, MemrlError
-from orchestrator.memrl.files import checksum, importing_environment, replace_json, unused_name
+from orchestrator.memrl.files import checksum, importing_environment, unused_name
 from orchestrator.memrl.store import EpisodeStore
 
 try:
@@ -466,7 +467,7 @@ class VectorIndex:
             fingerprint=fingerprint,
             revision=revision,
         )
-        replace_json(self._folder / POINTER, asdict(saved))
+        replace_file(self._folder / POINTER, json.dumps(asdict(saved), indent=1) + "\n", durable=True)
         self._saved = len(lists)
         for old in self._folder.glob("index-*.*"):
             if old.name not in saved.files:

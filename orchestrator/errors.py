@@ -14,6 +14,7 @@
 `registry` does not depend on this module and has its own `registry.errors`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -46,3 +47,12 @@ class RequestIncomplete(InputError):
     def __init__(self, *missing: str) -> None:
         super().__init__(*(Problem("request", sentence) for sentence in missing))
         self.missing = missing
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors inside of an exception group, at any depth, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error

@@ -27,13 +27,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
 
+from orchestrator.files import sync_folder
 from orchestrator.procedures.durable import (
     BeforeWrite,
     file_digest,
     make_private_folder,
     no_fault,
     share_file,
-    sync_folder,
 )
 from orchestrator.procedures.errors import AuditDamaged, ProcedureError, ProcedureRefused
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from orchestrator.files import sync_folder
 from orchestrator.procedures.durable import (
     LARGE,
     BeforeWrite,
@@ -23,7 +24,6 @@ from orchestrator.procedures.durable import (
     make_private_folder,
     no_fault,
     share_file,
-    sync_folder,
     unfinished,
 )
 from orchestrator.procedures.errors import StepFailed

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
+from orchestrator.files import sync_folder
+
 BeforeWrite = Callable[[str], None]
 How = Literal["reflink", "link", "copy"]
 
@@ -113,15 +115,6 @@ def make_private_folder(folder: Path) -> None:
     except FileNotFoundError:
         make_private_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, which an fsync of its files does not do. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _cloned(source: int, target: int) -> bool:

@@ -4,7 +4,6 @@ The lock is on the open folder, so it needs no file, and the lock of a killed pr
 same lock.
 """
 
-import fcntl
 import os
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from orchestrator.files import FileLocked, lock_file
 from orchestrator.procedures.durable import make_private_folder
 from orchestrator.procedures.errors import ProcedureBusy, ProcedureError
 from orchestrator.registry.lock import FolderLocked, lock_folder
@@ -30,21 +30,13 @@ class Locks:
         """Raises ProcedureBusy."""
         try:
             make_private_folder(self._path.parent)
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._stack.callback(os.close, lock_file(self._path))
+        except FileLocked as error:
+            raise ProcedureBusy(
+                f"{error} is executing a procedure on {self._path.parent}; wait until it has ended"
+            ) from error
         except OSError as error:
             raise ProcedureError(f"{self._path}: cannot be locked: {error.strerror}") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            os.close(descriptor)
-            who = f"process {holder}" if holder.isdigit() else "another process"
-            raise ProcedureBusy(
-                f"{who} is executing a procedure on {self._path.parent}; wait until it has ended"
-            ) from error
-        self._stack.callback(os.close, descriptor)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return self
 
     def __exit__(

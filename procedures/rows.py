@@ -8,7 +8,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from orchestrator.procedures.durable import BeforeWrite, sync_folder
+from orchestrator.files import sync_folder
+from orchestrator.procedures.durable import BeforeWrite
 from orchestrator.procedures.errors import ChangedMeanwhile, StepFailed
 from orchestrator.procedures.resources import DatabaseResource, RowsResource
 

@@ -21,6 +21,7 @@ from ruamel.yaml.error import CommentMark, YAMLError
 from ruamel.yaml.scalarstring import FoldedScalarString, LiteralScalarString, SingleQuotedScalarString
 from ruamel.yaml.tokens import CommentToken
 
+from orchestrator.files import sync_folder
 from orchestrator.registry.errors import file_error, nearest
 from orchestrator.registry.load import registry_from
 from orchestrator.registry.lock import FolderLocked, lock_folder
@@ -226,11 +227,7 @@ def _new_file(path: Path, content: bytes, like: os.stat_result | None = None) ->
         yield fresh
     finally:
         fresh.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def _with_entry(raw: bytes, path: Path, place: Place, entry: Entry) -> bytes:

@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from orchestrator.files import user_folder
 from orchestrator.registry import memory
 from orchestrator.registry.backends import why_no_key
 from orchestrator.registry.checks import OTHER_TEMPLATE, RegistryChecks, why_no_prompt
@@ -53,8 +54,7 @@ def find_registry(flag: Path | None = None, environment: Mapping[str, str] = os.
 
 def configured_registry(environment: Mapping[str, str] = os.environ) -> Path:
     """Return where the user's own registry is, if neither a flag nor the environment names one."""
-    home = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "/")) / ".config"
-    return Path(home) / "orchestrator" / "model_registry.yaml"
+    return user_folder(environment, "XDG_CONFIG_HOME", ".config") / "orchestrator" / "model_registry.yaml"
 
 
 WRITTEN_BY_INIT: Final = "a registry, such as `orchestrator init --out FILE` writes of the models that are here"

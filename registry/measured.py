@@ -6,7 +6,6 @@ figures for the same file, and may be deleted.
 
 import json
 import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -14,6 +13,7 @@ from typing import Annotated, Final
 from annotated_types import Ge, Le
 from pydantic import TypeAdapter
 
+from orchestrator.files import replace_file
 from orchestrator.registry.options import StepContext
 
 FILE: Final = "measured.json"
@@ -52,7 +52,4 @@ def write_measured(folder: Path, file: ModelFile, measured: MeasuredShares) -> N
     shares_by_file = {**read_measured(folder), file: measured}
     rows = [{"file": name, "bytes": size, **asdict(shares)} for (name, size), shares in shares_by_file.items()]
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as beside:
-        fresh = Path(beside) / FILE
-        fresh.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-        os.replace(fresh, folder / FILE)
+    replace_file(folder / FILE, json.dumps(rows, indent=1) + "\n")

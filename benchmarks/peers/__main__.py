@@ -36,8 +36,8 @@ from benchmarks.peers.rows import GrowthRow, PeerRow, Stamp, append, read, read_
 from benchmarks.peers.run import PeerPlan, measure
 from benchmarks.peers.suite import NOT_COMPARED, PeerWorkload, find, trial
 from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES, default_python
-from orchestrator.bench.critical_path.sessions import replace_text
 from orchestrator.engine.processor import usable_cores
+from orchestrator.files import replace_file
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "build" / "bench"
@@ -195,7 +195,7 @@ def _report(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> N
     files = [options.results]
     if options.results == results.FOLDER / "critical_path.json" and picture is not None:
         drawn = ROOT / "docs" / "timeline.svg"
-        replace_text(drawn, picture)
+        replace_file(drawn, picture)
         files.append(drawn)
     _say(f"written: {', '.join(map(str, files))}")
 

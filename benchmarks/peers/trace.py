@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from orchestrator.bench.critical_path.sessions import replace_text
 from orchestrator.engine.client.engine import Completion, Engine, OnText
 from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.files import replace_file
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
@@ -101,7 +101,7 @@ def read_trace(file: Path) -> CallTrace | None:
 def write_trace(file: Path, trace: CallTrace) -> None:
     """Write a trace. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(file, json.dumps(asdict(trace)))
+    replace_file(file, json.dumps(asdict(trace)))
 
 
 class Recorder:

@@ -11,7 +11,7 @@ import sys
 from orchestrator.api.app import Attached
 from orchestrator.api.listen import allow_descriptors
 from orchestrator.api.serve import serve
-from orchestrator.errors import InputError, OrchestratorError
+from orchestrator.errors import InputError, OrchestratorError, leaves
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.journal.home import home_path
@@ -32,13 +32,8 @@ def main(attached: Attached) -> int:
         ours, defects = group.split((OrchestratorError, RegistryError, OSError))
         if defects is not None or ours is None:
             raise
-        return _print_errors(list(dict.fromkeys(_leaves(ours))))  # the same error may have ended several tasks
+        return _print_errors(list(dict.fromkeys(leaves(ours))))  # the same error may have ended several tasks
     return 0
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    inner = (_leaves(child) if isinstance(child, BaseExceptionGroup) else [child] for child in group.exceptions)
-    return [error for errors in inner for error in errors]
 
 
 def _print_errors(errors: list[BaseException]) -> int:

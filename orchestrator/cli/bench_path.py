@@ -19,7 +19,7 @@ from orchestrator.bench.critical_path.compare import changes
 from orchestrator.bench.critical_path.measure import TaskMeasurement, WorkloadSummary, summaries
 from orchestrator.bench.critical_path.page import PARTS, history_page, interval, page
 from orchestrator.bench.critical_path.run import CriticalPathPlan, Round, measure, rounds_of
-from orchestrator.bench.critical_path.sessions import MeasuringSession, Sessions, replace_text
+from orchestrator.bench.critical_path.sessions import MeasuringSession, Sessions
 from orchestrator.bench.critical_path.workloads import Roles, Workload, choose, sample_text, workloads
 from orchestrator.bench.real.measure import registry_for
 from orchestrator.cli.complete import complete_model, complete_run
@@ -33,6 +33,7 @@ from orchestrator.cli.source import check_folder
 from orchestrator.cli.terminal import make_console, one_line, print_result, printable, seconds, write
 from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, Problem
+from orchestrator.files import replace_file
 from orchestrator.pool import Pool
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home
@@ -166,7 +167,7 @@ def _past(session: MeasuringSession) -> dict[str, Any]:
 
 def _write_page(file: Path, text: str) -> None:
     try:
-        replace_text(file, text)
+        replace_file(file, text)
     except OSError as error:
         raise InputError(Problem(str(file), f"cannot be written: {error.strerror}", "a file in a folder")) from error
 

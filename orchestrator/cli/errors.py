@@ -7,7 +7,7 @@ A message goes to stderr. Under `--json` it is one JSON object on stdout instead
 
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import IntEnum
@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from orchestrator.cli.terminal import discard_output, harden_streams, print_json, printable, write
-from orchestrator.errors import InputError, OrchestratorError, Problem, RequestIncomplete
+from orchestrator.errors import InputError, OrchestratorError, Problem, RequestIncomplete, leaves
 from orchestrator.registry.errors import GgufError, RegistryError
 
 MAX_PROBLEMS = 20
@@ -84,15 +84,6 @@ class Boundary(TyperGroup):
 def _wants_json(words: Sequence[str]) -> bool:
     options = words[: words.index("--")] if "--" in words else words
     return "--json" in options
-
-
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors inside of an exception group, at any depth, or the error itself."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from leaves(inner)
-    else:
-        yield error
 
 
 def _report(error: BaseException, *, as_json: bool) -> int:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from orchestrator.cli.errors import ExitCode, leaves, run_code
+from orchestrator.cli.errors import ExitCode, run_code
 from orchestrator.cli.foreground import Foreground, StartRun
 from orchestrator.cli.live import choose_display
 from orchestrator.cli.modes import DirectFlag, ModeOption
@@ -22,7 +22,7 @@ from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, Settings, se
 from orchestrator.cli.source import Document, check_folder, problems_in, read_source
 from orchestrator.cli.speedup import compare_with_serial
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
-from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.errors import InputError, OrchestratorError, Problem, leaves
 from orchestrator.run.job import Job
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.cache import ViewCache

@@ -7,7 +7,6 @@ counts: swapped memory is not measured, and an engine may have grown for weeks.
 import contextlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import fields
@@ -18,6 +17,7 @@ from typing import Final, NamedTuple
 import psutil
 import structlog
 
+from orchestrator.files import replace_file
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import ModelEntry
 from orchestrator.registry.options import state_sequences
@@ -166,9 +166,7 @@ def _measurements(value: object) -> list[Measurement]:
 
 
 def _write(file: Path, measurements: dict[str, list[Measurement]]) -> None:
-    fresh = file.with_name(f"{file.name}.new")
     try:
-        fresh.write_text(json.dumps(measurements, indent=1), "utf-8")
-        os.replace(fresh, file)
+        replace_file(file, json.dumps(measurements, indent=1))
     except OSError as error:
         log.warning("what an engine took cannot be kept", file=str(file), reason=str(error))

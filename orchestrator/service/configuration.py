@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from orchestrator.errors import InputError, Problem
+from orchestrator.files import user_folder
 from orchestrator.run.sandbox import MIB
 from orchestrator.run.steps.tools.servers import ToolServer
 from orchestrator.service.callers import check_callers
@@ -338,18 +339,14 @@ def configuration_path(environ: Mapping[str, str]) -> Path:
     """Return the path of the file: ORCHESTRATOR_CONFIG, else under XDG_CONFIG_HOME, else under ~/.config."""
     if path := environ.get("ORCHESTRATOR_CONFIG"):
         return Path(path).expanduser().absolute()
-    stated = Path(environ.get("XDG_CONFIG_HOME") or "")
-    base = stated if stated.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".config"
-    return base / "orchestrator" / FILE_NAME
+    return user_folder(environ, "XDG_CONFIG_HOME", ".config") / "orchestrator" / FILE_NAME
 
 
 def models_folder(settings: ModelSettings, environ: Mapping[str, str]) -> Path:
     """Return the folder for downloaded models: the configured one, else under XDG_DATA_HOME."""
     if settings.folder:
         return Path(settings.folder).expanduser().absolute()
-    stated = Path(environ.get("XDG_DATA_HOME") or "")
-    base = stated if stated.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".local" / "share"
-    return base / "orchestrator" / "models"
+    return user_folder(environ, "XDG_DATA_HOME", ".local/share") / "orchestrator" / "models"
 
 
 def procedures_folder(settings: ProcedureSettings, environ: Mapping[str, str]) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.files import replace_file
 from orchestrator.run.journal.errors import write_error
 
 MAX_RESPONSES: Final = 10_000  # the newest are kept
@@ -56,9 +57,7 @@ class StoredResponses:
         text = json.dumps(record)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            written = file.with_suffix(".tmp")
-            written.write_text(text, encoding="utf-8")
-            os.replace(written, file)
+            replace_file(file, text)
         except OSError as error:
             raise write_error(file, "cannot be written", error) from error
         if self._count is not None:

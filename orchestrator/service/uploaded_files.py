@@ -4,18 +4,17 @@ Each file is a file of its own, next to one with its description. A file exists 
 """
 
 import json
-import os
 import re
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.files import replace_file
 from orchestrator.run.journal.errors import write_error
 from orchestrator.run.journal.home import Home
 from orchestrator.service.configuration import FolderSettings
@@ -128,14 +127,10 @@ class UploadedFiles:
             return None
 
     def _write(self, path: Path, data: bytes) -> None:
-        written = path.with_name(f"{path.name}.tmp")
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            written.write_bytes(data)
-            os.replace(written, path)
+            replace_file(path, data)
         except OSError as error:
-            with suppress(OSError):
-                written.unlink(missing_ok=True)
             raise write_error(path, "cannot be written", error) from error
 
     def _content(self, file: str) -> Path:

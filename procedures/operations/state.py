@@ -19,9 +19,10 @@ from pydantic import Field
 
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
+from orchestrator.files import sync_folder
 from orchestrator.pool import memory_budget
 from orchestrator.procedures.audit import Audit, SealedPart
-from orchestrator.procedures.durable import make_private_folder, replace_file, sync_folder
+from orchestrator.procedures.durable import make_private_folder, replace_file
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.ports import Operation, Work
 from orchestrator.procedures.resources import DatabaseResource, PathResource, Resource, RowsResource

@@ -6,7 +6,7 @@ For MCP clients that start their servers as programs. The daemon does the work, 
 import asyncio
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from mcp.server.stdio import stdio_server
 from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
 from orchestrator.api.mcp import PATH
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import OrchestratorError, leaves
 from orchestrator.run.journal.home import Home, home_path
 
 URL: Final = f"http://localhost{PATH}"
@@ -70,7 +70,7 @@ def main() -> int:
     except (OrchestratorError, MCPError, httpx2.TransportError, OSError) as error:
         return _print_errors([error])
     except BaseExceptionGroup as group:
-        errors = list(_leaves(group))
+        errors = list(leaves(group))
         if not all(isinstance(leaf, MCPError | httpx2.TransportError | OSError) for leaf in errors):
             raise
         return _print_errors(errors)
@@ -83,14 +83,6 @@ def _print_errors(errors: Iterable[BaseException]) -> int:
     for text in dict.fromkeys(str(error) or type(error).__name__ for error in errors):
         print(f"error: the daemon cannot be reached: {text}", file=sys.stderr)
     return 1
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for child in error.exceptions:
-            yield from _leaves(child)
-    else:
-        yield error
 
 
 if __name__ == "__main__":

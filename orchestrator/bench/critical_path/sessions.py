@@ -1,8 +1,6 @@
 """Keep what was measured, a file for each session, so that an interrupted one goes on and later ones are compared."""
 
 import json
-import os
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +12,7 @@ import msgspec
 from orchestrator.bench import environment
 from orchestrator.bench.critical_path.measure import TaskMeasurement, summaries
 from orchestrator.errors import InputError, Problem
+from orchestrator.files import replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class Sessions:
         """Write a session, over an earlier state of it, and return its file. Raises OSError; then the old one stays."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / f"{session.id}.json"
-        replace_text(file, json.dumps(session.to_json(), indent=1) + "\n")
+        replace_file(file, json.dumps(session.to_json(), indent=1) + "\n")
         return file
 
     def _files(self) -> list[Path]:
@@ -111,18 +110,6 @@ def read_session(file: Path) -> MeasuringSession:
         raise InputError(Problem(str(file), f"cannot be read: {error.strerror}", "a file of the benchmark")) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(Problem(str(file), f"is no session of the benchmark: {error}", "one that it wrote")) from error
-
-
-def replace_text(file: Path, text: str) -> None:
-    """Write a file so that a reader, or a crash, sees all of the old text or all of the new one. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as target:
-            target.write(text)
-        os.replace(name, file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _numbered(name: str, number: int) -> str:

@@ -1,6 +1,5 @@
 """Find, create and lock the state folder, and give the paths in it."""
 
-import fcntl
 import os
 import re
 from collections.abc import Mapping
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from orchestrator.files import FileLocked, lock_file, user_folder
 from orchestrator.run.journal.errors import HomeLocked, JournalError, write_error
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
@@ -17,10 +17,7 @@ def home_path(environ: Mapping[str, str]) -> Path:
     """Return where the state folder is: ORCHESTRATOR_HOME, else under XDG_STATE_HOME, else under ~/.local/state."""
     if configured := environ.get("ORCHESTRATOR_HOME"):
         return Path(configured).expanduser().absolute()
-    # The XDG specification: empty counts as unset, and so does a relative path.
-    state = Path(environ.get("XDG_STATE_HOME") or "")
-    base = state if state.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".local" / "state"
-    return base / "orchestrator"
+    return user_folder(environ, "XDG_STATE_HOME", ".local/state") / "orchestrator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,23 +116,11 @@ class HomeLock:
     def acquire(self) -> None:
         """Take the lock. Raises `HomeLocked` at once, naming the holder, if another process has it."""
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._file = lock_file(self._path)
+        except FileLocked as error:
+            raise HomeLocked(self._path, error.holder) from error
         except OSError as error:
-            raise write_error(self._path, "cannot be opened", error) from error
-        try:
-            # A lock on the open file, so the file of a killed process locks nobody out.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.pread(descriptor, 32, 0).strip()
-            os.close(descriptor)
-            raise HomeLocked(self._path, int(holder) if holder.isdigit() else None) from error
-        try:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        except OSError as error:
-            os.close(descriptor)
-            raise write_error(self._path, "cannot be written", error) from error
-        self._file = descriptor
+            raise write_error(self._path, "cannot be locked", error) from error
 
     def release(self) -> None:
         if self._file is not None:

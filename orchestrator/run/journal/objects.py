@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Lock
 from uuid import uuid4
 
+from orchestrator.files import sync_folder
 from orchestrator.run.journal.errors import JournalCorrupt, JournalError, ObjectMissing, write_error
 
 # The latest objects stay in memory, since steps read them soon: `RECENT` of at most `SMALL` bytes each.
@@ -73,11 +74,11 @@ class ObjectStore:
 
     def _sync_name(self, path: Path) -> None:
         if self._durable:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         if path.parent.name not in self._lasting:
             lasting = os.listdir(self.root)  # read first, so that the sync is of all of these names
             if self._durable:
-                _sync_folder(self.root)
+                sync_folder(self.root)
             self._lasting.update(lasting)
 
     def recent(self, digest: str) -> bytes | None:
@@ -215,12 +216,3 @@ def _holds(path: Path, data: bytes) -> bool:
         return path.read_bytes() == data
     except FileNotFoundError:
         return False
-
-
-def _sync_folder(path: Path) -> None:
-    # An fsync of the files does not make their names durable.
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,7 +1,7 @@
 """Connect to one MCP server: a program in the sandbox, or an address. Only this file uses the SDK's client."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -32,6 +32,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
+from orchestrator.errors import leaves
 from orchestrator.run.sandbox import JobOutcome, SandboxError, Session
 from orchestrator.run.sandbox.process import wait_despite_cancellation
 from orchestrator.run.steps.tools.contract import ToolError, ToolResult, ToolServerFailed
@@ -211,7 +212,7 @@ async def _hold(
         )
     except Exception as error:  # noqa: BLE001 - whatever the SDK raises, it is the server's failure
         diagnostics.why = diagnostics.why or "; ".join(
-            dict.fromkeys(_clip(_error_text(leaf)) for leaf in _leaves(error))
+            dict.fromkeys(_clip(_error_text(leaf)) for leaf in leaves(error))
         )
         if ready.done():
             log.warning("an MCP server has failed", server=server.name, error=diagnostics.why)
@@ -377,14 +378,6 @@ def _error_text(error: BaseException) -> str:
     if isinstance(error, ValidationError):
         return f"it answers what is no MCP: {error}"
     return str(error) or type(error).__name__
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for part in error.exceptions:
-            yield from _leaves(part)
-    else:
-        yield error
 
 
 def _clip(text: str) -> str:

@@ -1,0 +1,69 @@
+"""Write files that a killed process leaves whole, lock them, and find the folders of a user."""
+
+import fcntl
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+
+class FileLocked(Exception):
+    """Another process has the lock of a file. `holder` is its id, or None if it has not written that yet."""
+
+    def __init__(self, holder: int | None) -> None:
+        super().__init__(f"process {holder}" if holder else "another process")
+        self.holder = holder
+
+
+def replace_file(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+    """Replace a file, so that whoever reads it gets the old content or the new one. Raises OSError.
+
+    With `durable` the new content is on the disk before the file has its name.
+    """
+    fresh = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}")
+    try:
+        with fresh.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, which an fsync of its files does not do. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock_file(path: Path) -> int:
+    """Lock a file, write the id of this process into it, and return its descriptor, whose end is that of the lock.
+
+    The lock is on the open file, so the file of a killed process locks nobody out. Raises FileLocked and OSError.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 32, 0).strip()
+            raise FileLocked(int(holder) if holder.isdigit() else None) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def user_folder(environ: Mapping[str, str], variable: str, usual: str) -> Path:
+    """Return a folder of the XDG specification: that of the environment variable, else `usual` in the home folder."""
+    # Empty counts as unset, and so does a relative path.
+    stated = Path(environ.get(variable) or "")
+    return stated if stated.is_absolute() else Path(environ.get("HOME") or Path.home()) / usual
