@@ -2,7 +2,7 @@
 
     MemrlError
     ├── StoreError              the database cannot be used now: closed, locked, the disk is full, a read failed
-    │   ├── StoreCorrupt        a page or a row is damaged; `Memory.salvage` keeps what can be read
+    │   ├── StoreCorrupt        a page or a row is damaged
     │   └── StoreTooNew         a later version of the program wrote it
     ├── VectorError             a vector of the wrong width, or with values that are not finite
     ├── IndexNotReady           the index is being built from the database; ask again later
@@ -38,7 +38,8 @@ class StoreError(MemrlError):
 
 class StoreCorrupt(StoreError):
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(path, f"the memory's database is damaged: {reason}; `salvage` keeps what can still be read")
+        advice = "move it away, and a new one learns again from the runs that are kept"
+        super().__init__(path, f"the memory's database is damaged: {reason}; {advice}")
 
 
 class StoreTooNew(StoreError):

@@ -29,16 +29,12 @@ from orchestrator.memrl.store import (
     EpisodeStore,
     Key,
     LearnedAttempt,
-    Salvaged,
     context_of,
-    salvage,
 )
 from orchestrator.memrl.vectors import IndexSettings, IndexStats, VectorIndex
 
 Vector = NDArray[np.float32]
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]  # returns a vector for each text: shape (texts, dimensions)
-
-Progress = Callable[[int, int], None]  # called with how many of how many are done
 
 DATABASE: Final = "memory.db"
 CEILING: Final = 0.99  # a Q from here on counts as the ceiling, if rewards reach 1
@@ -246,14 +242,6 @@ class Memory:
         if store.disk_bytes > CHECKED_AT_ONCE:
             memory._in_background(memory._check)
         return memory
-
-    @staticmethod
-    def salvage(folder: Path) -> Salvaged:
-        """Replace a damaged database by one of all that can be read, and keep the damaged one next to it.
-
-        Attempts whose episodes are lost become unknown, so observing them again restores what they taught.
-        """
-        return salvage(folder / DATABASE)
 
     def close(self) -> None:
         with self._writing:
@@ -501,9 +489,6 @@ class Memory:
         candidates = self._store.episodes(numbers[order[: 4 * limit]].tolist())  # chats may be among them
         return [episode for episode in candidates if episode.situation.kind not in ("plan", "chat")][:limit]
 
-    def knows(self, key: Key) -> bool:
-        return self._store.knows(key)
-
     def values(
         self,
         task_type: str | EllipsisType | None = ...,
@@ -574,13 +559,13 @@ class Memory:
 
     # Housekeeping; all of it may take long, and be done in a thread while others learn and ask
 
-    def reembed(self, embed: Embed, stop: threading.Event | None = None, progress: Progress | None = None) -> int:
+    def reembed(self, embed: Embed, stop: threading.Event | None = None) -> int:
         """Give every episode without a vector of this embedder one made by `embed`; return how many.
 
         Commits every few episodes, and can be stopped and continued. Raises `VectorError` for vectors of another width.
         """
         self._index.wait()
-        total, count, after = self._store.count_lacking(self._embedder_id), 0, 0
+        count = after = 0
         while not (stop is not None and stop.is_set()):
             lacking = self._store.lacking(self._embedder_id, after, REEMBEDDED_AT_A_TIME)
             if not lacking:
@@ -599,8 +584,6 @@ class Memory:
                 self._index.add(ids, vectors)
                 self._settle()
             count += len(lacking)
-            if progress is not None:
-                progress(count, max(total, count))
         return count
 
     def rebuild(self) -> None:

@@ -98,7 +98,6 @@ _EPISODES: Final = """
         e.weight, a.role, a.persona, a.model, a.thinking, a.mode
     FROM episodes AS e JOIN actions AS a ON a.id = e.action WHERE e.id IN (SELECT value FROM json_each(?))
 """
-_COLUMNS_OF_VERSION_1: Final = 21  # columns of an episode before it had a weight; its count stood for that
 _NO_TYPE: Final = "\0none"  # task type None in the table of totals, whose key cannot hold NULL
 
 
@@ -136,14 +135,6 @@ class LearnedAttempt:
     drawn: bool = True  # the router or the rules chose the action
     share: float = 1.0  # of its evidence, by its caller: 0 to 1
     weight: float = 0.0  # evidence times share, 0 to 1
-
-
-@dataclass(frozen=True, slots=True)
-class Salvaged:
-    damaged: Path  # where the damaged database is now
-    kept: int  # episodes that could be read
-    lost: int  # episodes that could not be read
-    forgotten: int  # attempts whose episode is lost: they are unknown, so they can be learned from again
 
 
 Row = tuple[Any, ...]
@@ -306,7 +297,8 @@ class EpisodeStore:
         """Store what an attempt taught, in place of what was stored for it before."""
         fields = {name: getattr(note, name) for name in LearnedAttempt.__slots__[1:]}
         fields |= {"action": self.action_id(note.action), "after": json.dumps(note.after), "drawn": int(note.drawn)}
-        _insert(self, "observed", (*note.key, *fields.values()))
+        row = (*note.key, *fields.values())
+        self._write(f"INSERT OR REPLACE INTO observed VALUES ({_marks(len(row))})", *row)  # noqa: S608 - only marks
 
     def move_notes(self, episode: int, into: int, decay: float) -> None:
         """Move the attempts of an episode to another one, and add `decay` to theirs."""
@@ -480,9 +472,6 @@ class EpisodeStore:
             for row in self._reading.execute("SELECT * FROM observed ORDER BY run, step, attempt"):
                 yield self._note(row)
 
-    def knows(self, key: Key) -> bool:
-        return bool(self._rows("SELECT 1 FROM observed WHERE run = ? AND step = ? AND attempt = ?", *key))
-
     def fingerprint(self, episode: int) -> int | None:
         """Return a number that distinguishes episodes which had the same number at different times."""
         rows = self._rows("SELECT digest FROM episodes WHERE id = ?", episode)
@@ -578,126 +567,8 @@ def context_of(situation: Situation) -> int:
     return _hashed(situation.task_type, situation.kind, situation.role, situation.failures)
 
 
-def salvage(path: Path) -> Salvaged:
-    """Move a damaged database aside and make a new one of what can be read. Deletes nothing.
-
-    Raises `StoreError` if the files cannot be moved or the new database cannot be written.
-    """
-    damaged = _moved_aside(path)
-    store = EpisodeStore.open(path)
-    try:
-        return _copied(damaged, store)
-    finally:
-        store.close()
-
-
-def _copied(damaged: Path, store: EpisodeStore) -> Salvaged:
-    copied = lost = 0
-    with closing(sqlite3.connect(damaged, isolation_level=None)) as source:
-        with store.transaction():
-            _copy_tables(source, store, "embedders", "actions")
-            store._load_actions()
-            for number in range(1, _last_id(source) + 1):
-                outcome = _copy_episode(source, store, number)
-                copied += outcome is True
-                lost += outcome is False
-            forgotten = _copy_notes(source, store)
-            for row in _readable(source, "SELECT name, checksum, body FROM blobs"):
-                if zlib.crc32(row[2]) == row[1]:
-                    store.keep_blob(row[0], row[2])
-            _copy_tables(source, store, "counters", "contributions")
-            if not store.contributions():  # version 1 had none
-                store._write(
-                    next(statement for statement in _FROM_VERSION_1.split(";\n") if statement.startswith("INSERT"))
-                )
-            store.count_up("revision")
-            _sum_up(store)
-    return Salvaged(damaged, copied, lost, forgotten)
-
-
-def _copy_tables(source: sqlite3.Connection, store: EpisodeStore, *tables: str) -> None:
-    for table in tables:
-        for row in _readable(source, f"SELECT * FROM {table}"):  # noqa: S608 - names of ours
-            _insert(store, table, row)
-
-
-def _copy_episode(source: sqlite3.Connection, store: EpisodeStore, number: int) -> bool | None:
-    # None: there is no episode with this number
-    try:
-        row = source.execute("SELECT * FROM episodes WHERE id = ?", (number,)).fetchone()
-        if row is None:
-            return None
-        weighed = len(row) > _COLUMNS_OF_VERSION_1
-        query = _EPISODES if weighed else _EPISODES.replace("e.weight", "e.count")
-        named = source.execute(query, (f"[{number}]",)).fetchone()
-        if named is None:
-            return False
-        store._episode(named)
-    except (sqlite3.Error, StoreCorrupt, UnicodeDecodeError, ValueError):
-        return False
-    _insert(store, "episodes", row if weighed else (*row, row[4]))
-    with suppress(sqlite3.Error):  # a vector can be made again from the text
-        if vector := source.execute("SELECT * FROM vectors WHERE episode = ?", (number,)).fetchone():
-            store._write("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", *vector)
-    return True
-
-
-def _copy_notes(source: sqlite3.Connection, store: EpisodeStore) -> int:
-    # returns how many are left out because their episode is lost
-    forgotten = 0
-    for row in _readable(source, "SELECT * FROM observed"):
-        if row[3] is not None and not store._row("SELECT 1 FROM episodes WHERE id = ?", row[3]):
-            forgotten += 1
-        elif row[4] in store._by_id:
-            _insert(
-                store, "observed", row if len(row) > 14 else (*row, "", 1, 1.0, min(1.0, row[10] / 0.3))
-            )  # version 1
-    return forgotten
-
-
-def _insert(store: EpisodeStore, table: str, row: Row) -> None:
-    store._write(f"INSERT OR REPLACE INTO {table} VALUES ({_marks(len(row))})", *row)  # noqa: S608 - a name of ours
-
-
 def _marks(count: int) -> str:
     return ", ".join("?" * count)
-
-
-def _sum_up(store: EpisodeStore) -> None:
-    statement = """
-        INSERT INTO totals SELECT coalesce(e.task_type, ?), a.role, a.persona, sum(e.q * e.count), sum(e.count),
-            count(*), max(e.last_seen)
-        FROM episodes AS e JOIN actions AS a ON a.id = e.action GROUP BY 1, 2, 3
-    """
-    store._write(statement, _NO_TYPE)
-
-
-def _readable(source: sqlite3.Connection, query: str) -> Iterator[Row]:
-    # up to the first row that cannot be read
-    with suppress(sqlite3.Error, UnicodeDecodeError):
-        yield from source.execute(query)
-
-
-def _last_id(source: sqlite3.Connection) -> int:
-    highest = 0
-    for query in ("SELECT seq FROM sqlite_sequence WHERE name = 'episodes'", "SELECT max(id) FROM episodes"):
-        for row in _readable(source, query):
-            highest = max(highest, row[0] or 0)
-    return min(highest, 1 << 26)  # it may itself be damaged
-
-
-def _moved_aside(path: Path) -> Path:
-    number = 1
-    while (damaged := path.with_name(f"{path.name}.damaged-{number}")).exists():
-        number += 1
-    try:
-        for tail in ("-wal", "-shm", ""):  # the log first: it must not be taken for that of the new database
-            part = path.with_name(path.name + tail)
-            if part.exists():
-                part.rename(damaged.with_name(damaged.name + tail))
-    except OSError as error:
-        raise StoreError(path, f"the damaged database cannot be moved aside: {error.strerror}") from error
-    return damaged
 
 
 def _connect(path: Path) -> sqlite3.Connection:
