@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from orchestrator.bench.critical_path.page import document, line_plot
 from orchestrator.bench.families import STEP_FAMILIES
 from orchestrator.bench.families.example import Example, Family
 from orchestrator.errors import InputError, Problem
@@ -265,76 +266,30 @@ def write_page(path: Path, points: Sequence[Point]) -> None:
         "Followed": ("share of attempts in which the memory's advice was followed", [one.followed for one in points]),
     }
     tasks = [one.tasks for one in points]
-    charts = "\n".join(_chart(name, about, tasks, values) for name, (about, values) in series.items())
+    charts = "".join(_chart(name, about, tasks, values) for name, (about, values) in series.items())
     done = tasks[-1] if tasks else 0
-    page = (
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        "<meta name=viewport content='width=device-width, initial-scale=1'><title>Training of the router</title>"
-        f"<style>{_STYLE}</style><main><h1>Training of the router</h1><p>{done:,} tasks</p>"
-        f"<div class=charts>{charts}</div><details><summary>Numbers</summary>{_table(points)}</details></main></html>"
+    body = (
+        f"<h1>Training of the router</h1><p class='soft'>{done:,} tasks</p><div class='pair'>{charts}</div>"
+        f"<details><summary>Numbers</summary>{_table(points)}</details>"
     )
-    path.write_text(page, encoding="utf-8")
-
-
-_STYLE: Final = """
-:root { color-scheme: light dark; --back: #fff; --text: #1b1b1b; --faint: #5c5c5c; --line: #0a58ca; --grid: #d8d8d8; }
-@media (prefers-color-scheme: dark) {
-  :root { --back: #16181b; --text: #e8e8e8; --faint: #a3a7ab; --line: #6ea8fe; --grid: #3a3d41; }
-}
-body { margin: 0; background: var(--back); color: var(--text); font: 16px/1.4 system-ui, sans-serif; }
-main { max-width: 75rem; margin: 0 auto; padding: 1rem; }
-h1 { font-size: 1.5rem; margin: .5rem 0; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); gap: 1.5rem; }
-figure { margin: 0; }
-figcaption { min-height: 4.2em; }
-figcaption b { font-size: 1.1rem; }
-figcaption span { display: block; color: var(--faint); font-size: .875rem; }
-svg { display: block; width: 100%; height: auto; }
-svg text { fill: var(--faint); font: 11px system-ui, sans-serif; }
-svg .grid { stroke: var(--grid); }
-svg .line { fill: none; stroke: var(--line); stroke-width: 2; stroke-linejoin: round; }
-svg circle { fill: var(--line); }
-details { margin: 1.5rem 0; }
-summary { cursor: pointer; }
-.table { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .2rem .8rem .2rem 0; text-align: right; }
-"""
-_PLOT: Final = (44.0, 10.0, 350.0, 140.0)  # left, top, right and bottom of the plot within a chart of 360 by 160 units
+    path.write_text(document("Training of the router", body), encoding="utf-8")
 
 
 def _chart(name: str, about: str, places: Sequence[int], values: Sequence[float]) -> str:
-    """Return a chart of a value after so many tasks, with its axes, the last point marked."""
-    left, top, right, bottom = _PLOT
-    low, high = min([0.0, *values]), max([0.0, *values])
-    high = high if high > low else low + 1.0
-    most = max([1, *places])
-    spots = [
-        (left + (right - left) * place / most, bottom - (bottom - top) * (value - low) / (high - low))
-        for place, value in zip(places, values, strict=True)
-    ]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
-    marked = f"<circle cx={spots[-1][0]:.1f} cy={spots[-1][1]:.1f} r=3.5 />" if spots else ""
     last = f"{values[-1]:.3g}" if values else "no task was done"
-    rows = "".join(
-        f"<path class=grid d='M{left} {y}H{right}'/><text x={left - 5} y={y + 4} text-anchor=end>{value:.3g}</text>"
-        for y, value in ((top, high), ((top + bottom) / 2, (low + high) / 2), (bottom, low))
-    )
-    ends = f"<text x={left} y=156>0</text><text x={right} y=156 text-anchor=end>{most:,} tasks</text>"
-    label = html.escape(f"{name}, {about}: {last}", quote=True)
+    plot = line_plot(f"{name}, {about}: {last}", [*zip(places, values, strict=True)], "tasks")
     return (
-        f"<figure><figcaption><b>{html.escape(name)}: {last}</b><span>{html.escape(about)}</span></figcaption>"
-        f'<svg viewBox="0 0 360 160" role=img aria-label="{label}">{rows}{ends}'
-        f"<polyline class=line points='{line}'/>{marked}</svg></figure>"
+        f"<div><h3>{html.escape(name)}: {last}</h3><p class='soft'>{html.escape(about)}</p>"
+        f"<div class='wide'>{plot}</div></div>"
     )
 
 
 def _table(points: Sequence[Point]) -> str:
     """Return the numbers of all points as a table."""
     names = [one.name for one in fields(Point)]
-    head = "".join(f"<th scope=col>{'λ' if name == 'stage' else name}</th>" for name in names)
+    head = "".join(f"<th scope='col'>{'λ' if name == 'stage' else name}</th>" for name in names)
     rows = "".join(f"<tr>{''.join(f'<td>{_number(getattr(one, name))}</td>' for name in names)}</tr>" for one in points)
-    return f"<div class=table tabindex=0><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    return f"<div class='wide' tabindex='0'><table><tr>{head}</tr>{rows}</table></div>"
 
 
 def _number(value: float) -> str:

@@ -128,17 +128,12 @@ class Audit:
         with self._lock, self._errors(), self._turn() as connection:
             return self._append(connection, kind, execution, data)
 
-    def entries(self, execution: str | None = None, after: int = 0, limit: int | None = None) -> list[Entry]:
+    def entries(self, execution: str | None = None, after: int = 0) -> list[Entry]:
         """Return the entries after number `after`, of one execution or of all, in order."""
         query = "SELECT number, body FROM entries WHERE (?1 IS NULL OR execution = ?1) AND number > ?2 ORDER BY number"
-        entries: list[Entry] = []
         with self._errors(), self._parts() as parts:
-            for part in parts:
-                if part.last is None or part.last > after:
-                    remaining = -1 if limit is None else limit - len(entries)
-                    rows = part.connection.execute(f"{query} LIMIT ?3", (execution, after, remaining))
-                    entries += [_entry(number, body) for number, body in rows]
-        return entries
+            newer = [part for part in parts if part.last is None or part.last > after]
+            return [_entry(*row) for part in newer for row in part.connection.execute(query, (execution, after))]
 
     def last(self, limit: int) -> list[Entry]:
         """Return the last entries, in order."""

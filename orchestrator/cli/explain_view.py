@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.report_view import counted, format_gates, format_losses, format_rating, format_reuse
+from orchestrator.cli.report_view import counted, facts, format_gates, format_losses, format_rating, format_reuse
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
 from orchestrator.run.journal.chats import ChatRecord
 from orchestrator.run.record.report import Report, StepRow, last_dependency
@@ -17,9 +17,7 @@ WRONG_SHOWN = 3  # how many steps whose predictions were wrong are named
 
 
 def print_explanation(console: Console, report: Report, step: StepRow) -> None:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold")
+    table = facts()
     head = Text(f"{step.id}  ", style="bold")
     head.append(one_line(step.action))
     console.print(head)
@@ -55,9 +53,7 @@ def print_explanation(console: Console, report: Report, step: StepRow) -> None:
 
 def print_chat(console: Console, record: ChatRecord) -> None:
     routed = record.routed
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold")
+    table = facts()
     console.print(Text(routed.chat, style="bold"))
     console.print(Text(one_line(routed.objective), style="dim"), no_wrap=True, overflow="ellipsis")
     console.print()

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.client import ask
@@ -14,7 +13,7 @@ from orchestrator.cli.complete import complete_persona
 from orchestrator.cli.daemon import path_part
 from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, Settings, settings
-from orchestrator.cli.terminal import one_line, print_lines, print_result
+from orchestrator.cli.terminal import one_line, plain_table, print_lines, print_result
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.persona import Persona
 from orchestrator.run.journal.reader import JournalReader
@@ -63,7 +62,7 @@ def list_personas(
 ) -> None:
     """List the personas that can be used."""
     rows = [row for row in _rows(settings(context)) if retired or not row.persona.retired]
-    table = _table("Persona", "Made by", "Text")
+    table = plain_table("Persona", "Made by", "Text")
     for row in rows:
         maker = f"{_maker(row)}, retired" if row.persona.retired else _maker(row)
         table.add_row(row.persona.name, maker, Text(one_line(row.persona.text)))
@@ -121,7 +120,7 @@ def retire(context: typer.Context, name: NameArgument, as_json: JsonFlag = False
 def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Show how attempts with each persona ended, of the runs that are kept."""
     rows = _rows(settings(context))
-    table = _table("Persona", "Role", "Attempts", "Succeeded", "Last")
+    table = plain_table("Persona", "Role", "Attempts", "Succeeded", "Last")
     for row in rows:
         for use in row.uses:
             ended = use.succeeded + use.failed
@@ -183,13 +182,6 @@ def _text(argument: str) -> str:
         raise InputError(Problem(f"--text {argument}", f"cannot be read: {error.strerror}", "a text file")) from error
     except UnicodeDecodeError as error:
         raise InputError(Problem(f"--text {argument}", "is no text in UTF-8", "a text file")) from error
-
-
-def _table(*titles: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    return table
 
 
 def _maker(row: _Row) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 from orchestrator.cli.complete import complete_model
 from orchestrator.cli.daemon import DaemonClient, path_part
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.terminal import one_line, print_result, size
+from orchestrator.cli.terminal import one_line, plain_table, print_result, size
 
 ModelArgument = Annotated[
     str,
@@ -62,9 +62,7 @@ def _print_pool(console: Console, state: Mapping[str, Any]) -> None:
 
 
 def _table(models: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for title in ("Model", "State", "Residency", "Memory", "Requests", "Threads", "Note"):
-        table.add_column(title, overflow="fold")
+    table = plain_table("Model", "State", "Residency", "Memory", "Requests", "Threads", "Note")
     for model in models:
         table.add_row(
             model["model"],

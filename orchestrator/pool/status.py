@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -151,18 +151,7 @@ class RoleCounts:
 def sum_counters(counted: Sequence[EngineStats]) -> ModelCounters | None:
     if not counted:
         return None
-    return ModelCounters(
-        prompt_tokens=sum(stats.prompt_tokens for stats in counted),
-        reused_tokens=sum(stats.reused_tokens for stats in counted),
-        output_tokens=sum(stats.output_tokens for stats in counted),
-        preempted=sum(stats.preempted for stats in counted),
-        drafted=sum(stats.drafted for stats in counted),
-        accepted=sum(stats.accepted for stats in counted),
-        saved_seconds=sum(stats.saved_seconds for stats in counted),
-        speculation=None if counted[0].speculation == NOT_SET_UP else counted[0].speculation,
-        llama_seconds=sum(stats.llama_seconds for stats in counted),
-        own_seconds=sum(stats.own_seconds for stats in counted),
-        queued=sum(stats.queued for stats in counted),
-        used_cells=sum(stats.used_cells for stats in counted),
-        cells=sum(stats.cells for stats in counted),
-    )
+    summed = [field.name for field in fields(ModelCounters) if field.name != "speculation"]
+    sums = {name: sum(getattr(stats, name) for stats in counted) for name in summed}
+    speculation = counted[0].speculation
+    return ModelCounters(**sums, speculation=None if speculation == NOT_SET_UP else speculation)

@@ -105,7 +105,7 @@ def page(session: MeasuringSession) -> str:
     """Return the page of a session."""
     found = summaries(session.rows)
     body = "".join([_head(session, found), _overview(found), *(_section(session, one) for one in found)])
-    return _document("Critical paths", body)
+    return document("Critical paths", body)
 
 
 def history_page(sessions: Sequence[MeasuringSession]) -> str:
@@ -123,7 +123,7 @@ def history_page(sessions: Sequence[MeasuringSession]) -> str:
     for task, some in points.items():
         parts.append(f"<div><h2>{escape(task)}</h2><div class='wide'>{_over_time(some)}</div></div>")
     head = f"<h1>Critical paths over time</h1><p class='soft'>{about}</p>"
-    return _document("Critical paths over time", f"{head}<div class='pair'>{''.join(parts)}</div>")
+    return document("Critical paths over time", f"{head}<div class='pair'>{''.join(parts)}</div>")
 
 
 def timeline_picture(title: str, row: TaskMeasurement) -> str:
@@ -138,7 +138,28 @@ def timeline_picture(title: str, row: TaskMeasurement) -> str:
     )
 
 
-def _document(title: str, body: str) -> str:
+def line_plot(label: str, values: Sequence[tuple[int, float]], unit: str) -> str:
+    """Return a plot of a value by a number of something, called `unit`, with the last value marked."""
+    height, top, ground = 220, 16, 180
+    low, high = min([0.0, *(value for _, value in values)]), max([0.0, *(value for _, value in values)])
+    most, span = max([1, *(at for at, _ in values)]), (high - low) or 1.0
+    spots = [
+        (LABEL + (WIDTH - LABEL - 8) * at / most, ground - (ground - top) * (value - low) / span)
+        for at, value in values
+    ]
+    axis = [(ground - (ground - top) * part, f"{low + span * part:.3g}") for part in (0.0, 0.5, 1.0)]
+    ends = (
+        f"<text class='tick' x='{LABEL}' y='{height - 8}'>0</text>"
+        f"<text class='tick' text-anchor='end' x='{WIDTH}' y='{height - 8}'>{most:,} {escape(unit)}</text>"
+    )
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
+    dots = [f"<circle class='dot' cx='{x:.1f}' cy='{y:.1f}' r='5'/>" for x, y in spots[-1:]]
+    drawn = [_value_axis(axis), ends, f"<polyline class='edge' points='{line}'/>", *dots]
+    return _svg(height, escape(label, quote=True), drawn)
+
+
+def document(title: str, body: str) -> str:
+    """Return a page of its own, with the style of all of them."""
     meta = "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
     head = f"<head>{meta}<title>{escape(title)}</title><style>{STYLE}</style></head>"
     return f"<!doctype html>\n<html lang='en'>{head}<body><main>{body}</main></body></html>\n"
@@ -300,11 +321,7 @@ def _widths(row: TaskMeasurement) -> str:
         before = count
     path = " ".join(points)
     axis = _time_axis(row.wall, scale, height - 8, (0, ground))
-    marks = "".join(
-        f"<line class='grid' x1='{LABEL}' x2='{WIDTH}' y1='{ground - at * unit:.1f}' y2='{ground - at * unit:.1f}'/>"
-        f"<text class='tick' text-anchor='end' x='{LABEL - 8}' y='{ground - at * unit + 5:.1f}'>{at:.0f}</text>"
-        for at in _round_marks(top, least=1.0)
-    )
+    marks = _value_axis((ground - at * unit, f"{at:.0f}") for at in _round_marks(top, least=1.0))
     shape = f"<polygon class='area' points='{path}'/><polyline class='edge' points='{path}'/>"
     return _svg(height, "how many steps ran at once", [axis, marks, shape])
 
@@ -345,11 +362,7 @@ def _over_time(some: Sequence[tuple[str, WorkloadSummary]]) -> str:
     height, ground = 190, 150
     top = max(max(one.walls, default=one.wall) for _, one in some) or 1.0
     unit = (ground - 16) / top
-    drawn = [
-        f"<line class='grid' x1='{LABEL}' x2='{WIDTH}' y1='{ground - at * unit:.1f}' y2='{ground - at * unit:.1f}'/>"
-        f"<text class='tick' text-anchor='end' x='{LABEL - 8}' y='{ground - at * unit + 5:.1f}'>{_mark(at)}</text>"
-        for at in _round_marks(top)
-    ]
+    drawn = [_value_axis((ground - at * unit, _mark(at)) for at in _round_marks(top))]
     step = (WIDTH - LABEL - 60) / max(1, len(some) - 1)
     for at, (name, one) in enumerate(some):
         x = LABEL + 30 + at * step
@@ -374,6 +387,15 @@ def _time_axis(wall: float, scale: float, text: float, lines: tuple[float, float
         f"<text class='tick' text-anchor='middle' x='{min(LABEL + at * scale, WIDTH - 22):.1f}' y='{text}'>"
         f"{_mark(at)}</text>"
         for at in _round_marks(wall)
+    )
+
+
+def _value_axis(marks: Iterable[tuple[float, str]]) -> str:
+    """Return lines across a plot, each at a height and with a text beside it."""
+    return "".join(
+        f"<line class='grid' x1='{LABEL}' x2='{WIDTH}' y1='{y:.1f}' y2='{y:.1f}'/>"
+        f"<text class='tick' text-anchor='end' x='{LABEL - 8}' y='{y + 5:.1f}'>{told}</text>"
+        for y, told in marks
     )
 
 
