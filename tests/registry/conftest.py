@@ -11,7 +11,7 @@ TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 WriteGguf = Callable[..., Path]
 
 
-def _write(
+def write_model(
     path: Path,
     *,
     architecture: str = "llama",
@@ -87,4 +87,4 @@ def write_adapter(path: Path, architecture: str = "llama", general: str = "adapt
 @pytest.fixture(scope="session")
 def write_gguf() -> WriteGguf:
     """Write a small GGUF file with the real `gguf` package, and return its path."""
-    return _write
+    return write_model

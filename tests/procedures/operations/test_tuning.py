@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.models import ModelShape, write_llama, write_mamba
 from orchestrator.pool import Node, Topology
 from orchestrator.pool.residency import Folders
 from orchestrator.procedures.errors import StepFailed
@@ -25,6 +24,7 @@ from orchestrator.procedures.operations.tuning import requests as requests_in
 from orchestrator.procedures.ports import planning_work as work
 from orchestrator.procedures.upkeep import Installation, Upkeep
 from orchestrator.registry.load import load_registry
+from tests.registry.conftest import write_model
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny"
 ONE_NODE = Topology.flat(8, 1 << 34)
@@ -86,9 +86,9 @@ def test_what_is_searched_is_what_the_model_and_the_machine_allow(tmp_path: Path
 
 
 def test_what_the_architecture_forbids_is_refused_with_the_reason_and_not_measured(tmp_path: Path) -> None:
-    write_mamba(tmp_path / "mamba.gguf", ModelShape(weights="f32", context=512))
-    write_llama(tmp_path / "llama.gguf", ModelShape(weights="q4_0", context=512))
-    on = installation(tmp_path, {"file": "mamba.gguf"}, draft={"file": "llama.gguf"})
+    write_model(tmp_path / "v4.gguf", architecture="deepseek4", embedding=256)
+    write_model(tmp_path / "small.gguf", embedding=16)
+    on = installation(tmp_path, {"file": "v4.gguf"}, draft={"file": "small.gguf"})
     before = on.registry.read_bytes()
     operation = TuningOperations(on).by_name()["models.tune"]
     arguments = TuneArguments(model="main", seconds=60, only=("speculation", "prompt_lookup"))
@@ -96,7 +96,7 @@ def test_what_the_architecture_forbids_is_refused_with_the_reason_and_not_measur
     assert (found["changed"], found["values"], found["low"]) == (False, {}, None)
     tried = json.loads(Path(found["evidence"]).read_text())["tried"]
     assert {one["dimension"] for one in tried} == {"speculation", "prompt_lookup"}
-    assert all("is a state-space model" in one["refused"] for one in tried)
+    assert all("deepseek4 is a hybrid model" in one["refused"] for one in tried)
     assert on.registry.read_bytes() == before
 
 
