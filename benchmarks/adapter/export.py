@@ -5,11 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import gguf
-import numpy as np
-import numpy.typing as npt
-
-from orchestrator.registry.gguf import read_header
+from orchestrator.memrl.parl.weights import Weights, write_adapter
 
 _NAMES: Final = {
     "self_attn.q_proj": "attn_q",
@@ -21,10 +17,7 @@ _NAMES: Final = {
     "mlp.down_proj": "ffn_down",
 }
 """What the projections of a model are called in a GGUF file."""
-_INTERLEAVED: Final = "llama"
-"""The architecture whose GGUF files have the rows of queries and keys in another order than `transformers`."""
 _KEY: Final = re.compile(r"model\.layers\.(\d+)\.(\w+\.\w+)\.lora_([AB])(?:\.\w+)?\.weight\Z")
-Weights = npt.NDArray[np.float32]
 
 
 def export(
@@ -35,35 +28,11 @@ def export(
     `adapter` has peft's names, with tensors of PyTorch. With `half` weights are stored in 16 bits. Raises ValueError
     for a weight of no projection.
     """
-    header = read_header(model)
-    writer = gguf.GGUFWriter(path, header.architecture)
-    writer.add_type("adapter")
-    writer.add_name(name)
-    writer.add_string("adapter.type", "lora")
-    writer.add_float32("adapter.lora.alpha", alpha)
-    for key, tensor in sorted(adapter.items()):
+    parts: dict[tuple[int, str], dict[str, Weights]] = {}
+    for key, tensor in adapter.items():
         match = _KEY.search(key)
         if match is None or match[2] not in _NAMES:
             raise ValueError(f"{key} is no weight of a projection; accepted: {', '.join(_NAMES)}")
-        layer, projection, part = int(match[1]), _NAMES[match[2]], match[3].lower()
-        weights: Weights = tensor.float().numpy()
-        if header.architecture == _INTERLEAVED and part == "b" and projection in ("attn_q", "attn_k"):
-            heads = header.heads if projection == "attn_q" else header.kv_heads[layer]
-            weights = interleaved(weights, heads)
-        stored = weights.astype(np.float16 if half else np.float32)
-        writer.add_tensor(f"blk.{layer}.{projection}.weight.lora_{part}", np.ascontiguousarray(stored))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def interleaved(rows: Weights, heads: int) -> Weights:
-    """Return the rows of queries or keys in the order of GGUF files of Llama models.
-
-    Rotary embeddings turn pairs of rows. In `transformers` the second row of a pair follows half a head after the
-    first, in these files at once.
-    """
-    halves = rows.reshape(heads, 2, len(rows) // heads // 2, *rows.shape[1:])
-    return halves.swapaxes(1, 2).reshape(rows.shape)
+        parts.setdefault((int(match[1]), _NAMES[match[2]]), {})[match[3]] = tensor.float().numpy()
+    pairs = {place: (pair["A"], pair["B"]) for place, pair in parts.items()}
+    return write_adapter(pairs, model, path, alpha=alpha, name=name, half=half)

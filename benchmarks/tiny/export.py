@@ -4,55 +4,15 @@ import sys
 from collections.abc import Mapping
 
 import gguf
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from benchmarks.tiny.chat import CHAT_TEMPLATE
-from benchmarks.tiny.model import NORM_EPSILON, ROPE_BASE
 from benchmarks.tiny.sizes import CONTEXT, SIZES, TOKENIZER_FILE, Size
 from benchmarks.tiny.tokenizer import BEGIN, END, SPECIAL_TOKENS, Tokenizer
-
-BLOCK_NAMES = {
-    "attention_norm": "attn_norm",
-    "query": "attn_q",
-    "key": "attn_k",
-    "value": "attn_v",
-    "output": "attn_output",
-    "feed_norm": "ffn_norm",
-    "gate": "ffn_gate",
-    "up": "ffn_up",
-    "down": "ffn_down",
-}
-TOP_NAMES = {
-    "embedding.weight": "token_embd.weight",
-    "norm.weight": "output_norm.weight",
-    "head.weight": "output.weight",
-}
+from orchestrator.memrl.parl.shape import NORM_EPSILON, ROPE_BASE
+from orchestrator.memrl.parl.weights import gguf_name, interleaved
 
 CONTROL_TOKENS = dict.fromkeys(SPECIAL_TOKENS, gguf.TokenType.CONTROL)
-
-
-def gguf_name(name: str) -> str:
-    """Return the GGUF name of the parameter `name`."""
-    if name in TOP_NAMES:
-        return TOP_NAMES[name]
-    _, index, part, _ = name.split(".")
-    return f"blk.{index}.{BLOCK_NAMES[part]}.weight"
-
-
-def interleaved(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Return `weight` [width, width] with the two rotary halves of each head interleaved, as llama.cpp expects them."""
-    rows, columns = weight.shape
-    halves = weight.reshape(heads, 2, rows // heads // 2, columns)
-    return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(rows, columns))
-
-
-def halved(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Return `weight` with the rotary halves of each head one after the other again: it undoes `interleaved`."""
-    rows, columns = weight.shape
-    pairs = weight.reshape(heads, rows // heads // 2, 2, columns)
-    return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(rows, columns))
 
 
 def write_header(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.tiny.tokenizer import VOCABULARY_SIZE
+from orchestrator.memrl.parl.shape import NetworkShape
 
 Mix = Literal["reading", "acting", "everything", "finishing", "mending"]
 
@@ -71,6 +72,18 @@ class Size:
     def hidden(self) -> int:
         """Return the inner width of the SwiGLU."""
         return 3 * self.width
+
+    @property
+    def layout(self) -> NetworkShape:
+        """Return the sizes of the network."""
+        return NetworkShape(
+            vocabulary=self.vocabulary,
+            width=self.width,
+            hidden=self.hidden,
+            layers=self.layers,
+            heads=self.heads,
+            context=CONTEXT,
+        )
 
     @property
     def shipped(self) -> Path:

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from benchmarks.tiny import batches, corpus
 from benchmarks.tiny.families import FAMILIES
-from benchmarks.tiny.model import LlamaNetwork
 from benchmarks.tiny.sizes import SIZES, TOKENIZER_FILE, Size
 from benchmarks.tiny.tokenizer import Tokenizer
 from orchestrator.bench.families.words import seeded
+from orchestrator.memrl.parl.network import LlamaNetwork
 
 MUON_RATE = 0.02
 ADAM_RATE = 3e-3
@@ -49,7 +49,7 @@ class Training:
         torch.manual_seed(1)
         self.half = compiled
         self.size = size
-        self.model = LlamaNetwork(size)
+        self.model = LlamaNetwork(size.layout)
         matrices = [p for p in self.model.blocks.parameters() if p.ndim == 2]
         rest = [p for name, p in self.model.named_parameters() if p.ndim != 2 or not name.startswith("blocks")]
         self.optimizers: list[torch.optim.Optimizer] = [

@@ -4,20 +4,18 @@ import time
 from pathlib import Path
 from typing import Final
 
-import gguf
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from benchmarks.tiny.batches import TrainingBatch, empty, pack
-from benchmarks.tiny.export import gguf_name, halved
-from benchmarks.tiny.model import LlamaNetwork
 from benchmarks.tiny.sizes import Size
 from benchmarks.tiny.tokenizer import END, SPECIAL_TOKENS
 from benchmarks.tiny.train import REPORT_EVERY, SAVE_SECONDS, Training, record_cost
 from benchmarks.tool_caller.data import written
 from benchmarks.tool_caller.recipe import SIZE, START
 from orchestrator.bench.families.words import SPLITS, Split, seeded
+from orchestrator.memrl.parl.network import LlamaNetwork, read_weights
 
 LENGTH: Final = 640
 """The tokens of a row."""
@@ -26,19 +24,6 @@ PROMPTS: Final = 0.2
 ASSISTANT: Final = SPECIAL_TOKENS.index("<|assistant|>")
 PROBE_EVERY: Final = 200
 PROBED_EXAMPLES: Final = 48
-
-
-def load(model: LlamaNetwork, file: Path, size: Size) -> None:
-    """Take the weights of a shipped model, which knows fewer tokens. Those of further tokens stay random."""
-    tensors = {
-        tensor.name: gguf.dequantize(tensor.data, tensor.tensor_type) for tensor in gguf.GGUFReader(file).tensors
-    }
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            array = tensors[gguf_name(name)].astype(np.float32)
-            if ".query." in name or ".key." in name:
-                array = halved(array, size.heads)
-            parameter[: len(array)] = torch.from_numpy(array)
 
 
 def batch(size: Size, step: int) -> TrainingBatch:
@@ -82,7 +67,7 @@ def probe(model: LlamaNetwork, split: Split) -> float:
 def train(size: Size) -> None:
     """Train to the last step, saving a checkpoint every few minutes, then record the cost."""
     training = Training(size, compiled=False)
-    load(training.model, START.shipped, size)
+    read_weights(training.model, START.shipped, size.heads)
     training.resume(size.checkpoint)
     progress, saved = training.progress, time.monotonic()
     while progress.step < size.steps:

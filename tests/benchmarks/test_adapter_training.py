@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks.adapter import export as export_module
 from benchmarks.adapter.base import NoModel, model_file
-from benchmarks.adapter.export import interleaved
 from benchmarks.models import ModelShape, write_llama
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama
+from orchestrator.memrl.parl.weights import interleaved
 from orchestrator.registry.gguf import read_adapter, read_header
 from orchestrator.registry.options import Lora
 

@@ -1,21 +1,25 @@
 """Define the Llama model in PyTorch: RMSNorm, rotary positions, SwiGLU, no biases, untied head."""
 
+from pathlib import Path
+
+import gguf
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.tiny.sizes import CONTEXT, Size
+from orchestrator.memrl.parl.shape import NetworkShape, shape_of
+from orchestrator.memrl.parl.weights import gguf_name, halved
 
-ROPE_BASE = 10000.0
-NORM_EPSILON = 1e-5
 SMALLEST_BLOCK = 128
 MOST_BLOCKS = 8
 
 
-def rotary_table(head: int) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine [CONTEXT, head / 2] of the rotary angles (Su et al. 2021, section 3.2.2)."""
-    frequencies = ROPE_BASE ** (-torch.arange(0, head, 2).float() / head)
-    angles = torch.outer(torch.arange(CONTEXT).float(), frequencies)
+def rotary_table(shape: NetworkShape) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine [context, head / 2] of the rotary angles (Su et al. 2021, section 3.2.2)."""
+    head = shape.width // shape.heads
+    frequencies = shape.rope_base ** (-torch.arange(0, head, 2).float() / head)
+    angles = torch.outer(torch.arange(shape.context).float(), frequencies)
     return angles.cos(), angles.sin()
 
 
@@ -50,25 +54,25 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 class TransformerBlock(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
     """A transformer block: attention, then SwiGLU, each with a residual connection."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
-        self.heads = size.heads
-        self.attention_norm = nn.RMSNorm(size.width, eps=NORM_EPSILON)
-        self.query = nn.Linear(size.width, size.width, bias=False)
-        self.key = nn.Linear(size.width, size.width, bias=False)
-        self.value = nn.Linear(size.width, size.width, bias=False)
-        self.output = nn.Linear(size.width, size.width, bias=False)
-        self.feed_norm = nn.RMSNorm(size.width, eps=NORM_EPSILON)
-        self.gate = nn.Linear(size.width, size.hidden, bias=False)
-        self.up = nn.Linear(size.width, size.hidden, bias=False)
-        self.down = nn.Linear(size.hidden, size.width, bias=False)
+        self.heads = shape.heads
+        self.attention_norm = nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
+        self.query = nn.Linear(shape.width, shape.width, bias=False)
+        self.key = nn.Linear(shape.width, shape.width, bias=False)
+        self.value = nn.Linear(shape.width, shape.width, bias=False)
+        self.output = nn.Linear(shape.width, shape.width, bias=False)
+        self.feed_norm = nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
+        self.gate = nn.Linear(shape.width, shape.hidden, bias=False)
+        self.up = nn.Linear(shape.width, shape.hidden, bias=False)
+        self.down = nn.Linear(shape.hidden, shape.width, bias=False)
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """Map [rows, length, width] to the same shape; each position sees itself and the earlier ones."""
         rows, length, width = x.shape
         normed = self.attention_norm(x)
-        shape = (rows, length, self.heads, width // self.heads)
-        query, key, value = (part(normed).view(shape).transpose(1, 2) for part in (self.query, self.key, self.value))
+        by_head = (rows, length, self.heads, width // self.heads)
+        query, key, value = (part(normed).view(by_head).transpose(1, 2) for part in (self.query, self.key, self.value))
         query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
         mixed = attend(query, key, value)
         x = x + self.output(mixed.transpose(1, 2).reshape(rows, length, width))
@@ -79,13 +83,13 @@ class TransformerBlock(nn.Module):  # type: ignore[misc]  # torch is not there f
 class LlamaNetwork(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
     """Maps token ids [rows, length] to logits [rows, length, vocabulary]."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(size.vocabulary, size.width)
-        self.blocks = nn.ModuleList(TransformerBlock(size) for _ in range(size.layers))
-        self.norm = nn.RMSNorm(size.width, eps=NORM_EPSILON)
-        self.head = nn.Linear(size.width, size.vocabulary, bias=False)
-        cosine, sine = rotary_table(size.width // size.heads)
+        self.embedding = nn.Embedding(shape.vocabulary, shape.width)
+        self.blocks = nn.ModuleList(TransformerBlock(shape) for _ in range(shape.layers))
+        self.norm = nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
+        self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        cosine, sine = rotary_table(shape)
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
         for name, parameter in self.named_parameters():
@@ -101,3 +105,24 @@ class LlamaNetwork(nn.Module):  # type: ignore[misc]  # torch is not there for m
             x = block(x, cosine, sine)
         logits: Tensor = self.head(self.norm(x))
         return logits
+
+
+def read_weights(network: LlamaNetwork, file: Path, heads: int) -> None:
+    """Take the weights of a GGUF file. If the file knows fewer tokens, those of further tokens stay as they are."""
+    tensors = {
+        tensor.name: gguf.dequantize(tensor.data, tensor.tensor_type) for tensor in gguf.GGUFReader(file).tensors
+    }
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            array = tensors[gguf_name(name)].astype(np.float32)
+            if ".query." in name or ".key." in name:
+                array = halved(array, heads)
+            parameter[: len(array)] = torch.from_numpy(array)
+
+
+def load_network(file: Path) -> LlamaNetwork:
+    """Return the model of a GGUF file. Raises what `shape_of` raises."""
+    shape = shape_of(file)
+    network = LlamaNetwork(shape)
+    read_weights(network, file, shape.heads)
+    return network

@@ -1,0 +1,223 @@
+"""Generate requests whose best plan is known, in families that differ in what splitting brings.
+
+`independent`: the same work on each of several files. `chained`: each step needs the one before. `mixed`: work on each
+file, then one step that joins the results. `traps`: one step is right at once, since the files already have the form
+that it needs, and a step for each file only takes longer. `listed` is held out: the number of parts is only known when a
+list was made.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Literal
+
+from orchestrator.bench.families import texts
+from orchestrator.bench.families.compare import comparison
+from orchestrator.bench.families.extract import record_object
+from orchestrator.bench.families.texts import Record
+from orchestrator.bench.families.words import Lexicon, Split, listing, seeded
+from orchestrator.run.frontdoor.compact import Part, plan_text
+
+FamilyName = Literal["independent", "chained", "mixed", "traps", "listed"]
+TRAINED: Final[tuple[FamilyName, ...]] = ("independent", "chained", "mixed", "traps")
+HELD_OUT: Final[FamilyName] = "listed"
+TRAINED_WIDTHS: Final = (2, 3, 4, 6, 8)
+HELD_OUT_WIDTH: Final = 16
+WORKER: Final = "worker"
+
+Check = Callable[[Sequence[str]], float]
+"""Returns how right the texts of an answer are, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRequest:
+    """A request with its files, its check and its best plan."""
+
+    name: str
+    family: FamilyName
+    text: str
+    files: Mapping[str, str]
+    width: int  # of the best plan
+    plan: str  # the best plan, as the frontdoor would write it
+    check: Check
+
+
+def training_request(seed: str) -> PlannedRequest:
+    """Return a request to learn from. Equal seeds give equal requests."""
+    rng = seeded(seed)
+    return make_request(rng.choice(TRAINED), rng.choice(TRAINED_WIDTHS), seed)
+
+
+def held_out_requests(count: int, seed: str) -> list[PlannedRequest]:
+    """Return requests with names that training never sees: its families, wider ones, and a family of their own."""
+    kinds = [*((family, 0) for family in TRAINED), ("independent", HELD_OUT_WIDTH), (HELD_OUT, 0)]
+    made = []
+    for number in range(count):
+        family, width = kinds[number % len(kinds)]
+        name = f"{seed}/held-out/{number}"
+        made.append(make_request(family, width or seeded(name).choice(TRAINED_WIDTHS), name, split="entity"))
+    return made
+
+
+def make_request(family: FamilyName, width: int, seed: str, split: Split = "train") -> PlannedRequest:
+    """Return a request of a family that names or lists `width` things. Its best plan may be narrower."""
+    rng = seeded(f"{seed}/{family}/{width}")
+    return _FAMILIES[family](Lexicon(rng, split), rng, width, seed)
+
+
+def _independent(words: Lexicon, rng: Random, width: int, name: str) -> PlannedRequest:
+    records = _records(words, rng, width)
+    files = _files(words, [texts.source_text(words, record, rng.choice((0, 1, 2))) for record in records])
+    part = Part(role=WORKER, action="Summarize {each}.", each=tuple(files))
+    return PlannedRequest(
+        name=name,
+        family="independent",
+        text=f"{rng.choice(('Summarize', 'Sum up', 'Please summarize'))} {listing([*files])}.",
+        files=files,
+        width=width,
+        plan=plan_text([part]),
+        check=_has_all([texts.inline(record) for record in records]),
+    )
+
+
+def _chained(words: Lexicon, rng: Random, width: int, name: str) -> PlannedRequest:
+    (record,) = _records(words, rng, 1)
+    files = _files(words, [texts.source_text(words, record, rng.choice((0, 1, 2)))])
+    keys = ["name", *rng.sample([key for key, _ in record.facts], min(width, 2))]
+    (file,) = files
+    parts = [
+        Part(role=WORKER, action="Summarize {each}.", each=(file,)),
+        Part(role=WORKER, action=f"Extract {listing(keys)} from {{each}}.", each=("P1",)),
+    ]
+    expected = record_object(record, keys)
+    return PlannedRequest(
+        name=name,
+        family="chained",
+        text=f"Summarize {file}, then extract {listing(keys)} from the summary.",
+        files=files,
+        width=1,
+        plan=plan_text(parts),
+        check=lambda answers: float(any(_parsed(answer) == expected for answer in answers)),
+    )
+
+
+def _mixed(words: Lexicon, rng: Random, width: int, name: str) -> PlannedRequest:
+    records = _records(words, rng, width)
+    files = _files(words, [texts.source_text(words, record, rng.choice((0, 1, 2))) for record in records])
+    key = _numeric(rng, records)
+    parts = [
+        Part(role=WORKER, action="Summarize {each}.", each=tuple(files)),
+        Part(role=WORKER, action=f"Compare the summaries by {key}.", inputs=("P1",)),
+    ]
+    return PlannedRequest(
+        name=name,
+        family="mixed",
+        text=f"Summarize {listing([*files])}, then compare the summaries by {key}.",
+        files=files,
+        width=width,
+        plan=plan_text(parts),
+        check=_is_among(comparison(records, key, "")),
+    )
+
+
+def _traps(words: Lexicon, rng: Random, width: int, name: str) -> PlannedRequest:
+    records = _records(words, rng, width)
+    files = _files(words, [texts.inline(record) for record in records])
+    key = _numeric(rng, records)
+    if rng.random() < 0.5:
+        action, verb = f"Compare the records by {key}.", "Compare"
+        check, ending = _is_among(comparison(records, key, "")), f" by {key}"
+    else:
+        action, verb, ending = "Merge the records.", "Merge", ""
+        check = _has_all([texts.inline(record) for record in records])
+    return PlannedRequest(
+        name=name,
+        family="traps",
+        text=f"{verb} the records in {listing([*files])}{ending}.",
+        files=files,
+        width=1,
+        plan=plan_text([Part(role=WORKER, action=action, inputs=tuple(files))]),
+        check=check,
+    )
+
+
+def _listed(words: Lexicon, rng: Random, width: int, name: str) -> PlannedRequest:
+    records = _records(words, rng, width)
+    files = _files(words, ["\n".join(map(texts.inline, records))])
+    (file,) = files
+    parts = [
+        Part(role=WORKER, action="List each name in {each}.", each=(file,)),
+        Part(role=WORKER, action="Summarize the item.", inputs=(file,), foreach="P1"),
+    ]
+    return PlannedRequest(
+        name=name,
+        family="listed",
+        text=f"List each name in {file}, then summarize each.",
+        files=files,
+        width=width,
+        plan=plan_text(parts),
+        check=_has_all([texts.inline(record) for record in records]),
+    )
+
+
+_FAMILIES: Final[Mapping[FamilyName, Callable[[Lexicon, Random, int, str], PlannedRequest]]] = {
+    "independent": _independent,
+    "chained": _chained,
+    "mixed": _mixed,
+    "traps": _traps,
+    "listed": _listed,
+}
+
+
+def _records(words: Lexicon, rng: Random, count: int) -> list[Record]:
+    # all with the same keys; no two have the same value of a key, so that a comparison has one right answer
+    keys = texts.make_keys(rng, 2, 3)
+    columns: list[list[str]] = []
+    for key in keys:
+        values: dict[str, None] = {}
+        while len(values) < count:
+            values[texts.make_value(words, key)] = None
+        columns.append([*values])
+    return [
+        Record(words.name(), tuple((key, column[row]) for key, column in zip(keys, columns, strict=True)))
+        for row in range(count)
+    ]
+
+
+def _files(words: Lexicon, contents: Sequence[str]) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for content in contents:
+        files[f"{words.word()}.txt"] = content
+    return files
+
+
+def _numeric(rng: Random, records: Sequence[Record]) -> str:
+    return rng.choice([key for key, _ in records[0].facts if key in texts.NUMERIC])
+
+
+def _has_all(expected: Sequence[str]) -> Check:
+    # the share of the expected texts that are lines, or items of a list, in the answer
+    def check(answers: Sequence[str]) -> float:
+        lines = {line.strip() for answer in answers for line in _lines(answer)}
+        return sum(text in lines for text in expected) / len(expected)
+
+    return check
+
+
+def _lines(answer: str) -> list[str]:
+    items = _parsed(answer)
+    return [str(item) for item in items] if isinstance(items, list) else answer.splitlines()
+
+
+def _is_among(expected: str) -> Check:
+    return lambda answers: float(any(answer.strip() == expected for answer in answers))
+
+
+def _parsed(answer: str) -> object:
+    try:
+        value: object = json.loads(answer)
+    except ValueError:
+        return None
+    return value
+
