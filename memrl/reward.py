@@ -76,7 +76,7 @@ def staged(outcome: Outcome, earlier: int, stage: Stage | None = None, prices: P
         if not 0.0 <= share <= 1.0:
             raise ValueError(f"the {name} of an outcome is {share}; accepted: 0 to 1")
     stage, prices = stage or Stage(), prices or Prices()
-    s, parallel = stage.at(earlier), _parallel(outcome)
+    s, parallel = stage.at(earlier), parallel_share(outcome.saved_seconds, outcome.critical_seconds)
     finish = success if outcome.used else 0.0
     total = s * (parallel + stage.finish * finish) + (1.0 - s) * success * quality
     parts = {"stage": s, "success": success, "quality": quality, "parallel": parallel, "finish": finish}
@@ -97,10 +97,10 @@ def net(reward: Reward) -> float:
     return reward.total - reward.parts.get("cost", 0.0)
 
 
-def _parallel(outcome: Outcome) -> float:
-    # the share of the critical path that running in parallel saved, from 0 to 1
-    saved = max(0.0, outcome.saved_seconds)
-    whole = saved + max(0.0, outcome.critical_seconds)
+def parallel_share(saved_seconds: float, critical_seconds: float) -> float:
+    """Return the share of the critical path that running in parallel saved, from 0 to 1."""
+    saved = max(0.0, saved_seconds)
+    whole = saved + max(0.0, critical_seconds)
     return saved / whole if whole > 0 else 0.0
 
 

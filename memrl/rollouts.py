@@ -12,22 +12,21 @@ goes on where it was.
 
 import asyncio
 import hashlib
-import html
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from orchestrator.bench.critical_path.page import document, line_plot
 from orchestrator.bench.families import STEP_FAMILIES
 from orchestrator.bench.families.example import Example, Family
 from orchestrator.errors import InputError, Problem
 from orchestrator.memrl.learning import learning_of
 from orchestrator.memrl.lessons import CHECKER
 from orchestrator.memrl.routers import action_of
+from orchestrator.memrl.training_page import training_page
 from orchestrator.run.job import Job
 from orchestrator.run.record.report import Report
 from orchestrator.service.callers import user_key
@@ -265,32 +264,6 @@ def write_page(path: Path, points: Sequence[Point]) -> None:
         "Width": ("mean width of the plans", [one.width for one in points]),
         "Followed": ("share of attempts in which the memory's advice was followed", [one.followed for one in points]),
     }
-    tasks = [one.tasks for one in points]
-    charts = "".join(_chart(name, about, tasks, values) for name, (about, values) in series.items())
-    done = tasks[-1] if tasks else 0
-    body = (
-        f"<h1>Training of the router</h1><p class='soft'>{done:,} tasks</p><div class='pair'>{charts}</div>"
-        f"<details><summary>Numbers</summary>{_table(points)}</details>"
-    )
-    path.write_text(document("Training of the router", body), encoding="utf-8")
-
-
-def _chart(name: str, about: str, places: Sequence[int], values: Sequence[float]) -> str:
-    last = f"{values[-1]:.3g}" if values else "no task was done"
-    plot = line_plot(f"{name}, {about}: {last}", [*zip(places, values, strict=True)], "tasks")
-    return (
-        f"<div><h3>{html.escape(name)}: {last}</h3><p class='soft'>{html.escape(about)}</p>"
-        f"<div class='wide'>{plot}</div></div>"
-    )
-
-
-def _table(points: Sequence[Point]) -> str:
-    """Return the numbers of all points as a table."""
-    names = [one.name for one in fields(Point)]
-    head = "".join(f"<th scope='col'>{'λ' if name == 'stage' else name}</th>" for name in names)
-    rows = "".join(f"<tr>{''.join(f'<td>{_number(getattr(one, name))}</td>' for name in names)}</tr>" for one in points)
-    return f"<div class='wide' tabindex='0'><table><tr>{head}</tr>{rows}</table></div>"
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+    rows = [{"λ" if name == "stage" else name: value for name, value in asdict(one).items()} for one in points]
+    page = training_page("Training of the router", "tasks", [one.tasks for one in points], series, rows)
+    path.write_text(page, encoding="utf-8")

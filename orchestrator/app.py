@@ -37,7 +37,10 @@ LEARNED_ROUTING: Final = Attachment(
             "orchestrator.memrl.commands:app",
             "Show, ask and train what the router has learned from the outcomes of runs.",
             after="personas",
-        )
+        ),
+        "frontdoor": CommandPlace(
+            "orchestrator.memrl.parl.commands:app", "Train the model that plans requests.", after="personas"
+        ),
     },
 )
 # Plans requests for maintenance, and executes procedures, also by schedule. Their operations are on all of the core and

@@ -15,7 +15,7 @@ from typing import Any, Final
 from orchestrator.procedures.durable import BeforeWrite, remove_file, replace_file
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.resources import PathResource
-from orchestrator.registry.edit import add_model, change_model, give_role, remove_model
+from orchestrator.registry.edit import add_model, change_model, change_role, give_role, remove_model
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.load import registry_from
 from orchestrator.registry.strict_yaml import parse_text
@@ -85,16 +85,23 @@ def registry_change(arguments: Mapping[str, Any], registry: Path, files: Files) 
             if not isinstance(changed["values"], Mapping):
                 raise StepFailed(f"the values of {changed['id']} are {changed['values']!r}; accepted: keys and values")
             after = change_model(after, registry, changed["id"], changed["values"])
-        if (role_change := arguments.get("give_role")) is not None:
-            after = give_role(
-                after, registry, role_change["role"], role_change["model"], role_change.get("tier") or "C"
-            )
+        after = _with_roles(after, arguments, registry)
         if (removed := arguments.get("remove_model")) is not None:
             after = remove_model(after, registry, removed)
         registry_from(parse_text(after, registry))
     except RegistryError as error:
         raise StepFailed(str(error)) from error
     return FileChange(registry, after)
+
+
+def _with_roles(registry: bytes, arguments: Mapping[str, Any], path: Path) -> bytes:
+    if (given := arguments.get("give_role")) is not None:
+        registry = give_role(registry, path, given["role"], given["model"], given.get("tier") or "C")
+    if (changed := arguments.get("set_role")) is not None:
+        if not isinstance(changed["values"], Mapping):
+            raise StepFailed(f"the values of {changed['role']} are {changed['values']!r}; accepted: keys and values")
+        registry = change_role(registry, path, changed["role"], changed["values"])
+    return registry
 
 
 def file_change(arguments: Mapping[str, Any], files: Files) -> FileChange:

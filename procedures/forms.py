@@ -96,6 +96,13 @@ class ModelChangeForm(Form):
     values: dict[str, Json] | Template  # keys and values, or a template that has them
 
 
+class RoleChangeForm(Form):
+    """Keys of a role's entry that get other values; null removes a key."""
+
+    role: Template
+    values: dict[str, Json] | Template  # keys and values, or a template that has them
+
+
 class NewModelForm(Form):
     """A new entry of a model."""
 
@@ -117,6 +124,7 @@ class RegistryUpdateForm(Form):
     add_model: NewModelForm | None = None
     set_model: ModelChangeForm | None = None
     give_role: GivenRoleForm | None = None
+    set_role: RoleChangeForm | None = None
     remove_model: Template | None = None
 
 

@@ -53,7 +53,20 @@ def give_role(raw: bytes, path: Path, role: str, model: str, tier: str) -> bytes
         return _with_entry(raw, path, ("roles", role), {"model": model, "tier": tier})
     replaced = present.get("model") != model
     lost = made_for_model(str(present.get("system") or ""), adapters="lora" in present) if replaced else ()
+    if "lora" in lost and "plans_by_cores" in present:
+        lost = (*lost, "plans_by_cores")
     return _with_values(raw, path, ("roles", role), {"model": model, **dict.fromkeys(lost)})
+
+
+def change_role(raw: bytes, path: Path, name: str, values: Mapping[str, object]) -> bytes:
+    """Return the registry `raw` of the file `path` with new values for keys of a role; None removes a key.
+
+    Raises RegistryError, also if there is no such role.
+    """
+    roles = _data(raw, path).get("roles") or {}
+    if name not in roles:
+        raise file_error(path, "there is no such role", nearest(name, roles), ("roles", name))
+    return _with_values(raw, path, ("roles", name), values)
 
 
 def made_for_model(system: str, *, adapters: bool) -> tuple[str, ...]:

@@ -147,6 +147,8 @@ class RoleOptions:
     thinking: ThinkingSetting | None = None  # None: as the model's entry says
     sampling: SamplingOptions | None = None  # None: as the model's entry says
     plan_quality: Annotated[float, Field(ge=0.0, le=1.0)] | None = None  # measured share of correct plans
+    # Whether prompts for plans say how many cores the machine has; for adapters that are trained on that.
+    plans_by_cores: bool = False
 
 
 @pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)

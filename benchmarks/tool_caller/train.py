@@ -1,7 +1,6 @@
 """Train the tool caller: from the weights of the embedded medium model on, with a few more tokens."""
 
 import time
-from pathlib import Path
 from typing import Final
 
 import numpy as np

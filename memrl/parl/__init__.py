@@ -4,6 +4,6 @@
                  the real planner, scheduler, pool and gates on simulated machines;
                  plans and answers come from real engines
 
-Method: the parallel-agent reinforcement learning of the Kimi K2.5 report, with GRPO (Shao et al., 2024) on LoRA weights.
-`network`, `lora`, `weights`, `grpo` and `train` need the extra `train`; the command names it if it is missing.
+Method: the parallel-agent reinforcement learning of the Kimi K2.5 report, with GRPO (Shao et al., 2024) on LoRA
+weights. `network`, `lora`, `weights`, `grpo` and `train` need the extra `train`; the command names it if it is missing.
 """

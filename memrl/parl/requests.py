@@ -2,8 +2,8 @@
 
 `independent`: the same work on each of several files. `chained`: each step needs the one before. `mixed`: work on each
 file, then one step that joins the results. `traps`: one step is right at once, since the files already have the form
-that it needs, and a step for each file only takes longer. `listed` is held out: the number of parts is only known when a
-list was made.
+that it needs, and a step for each file only takes longer. `listed` is held out: the number of parts is only known when
+a list was made.
 """
 
 import json
@@ -62,8 +62,9 @@ def held_out_requests(count: int, seed: str) -> list[PlannedRequest]:
 
 def make_request(family: FamilyName, width: int, seed: str, split: Split = "train") -> PlannedRequest:
     """Return a request of a family that names or lists `width` things. Its best plan may be narrower."""
-    rng = seeded(f"{seed}/{family}/{width}")
-    return _FAMILIES[family](Lexicon(rng, split), rng, width, seed)
+    name = f"{seed}/{family}/{width}"
+    rng = seeded(name)
+    return _FAMILIES[family](Lexicon(rng, split), rng, width, name)
 
 
 def _independent(words: Lexicon, rng: Random, width: int, name: str) -> PlannedRequest:
@@ -220,4 +221,3 @@ def _parsed(answer: str) -> object:
     except ValueError:
         return None
     return value
-

@@ -282,6 +282,11 @@ class Pool:
         return _budget(total, self._topology), rules or Rules(idle_unload_seconds=defaults.idle_unload_seconds)
 
     @property
+    def cores(self) -> int:
+        """How many cores the machine has for models."""
+        return self._topology.cores
+
+    @property
     def resident(self) -> frozenset[str]:
         """The models that can serve a request now, including remote ones."""
         loaded = (
@@ -295,7 +300,7 @@ class Pool:
         return PoolSnapshot(
             budget=self._residency.budget.total,
             used=self._residency.used,
-            cores=self._topology.cores,
+            cores=self.cores,
             models=tuple(dataclasses.replace(status, roles=self._role_counts.of(status.model)) for status in statuses),
         )
 

@@ -411,6 +411,7 @@ class RunEffects:
             models=models,
             replans=replans,
             priority=self._accepted.priority,
+            cores=self._services.cores,
             known=tuple(self._planned),
             has_tools=self._services.servers.configured,
             check=self._state.check,

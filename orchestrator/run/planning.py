@@ -45,6 +45,7 @@ class PlanContext:
     models: Models
     replans: int  # how often the plan may still continue after this part
     priority: Priority = "interactive"  # of the run, or of whoever asks for the plan
+    cores: int = 0  # of the machine; 0 if unknown
     known: Sequence[PlannedPart] = ()  # accepted before a restart, or before the step on which the rest depends
     # A task whose steps a planner may replace, see `Ports.plans_task`; otherwise its steps are the plan.
     task: TaskIR | None = None

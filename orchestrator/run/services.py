@@ -41,6 +41,7 @@ class Services:
     sessions: Open  # opens sessions of interpreters in the sandbox
     router: Router
     planner: Planner
+    cores: int = 0  # of the machine; 0 if unknown
     resident: Callable[[], frozenset[str]] = frozenset  # the models that need not be loaded first
     # Puts the personas that a run's plan defines into force.
     define_personas: Callable[[str, Sequence[PlanPersona]], None] = lambda run, personas: None

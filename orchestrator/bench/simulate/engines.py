@@ -10,14 +10,14 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, NamedTuple, cast
 from zlib import crc32
 
 import numpy as np
 
-from orchestrator.engine.client.engine import Completion, OnText
+from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import (
     Embeddings,
     EngineSpec,
@@ -334,7 +334,10 @@ class SimulatedEngine:
                 self._sequences.remove(one)
         await self._own.half()
         if on_text is not None:
-            on_text(completion.text)
+            try:
+                on_text(completion.text)
+            except StopGenerating:
+                return replace(completion, finish="cancelled")
         return completion
 
     async def count(

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -11,7 +11,14 @@ from typing import Any, Final
 from zlib import crc32
 
 from orchestrator.bench.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
-from orchestrator.bench.simulate.engines import OwnTime, SimulatedAnswer, SimulatedMachine, StepLoad, StepSeconds
+from orchestrator.bench.simulate.engines import (
+    OwnTime,
+    SimulatedAnswer,
+    SimulatedMachine,
+    StepLoad,
+    StepSeconds,
+    Write,
+)
 from orchestrator.bench.simulate.machine import FILLER, RESOURCES, Machine, MachineModel, Resource
 from orchestrator.engine.contract import Generation
 from orchestrator.registry.models import Registry
@@ -40,6 +47,7 @@ class Simulated:
     seconds: float  # the virtual time from the acceptance of the task to its end
     engines: int  # how many engines were started
     steps: int  # how many calls of llama_decode all engines have made, since they were started
+    answer: tuple[str, ...] = ()  # the texts that the user gets, in the order of the report\'s results
 
 
 def simulate(
@@ -69,10 +77,32 @@ def simulate_rounds(
     Otherwise as `simulate`.
     """
     registry = machine.registry(base)
+    models = dict.fromkeys(registry.roles[step.actor].model for step in task.plan.steps)
+    write = _Writer(machine, seed, lengths).write
+    return simulate_job(
+        Job(None, task, None, "as-planned"), machine, registry, home, write, models, rounds=rounds, seed=seed
+    )
+
+
+def simulate_job(
+    job: Job,
+    machine: Machine,
+    registry: Registry,
+    home: Path,
+    write: Write,
+    models: Iterable[str],
+    *,
+    rounds: int = 1,
+    seed: int = 0,
+) -> list[Simulated]:
+    """Run a job several times on a machine with a registry of its models; `write` has their answers.
+
+    These `models` are loaded first. Otherwise as `simulate_rounds`.
+    """
     overheads = machine.overheads
     simulated = SimulatedMachine(
         step_seconds=lambda file: _step_seconds(machine.models[file]),
-        write=_Writer(machine, seed, lengths).write,
+        write=write,
         load_seconds=lambda file: machine.models[file].load_seconds,
         behaviour=lambda file: machine.models[file].behaviour(seed),
         own=OwnTime(overheads.generation_seconds, overheads.waiting_seconds),
@@ -94,17 +124,20 @@ def simulate_rounds(
         )
         found = []
         async with Orchestrator.open(home, registry, ports) as orchestrator:
-            for model in dict.fromkeys(registry.roles[step.actor].model for step in task.plan.steps):
+            for model in models:
                 await orchestrator.pool.load(model)
             for _ in range(rounds):
                 begun = loop.time()
-                run = await orchestrator.submit(Job(None, task, None, "as-planned"))
+                run = await orchestrator.submit(job)
                 async for _ in orchestrator.watch(run):
                     pass
                 seconds = loop.time() - begun
                 steps = sum(engine.steps for engine in simulated.engines)
                 report = load_report(orchestrator.journal, run)
-                found.append(Simulated(report, seconds, len(simulated.engines), steps))
+                answer = tuple(
+                    orchestrator.journal.get(result.digest).decode(errors="replace") for result in report.results
+                )
+                found.append(Simulated(report, seconds, len(simulated.engines), steps, answer))
         return found
 
     made: list[Simulated] = run_virtually(main)

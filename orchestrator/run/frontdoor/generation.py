@@ -41,6 +41,7 @@ class PlanRequest:
     fit: int | None = None
     """Tokens of the context that the prompt has to leave for the plan, as in `Generation`."""
     replans: int = 0  # how often the plan may still continue after this
+    cores: int = 0  # of the machine, as the model is told; 0: it is not
     check: CheckSteps | None = None  # as in `PlanContext`
     personas: Mapping[str, Persona] = field(default_factory=dict)  # by name
 
@@ -157,7 +158,7 @@ class PlanGeneration:
         request, fresh = self._request, self.builder.fresh
         text = after_flaw(self._text, flaw) + self._kept_parts() if flaw else self._text
         return request.role.request(
-            plan_messages(request.role.system, request.files, text),
+            plan_messages(request.role.system, request.files, text, request.cores),
             fit=request.fit,
             schema=plan_schema(
                 request.roles,

@@ -78,6 +78,7 @@ class FrontdoorPlanner:
         role = resolve_role(registry, FRONTDOOR, priority=context.priority)
         direct = await _direct_answer(context)
         quality = registry.roles[FRONTDOOR].plan_quality
+        by_cores = registry.roles[FRONTDOOR].plans_by_cores
         return PlanRequest(
             text=context.request,
             files=context.files,
@@ -88,6 +89,7 @@ class FrontdoorPlanner:
             role=replace(role, max_tokens=max(role.max_tokens or 0, PLAN_TOKENS)),
             fit=1,
             replans=context.replans,
+            cores=context.cores if by_cores else 0,
             check=context.check,
             personas=registry.personas_in_use,
             step_context={name: registry.models[registry.roles[name].model].step_context for name in roles},
@@ -240,7 +242,8 @@ async def _fitting_question(
         # the engine decides whether the shortest fits
         if role.context is None or length == lengths[-1]:
             break
-        tokens = await models.count(role.model, plan_messages(role.system, request.files, text), role.priority)
+        messages = plan_messages(role.system, request.files, text, request.cores)
+        tokens = await models.count(role.model, messages, role.priority)
         if tokens + LEAST_PLAN_TOKENS <= role.context:
             break
     shown = f"of {len(output):,} characters of {replan.after}, {length:,} were shown" if length < len(output) else ""

@@ -31,11 +31,15 @@ TASK = "Task:"
 FAILED_BEFORE = "The previous answer failed:"
 
 
-def plan_messages(system: str, files: Iterable[str], request: str) -> tuple[Message, Message]:
-    """Return the messages that ask the frontdoor for a plan. The request may refer to `files`."""
+def plan_messages(system: str, files: Iterable[str], request: str, cores: int = 0) -> tuple[Message, Message]:
+    """Return the messages that ask the frontdoor for a plan. The request may refer to `files`.
+
+    With `cores`, they say how many cores the machine has.
+    """
     listed = ", ".join(files)
     files_line = f"Files: {listed}\n" if listed else ""
-    return Message("system", system), Message("user", f"{files_line}Request: {request}")
+    cores_line = f"Cores: {cores}\n" if cores else ""
+    return Message("system", system), Message("user", f"{files_line}{cores_line}Request: {request}")
 
 
 def after_failure(action: str, evidence: Iterable[str]) -> str:

@@ -1,0 +1,121 @@
+"""Update a policy by GRPO (Shao et al., 2024), with the clipping range of DAPO (Yu et al., 2025)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from orchestrator.memrl.parl.allowed import Choices
+from orchestrator.memrl.parl.lora import lora_parameters, without_lora
+from orchestrator.memrl.parl.network import LlamaNetwork
+
+ROWS = 16  # rows of one pass through the network; more need more memory
+MAX_NORM = 1.0  # of the gradient
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRow:
+    """An answer that was sampled, and how much better it was than the others of its group."""
+
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+    choices: Choices  # what each token was chosen from
+    advantage: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpoSettings:
+    learning_rate: float = 1e-3
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    kl: float = 0.001
+    temperature: float = 1.0  # at which the rows were sampled
+    epochs: int = 2
+
+
+class UpdateFigures(NamedTuple):
+    loss: float  # of the last epoch
+    kl: float  # from the policy without LoRA weights, per free token, before the update
+    free_tokens: int  # tokens that the grammar did not force
+
+
+class _Batch(NamedTuple):
+    ids: Tensor  # [rows, length]
+    predicting: Tensor  # [free tokens, 2]: row and place of the logits for each
+    chosen: Tensor  # [free tokens]
+    allowed: Tensor  # [free tokens, vocabulary]
+    advantages: Tensor  # [free tokens]
+
+
+def update(
+    network: LlamaNetwork, optimizer: torch.optim.Optimizer, rows: Sequence[SampledRow], settings: GrpoSettings
+) -> UpdateFigures:
+    """Improve the policy by rows that it has sampled itself."""
+    batches = [made for at in range(0, len(rows), ROWS) if (made := _batch(rows[at : at + ROWS], network)) is not None]
+    free = sum(len(batch.chosen) for batch in batches)
+    if not free:
+        return UpdateFigures(0.0, 0.0, 0)
+    with torch.no_grad():
+        before = [_log_probabilities(network, batch, settings.temperature) for batch in batches]
+        with without_lora(network):
+            reference = [_log_probabilities(network, batch, settings.temperature) for batch in batches]
+    kl = sum(float(_divergence(*pair).sum()) for pair in zip(before, reference, strict=True)) / free
+    loss = 0.0
+    for _ in range(settings.epochs):
+        optimizer.zero_grad(set_to_none=True)
+        loss = 0.0
+        for batch, old, base in zip(batches, before, reference, strict=True):
+            new = _log_probabilities(network, batch, settings.temperature)
+            part = _loss(new, old, base, batch.advantages, settings) / free
+            part.backward()
+            loss += float(part.detach())
+        torch.nn.utils.clip_grad_norm_(lora_parameters(network).values(), MAX_NORM)
+        optimizer.step()
+    return UpdateFigures(loss, kl, free)
+
+
+def _loss(new: Tensor, old: Tensor, base: Tensor, advantages: Tensor, settings: GrpoSettings) -> Tensor:
+    # the sum over tokens, so that long answers count as much per token as short ones
+    ratio = (new - old).exp()
+    clipped = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
+    gain = torch.minimum(ratio * advantages, clipped * advantages)
+    return (settings.kl * _divergence(new, base) - gain).sum()
+
+
+def _divergence(new: Tensor, base: Tensor) -> Tensor:
+    # an unbiased estimate that is never negative (Schulman, 2020, "k3")
+    difference = base - new
+    return difference.exp() - difference - 1
+
+
+def _log_probabilities(network: LlamaNetwork, batch: _Batch, temperature: float) -> Tensor:
+    # of the chosen tokens, among those that the grammar allowed
+    logits = network(batch.ids)[batch.predicting[:, 0], batch.predicting[:, 1]].float()
+    logits = logits.masked_fill(~batch.allowed, -torch.inf)
+    return (logits / temperature).log_softmax(-1).gather(1, batch.chosen[:, None])[:, 0]
+
+
+def _batch(rows: Sequence[SampledRow], network: LlamaNetwork) -> _Batch | None:
+    length = max(len(row.prompt) + len(row.tokens) for row in rows)
+    ids = np.zeros((len(rows), length), np.int64)
+    places: list[tuple[int, int]] = []
+    chosen: list[int] = []
+    free: list[np.ndarray] = []
+    advantages: list[float] = []
+    for number, row in enumerate(rows):
+        ids[number, : len(row.prompt) + len(row.tokens)] = (*row.prompt, *row.tokens)
+        for at, (token, choices) in enumerate(zip(row.tokens, row.choices, strict=True), len(row.prompt) - 1):
+            if len(choices) > 1:
+                places.append((number, at))
+                chosen.append(token)
+                free.append(choices)
+                advantages.append(row.advantage)
+    if not places:
+        return None
+    allowed = torch.zeros(len(places), network.head.out_features, dtype=torch.bool)
+    for number, choices in enumerate(free):
+        allowed[number, torch.from_numpy(choices).long()] = True
+    return _Batch(torch.from_numpy(ids), torch.tensor(places), torch.tensor(chosen), allowed, torch.tensor(advantages))

@@ -1,0 +1,177 @@
+"""The command `frontdoor train`. It imports PyTorch only when it has checked that it is there."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Annotated, Any, Final
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from orchestrator.bench.simulate.machine import Machine
+from orchestrator.cli.logs import log_to
+from orchestrator.cli.registry import registry_of
+from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.terminal import make_console, print_json, write
+from orchestrator.errors import InputError, Problem
+from orchestrator.memrl.parl.commands import FOLDER
+from orchestrator.memrl.parl.compare import Comparison, PolicyFigures, Side, compare
+from orchestrator.memrl.parl.engines import RealEngines
+from orchestrator.memrl.parl.harness import GreedyPolicy, Harness
+from orchestrator.memrl.parl.machines import machines_for, other_worker
+from orchestrator.memrl.parl.promote import keep_adapter, promote, values_with
+from orchestrator.memrl.parl.requests import held_out_requests
+from orchestrator.memrl.parl.reward import RewardSettings
+from orchestrator.registry.models import Registry
+from orchestrator.registry.options import Lora
+from orchestrator.run.frontdoor.planner import FRONTDOOR
+from orchestrator.run.journal.home import Home
+
+NEEDED: Final = ("torch", "gguf")
+_MISSING: Final = "needs the extra `train`"
+_INSTALL: Final = "pip install 'orchestrator[train]'"
+
+ProgressOf = Callable[[int, int], None]
+
+
+def train_frontdoor(
+    context: typer.Context,
+    updates: Annotated[int, typer.Option(min=1, max=100_000, help="How often the weights are updated.")] = 200,
+    requests: Annotated[int, typer.Option(min=1, max=1000, help="Requests of an update.")] = 6,
+    group: Annotated[int, typer.Option(min=2, max=64, help="Plans that are sampled for each request.")] = 8,
+    pairs: Annotated[
+        int, typer.Option(min=6, max=10_000, help="Held-out requests on which the adapter is compared.")
+    ] = 60,
+    machine: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A machine file of `bench simulate`; repeatable. Default: 2, 16, 96 cores."),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Of this training. Default: in the state folder, by the seed.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of requests, samples and first weights.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Of PyTorch.")] = 1,
+    promotes: Annotated[
+        bool, typer.Option("--promote/--no-promote", help="Whether a better adapter is written to the registry.")
+    ] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train the frontdoor to split requests, and promote the adapter if it is better with certainty.
+
+    Plans are sampled from the model and carried out in the production harness, with frozen workers, on simulated
+    machines. The same command continues a training that was interrupted. `orchestrator frontdoor undo` takes the
+    adapter back.
+    """
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise InputError(Problem("frontdoor train", f"{_MISSING} ({', '.join(missing)} is missing)", _INSTALL))
+    options = settings(context)
+    base = registry_of(options)
+    _check(base)
+    machines = machines_for(base, machine or ())
+    place = (folder or options.home / FOLDER / f"training-{seed}").absolute()
+    place.mkdir(parents=True, exist_ok=True)
+    log_to(Home(options.home).logs / "orchestrator.log")
+    try:
+        with _bar("updates") as progress:
+            adapter = _train(place, base, machines, updates, requests, group, seed, threads, progress)
+        with _bar("comparison") as progress:
+            comparison = _compare(place, base, machines, adapter, pairs, seed, progress)
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues this training", file=sys.stderr)
+        raise
+    kept = keep_adapter(options.home / FOLDER, adapter)
+    promoted = promotes and comparison.better
+    if promoted:
+        promote(base.path, options.home / FOLDER, kept)
+    report = {
+        "adapter": str(kept),
+        "curves": str(place / "curves.html"),
+        "better": comparison.better,
+        "promoted": promoted,
+        "values": values_with(kept),
+        **asdict(comparison),
+    }
+    if as_json:
+        print_json(report)
+        return
+    write(lambda: print("\n".join(_lines(report, comparison))))
+
+
+def _check(base: Registry) -> None:
+    if FRONTDOOR not in base.roles or "worker" not in base.roles:
+        problem = "has no frontdoor or no worker"
+        raise InputError(Problem(f"{base.path}: roles", problem, "a model that plans, and one that does the steps"))
+    model = base.models[base.roles[FRONTDOOR].model]
+    if model.file is None:
+        raise InputError(Problem(f"{base.path}: roles.{FRONTDOOR}", "is a remote model", "a model that is loaded here"))
+
+
+def _train(
+    place: Path,
+    base: Registry,
+    machines: list[Machine],
+    updates: int,
+    requests: int,
+    group: int,
+    seed: int,
+    threads: int,
+    progress: ProgressOf,
+) -> Path:
+    # imported here, since the command's module has to load without PyTorch
+    module = "orchestrator.memrl.parl.train"
+    resolve_name("torch:set_num_threads")(threads)
+    made = resolve_name(f"{module}:TrainSettings")(updates=updates, requests=requests, group=group, seed=seed)
+    adapter: Path = resolve_name(f"{module}:train")(place, base, machines, made, progress)
+    return adapter
+
+
+def _compare(
+    place: Path, base: Registry, machines: list[Machine], adapter: Path, pairs: int, seed: int, progress: ProgressOf
+) -> Comparison:
+    role = base.roles[FRONTDOOR]
+    runs = place / "runs"
+    runs.mkdir(exist_ok=True)
+    with RealEngines(base, place / "answers.jsonl") as engines:
+        engines.set_adapters(role.model, [*(each.file for each in role.lora), str(adapter)])
+        workers = dict.fromkeys([None, other_worker(base)])
+        return compare(
+            [Harness(base, engines, runs, worker) for worker in workers],
+            machines,
+            held_out_requests(pairs, str(seed)),
+            Side(GreedyPolicy(engines, role.model, role.lora), role.plans_by_cores),
+            Side(GreedyPolicy(engines, role.model, (Lora(file=str(adapter)),)), True),
+            RewardSettings(),
+            progress,
+        )
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[ProgressOf]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=make_console(sys.stderr), disable=not sys.stderr.isatty()) as progress:
+        bar = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
+
+
+def _lines(report: dict[str, Any], comparison: Comparison) -> Iterator[str]:
+    yield f"Adapter      {report['adapter']}"
+    yield f"Curves       {report['curves']}"
+    interval = f"{comparison.low:+.3f} to {comparison.high:+.3f}"
+    yield f"Gain         {comparison.gain:+.3f} ({interval}) on {comparison.requests} held-out requests"
+    for name, figures in (("Before", comparison.current), ("After", comparison.candidate)):
+        yield f"{name:<12} {_figures(figures)}"
+    if report["promoted"]:
+        yield "Promoted; `orchestrator frontdoor undo` takes it back"
+    else:
+        yield f"Not promoted: {'--no-promote' if comparison.better else 'it is not better with certainty'}"
+
+
+def _figures(figures: PolicyFigures) -> str:
+    return (
+        f"success {figures.success:.0%}, collapsed {figures.collapse:.0%}, spurious steps {figures.spurious:.0%},"
+        f" critical path {figures.longer:+.0%} of the best plan's, width {figures.width:.1f}"
+    )
