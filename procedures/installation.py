@@ -14,6 +14,7 @@ from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.errors import PlanUnusable, ProcedureInvalid, StepFailed
 from orchestrator.procedures.forms import Procedure
 from orchestrator.procedures.library import library_of
+from orchestrator.procedures.operations.frontdoor import FrontdoorOperations
 from orchestrator.procedures.operations.memory import MemoryOperations
 from orchestrator.procedures.operations.runs import RunOperations
 from orchestrator.procedures.operations.state import Operations
@@ -53,6 +54,7 @@ def procedure_ports(installation: Installation, environ: Mapping[str, str] = os.
             **RunOperations(installation).by_name(),
             **MemoryOperations(installation, environ).by_name(),
             **TuningOperations(installation).by_name(),
+            **FrontdoorOperations(installation).by_name(),
         },
         run_program=Programs(installation.configuration.procedures.commands).run,
     )

@@ -7,6 +7,8 @@ from typing import Final
 
 from orchestrator.memrl.training_page import training_page
 
+CURVES: Final = "curves.html"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:

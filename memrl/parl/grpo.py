@@ -32,7 +32,6 @@ class GrpoSettings:
     clip_low: float = 0.2
     clip_high: float = 0.28
     kl: float = 0.001
-    temperature: float = 1.0  # at which the rows were sampled
     epochs: int = 2
 
 
@@ -51,24 +50,28 @@ class _Batch(NamedTuple):
 
 
 def update(
-    network: LlamaNetwork, optimizer: torch.optim.Optimizer, rows: Sequence[SampledRow], settings: GrpoSettings
+    network: LlamaNetwork,
+    optimizer: torch.optim.Optimizer,
+    rows: Sequence[SampledRow],
+    settings: GrpoSettings,
+    temperature: float = 1.0,
 ) -> UpdateFigures:
-    """Improve the policy by rows that it has sampled itself."""
+    """Improve the policy by rows that it has sampled itself at this temperature."""
     batches = [made for at in range(0, len(rows), ROWS) if (made := _batch(rows[at : at + ROWS], network)) is not None]
     free = sum(len(batch.chosen) for batch in batches)
     if not free:
         return UpdateFigures(0.0, 0.0, 0)
     with torch.no_grad():
-        before = [_log_probabilities(network, batch, settings.temperature) for batch in batches]
+        before = [_log_probabilities(network, batch, temperature) for batch in batches]
         with without_lora(network):
-            reference = [_log_probabilities(network, batch, settings.temperature) for batch in batches]
+            reference = [_log_probabilities(network, batch, temperature) for batch in batches]
     kl = sum(float(_divergence(*pair).sum()) for pair in zip(before, reference, strict=True)) / free
     loss = 0.0
     for _ in range(settings.epochs):
         optimizer.zero_grad(set_to_none=True)
         loss = 0.0
         for batch, old, base in zip(batches, before, reference, strict=True):
-            new = _log_probabilities(network, batch, settings.temperature)
+            new = _log_probabilities(network, batch, temperature)
             part = _loss(new, old, base, batch.advantages, settings) / free
             part.backward()
             loss += float(part.detach())

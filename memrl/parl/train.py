@@ -20,7 +20,7 @@ from orchestrator.bench.simulate.machine import Machine
 from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.errors import InputError, Problem
 from orchestrator.memrl.parl.allowed import AllowedTokens, allowed_tokens
-from orchestrator.memrl.parl.curves import CurvePoint, write_curves
+from orchestrator.memrl.parl.curves import CURVES, CurvePoint, write_curves
 from orchestrator.memrl.parl.engines import RealEngines
 from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, update
 from orchestrator.memrl.parl.harness import Harness, Rollout, SampledPlan, SampledPolicy
@@ -46,7 +46,6 @@ from orchestrator.task.taskir.json_text import read_json
 CHECKPOINT: Final = "checkpoint.pt"
 ADAPTER: Final = "adapter.gguf"
 ANSWERS: Final = "answers.jsonl"
-CURVES: Final = "curves.html"
 RUNS: Final = "runs"
 
 
@@ -55,11 +54,12 @@ class TrainSettings:
     """What a training is. A training continues only with the settings that it began with."""
 
     updates: int = 200
-    requests: int = 6  # of an update, each on one machine
+    requests: int = 12  # of an update, each on one machine
     group: int = 8  # plans of a request
     rank: int = 8
     alpha: float = 16.0
     seed: int = 0
+    temperature: float = 1.5  # at which plans are sampled; at 1 the embedded frontdoor hardly tries another plan
     grpo: GrpoSettings = field(default_factory=GrpoSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
 
@@ -70,8 +70,11 @@ def train(
     machines: Sequence[Machine],
     settings: TrainSettings,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Path:
+    is_over: Callable[[], bool] = lambda: False,
+) -> Path | None:
     """Train to the last update, from the checkpoint in the folder if there is one, and return the adapter's file.
+
+    If `is_over` says before an update that there is no more time, return None.
 
     Raises InputError for a model that cannot be trained here or a checkpoint of another training, and what
     `Harness.run` raises.
@@ -88,6 +91,8 @@ def train(
         collector = _Collector(harness, engines, model, allowed, machines, settings)
         progress(training.done, settings.updates)
         while training.done < settings.updates:
+            if is_over():
+                return None
             policy = training.write_policy()
             engines.set_adapters(model, [str(policy)])
             collected = collector.collect(training.done, str(policy))
@@ -149,9 +154,7 @@ class _Collector:
     def _group(self, request: PlannedRequest, machine: Machine, adapter: str, name: str) -> list[Rollout]:
         # plans with one text go the same way, unless they were repaired
         seeds = [crc32(f"{name}/{place}".encode()) for place in range(self._settings.group)]
-        policy = SampledPolicy(
-            self._engines, self._model, (Lora(file=adapter),), seeds, self._settings.grpo.temperature
-        )
+        policy = SampledPolicy(self._engines, self._model, (Lora(file=adapter),), seeds, self._settings.temperature)
         known: dict[str, Rollout] = {}
         rollouts = []
         for place in range(self._settings.group):
@@ -187,7 +190,7 @@ class Training:
 
     def learn(self, rows: Sequence[SampledRow], groups: Sequence[GroupResult]) -> None:
         """Make one update, and save it."""
-        figures = update(self.network, self._optimizer, rows, self._settings.grpo)
+        figures = update(self.network, self._optimizer, rows, self._settings.grpo, self._settings.temperature)
         self.done += 1
         self.points.append(point_of(self.done, groups, figures.kl))
         self._save()

@@ -1,6 +1,7 @@
 """The command `frontdoor train`. It imports PyTorch only when it has checked that it is there."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,6 +21,7 @@ from orchestrator.cli.terminal import make_console, print_json, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.memrl.parl.commands import FOLDER
 from orchestrator.memrl.parl.compare import Comparison, PolicyFigures, Side, compare
+from orchestrator.memrl.parl.curves import CURVES
 from orchestrator.memrl.parl.engines import RealEngines
 from orchestrator.memrl.parl.harness import GreedyPolicy, Harness
 from orchestrator.memrl.parl.machines import machines_for, other_worker
@@ -41,8 +43,9 @@ ProgressOf = Callable[[int, int], None]
 def train_frontdoor(
     context: typer.Context,
     updates: Annotated[int, typer.Option(min=1, max=100_000, help="How often the weights are updated.")] = 200,
-    requests: Annotated[int, typer.Option(min=1, max=1000, help="Requests of an update.")] = 6,
+    requests: Annotated[int, typer.Option(min=1, max=1000, help="Requests of an update.")] = 12,
     group: Annotated[int, typer.Option(min=2, max=64, help="Plans that are sampled for each request.")] = 8,
+    temperature: Annotated[float, typer.Option(min=0.1, max=10, help="At which plans are sampled.")] = 1.5,
     pairs: Annotated[
         int, typer.Option(min=6, max=10_000, help="Held-out requests on which the adapter is compared.")
     ] = 60,
@@ -52,6 +55,10 @@ def train_frontdoor(
     ] = None,
     folder: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Of this training. Default: in the state folder, by the seed.")
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="Stop before an update after this time; the same command continues."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of requests, samples and first weights.")] = 0,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Of PyTorch.")] = 1,
@@ -74,10 +81,20 @@ def train_frontdoor(
     machines = machines_for(base, machine or ())
     place = (folder or options.home / FOLDER / f"training-{seed}").absolute()
     place.mkdir(parents=True, exist_ok=True)
+    settings_of = {
+        "updates": updates,
+        "requests": requests,
+        "group": group,
+        "seed": seed,
+        "temperature": temperature,
+    }
     log_to(Home(options.home).logs / "orchestrator.log")
     try:
         with _bar("updates") as progress:
-            adapter = _train(place, base, machines, updates, requests, group, seed, threads, progress)
+            adapter = _train(place, base, machines, settings_of, threads, seconds, progress)
+        if adapter is None:
+            _print_incomplete(place, as_json=as_json)
+            return
         with _bar("comparison") as progress:
             comparison = _compare(place, base, machines, adapter, pairs, seed, progress)
     except KeyboardInterrupt:
@@ -89,7 +106,8 @@ def train_frontdoor(
         promote(base.path, options.home / FOLDER, kept)
     report = {
         "adapter": str(kept),
-        "curves": str(place / "curves.html"),
+        "curves": str(place / CURVES),
+        "complete": True,
         "better": comparison.better,
         "promoted": promoted,
         "values": values_with(kept),
@@ -114,19 +132,28 @@ def _train(
     place: Path,
     base: Registry,
     machines: list[Machine],
-    updates: int,
-    requests: int,
-    group: int,
-    seed: int,
+    chosen: dict[str, Any],
     threads: int,
+    seconds: float | None,
     progress: ProgressOf,
-) -> Path:
+) -> Path | None:
     # imported here, since the command's module has to load without PyTorch
     module = "orchestrator.memrl.parl.train"
     resolve_name("torch:set_num_threads")(threads)
-    made = resolve_name(f"{module}:TrainSettings")(updates=updates, requests=requests, group=group, seed=seed)
-    adapter: Path = resolve_name(f"{module}:train")(place, base, machines, made, progress)
+    made = resolve_name(f"{module}:TrainSettings")(**chosen)
+    end = None if seconds is None else time.monotonic() + seconds
+    adapter: Path | None = resolve_name(f"{module}:train")(
+        place, base, machines, made, progress, lambda: end is not None and time.monotonic() >= end
+    )
     return adapter
+
+
+def _print_incomplete(place: Path, *, as_json: bool) -> None:
+    curves = str(place / CURVES)
+    if as_json:
+        print_json({"complete": False, "better": False, "promoted": False, "curves": curves})
+    else:
+        write(lambda: print(f"Stopped after its time; the same command continues it\nCurves       {curves}"))
 
 
 def _compare(

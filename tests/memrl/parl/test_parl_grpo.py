@@ -1,0 +1,78 @@
+"""An update makes plans with an advantage likelier, and learns nothing from tokens that the grammar forces."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.engine.client.grammar import schema_grammar
+from orchestrator.memrl.parl.allowed import allowed_tokens
+from orchestrator.run.frontdoor.compact import plan_schema
+from tests.memrl.parl.adapters import TINY
+
+MODEL = TINY / "large.gguf"
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
+
+
+def test_the_grammar_forces_the_beginning_of_a_plan() -> None:
+    grammar = schema_grammar(plan_schema(("worker", "coder")))
+    with allowed_tokens(MODEL) as allowed:
+        quote = allowed.along('root ::= "a" "b"', [])
+        assert quote == ()
+        (first,) = allowed.along(grammar, [_token(allowed, grammar)])
+        assert 0 < len(first) < 20
+        with pytest.raises(ValueError, match="does not allow token 1 at place 0"):
+            allowed.along(grammar, [1])
+
+
+def _token(allowed: Any, grammar: str) -> int:
+    # a token with which a plan can begin
+    for token in range(5, 1024):
+        try:
+            allowed.along(grammar, [token])
+        except ValueError:
+            continue
+        return token
+    raise AssertionError("a plan has to begin with something")
+
+
+def test_an_advantage_makes_an_answer_likelier(torch: Any) -> None:
+    from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, update
+    from orchestrator.memrl.parl.lora import lora_parameters, with_lora
+    from orchestrator.memrl.parl.network import load_network
+
+    network = with_lora(load_network(MODEL), 4, 8.0, seed=1)
+    optimizer = torch.optim.AdamW(lora_parameters(network).values(), lr=1e-3)
+    prompt, good, bad = (0, 3, 40, 41, 42), (50, 60), (51, 61)
+    choices = (np.array([50, 51], np.int32), np.array([60, 61, 62], np.int32))
+    rows = [SampledRow(prompt, good, choices, 1.0), SampledRow(prompt, bad, choices, -1.0)]
+
+    def likelihood(tokens: tuple[int, ...]) -> float:
+        with torch.no_grad():
+            scores = network(torch.tensor([[*prompt, *tokens]])).log_softmax(-1)[0]
+        return float(sum(scores[len(prompt) - 1 + at, token] for at, token in enumerate(tokens)))
+
+    before = likelihood(good) - likelihood(bad)
+    figures = [update(network, optimizer, rows, GrpoSettings()) for _ in range(3)]
+    assert likelihood(good) - likelihood(bad) > before
+    assert figures[0].free_tokens == 4
+    assert figures[0].kl == pytest.approx(0, abs=1e-6)
+    assert figures[-1].kl > 0
+
+
+def test_forced_tokens_teach_nothing(torch: Any) -> None:
+    from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, update
+    from orchestrator.memrl.parl.lora import lora_parameters, with_lora
+    from orchestrator.memrl.parl.network import load_network
+
+    network = with_lora(load_network(MODEL), 4, 8.0, seed=1)
+    weights = {name: weight.detach().clone() for name, weight in lora_parameters(network).items()}
+    optimizer = torch.optim.AdamW(lora_parameters(network).values(), lr=1e-3)
+    forced = (np.array([50], np.int32), np.array([60], np.int32))
+    figures = update(network, optimizer, [SampledRow((0, 3), (50, 60), forced, 1.0)], GrpoSettings())
+    assert figures.free_tokens == 0
+    assert all(torch.equal(weight, weights[name]) for name, weight in lora_parameters(network).items())

@@ -1,0 +1,68 @@
+"""The network computes what llama.cpp does, with and without an adapter."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.llama import Llama
+from orchestrator.errors import InputError
+from orchestrator.memrl.parl.shape import shape_of
+from orchestrator.memrl.parl.weights import halved, interleaved, write_adapter
+from orchestrator.registry.options import Lora
+from tests.memrl.parl.adapters import TINY
+
+MODEL = TINY / "large.gguf"
+TOKENS = np.arange(5, 60, dtype=np.int32)
+ROUNDING = 0.5  # llama.cpp rounds what it multiplies by Q8_0 weights to 8 bits; logits reach 15
+
+
+@given(st.integers(1, 4), st.integers(1, 8), st.integers(1, 3))
+def test_rows_are_put_in_order_and_back(heads: int, pairs: int, columns: int) -> None:
+    rows = np.arange(heads * 2 * pairs * columns, dtype=np.float32).reshape(heads * 2 * pairs, columns)
+    assert np.array_equal(halved(interleaved(rows, heads), heads), rows)
+
+
+def test_the_sizes_are_those_of_the_file() -> None:
+    shape = shape_of(MODEL)
+    assert (shape.width, shape.layers, shape.heads, shape.vocabulary) == (192, 5, 6, 1024)
+
+
+def logits(*lora: Lora) -> Any:
+    llama = Llama(
+        EngineSpec(file=str(MODEL), context=64, slots=1, threads=1, kv_type_k="f32", kv_type_v="f32", lora=lora)
+    )
+    llama.batch.clear()
+    llama.batch.add(0, 0, TOKENS, len(TOKENS))
+    return llama.decode().copy()
+
+
+def test_llama_cpp_computes_with_an_adapter_what_the_network_does(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
+    from orchestrator.memrl.parl.lora import lora_pairs, lora_parameters, with_lora, without_lora
+    from orchestrator.memrl.parl.network import load_network
+
+    network = with_lora(load_network(MODEL), 8, 16.0, seed=1)
+    ids = torch.from_numpy(TOKENS).long()[None]
+    with torch.no_grad():
+        for weight in lora_parameters(network).values():
+            weight.copy_(0.05 * torch.randn_like(weight))
+        computed = network(ids)[0].numpy()
+        with without_lora(network):
+            before = network(ids)[0].numpy()
+    file = write_adapter(lora_pairs(network), MODEL, tmp_path / "a.gguf", alpha=16.0, half=False)
+    assert abs(logits() - before).max() < ROUNDING
+    assert abs(logits(Lora(file=str(file))) - computed).max() < ROUNDING
+    assert abs(computed - before).max() > 2 * ROUNDING
+
+
+def test_a_model_of_another_architecture_is_refused(tmp_path: Path) -> None:
+    from benchmarks.models import ModelShape, write_llama
+
+    file = write_llama(tmp_path / "grouped.gguf", ModelShape(width=64, heads=4, kv_heads=2))
+    with pytest.raises(InputError, match="shares keys and values among heads"):
+        shape_of(file)
