@@ -158,7 +158,8 @@ class PlanProgress:
 
 
 def _ends_with(graph: StepGraph, steps: Sequence[Step]) -> bool:
-    return [*islice(graph.steps.values(), len(graph.steps) - len(steps), None)] == [*steps]
+    before = len(graph.steps) - len(steps)
+    return before >= 0 and [*islice(graph.steps.values(), before, None)] == [*steps]
 
 
 # How many causes the error of a run names at most; the cause of each step is in its view.

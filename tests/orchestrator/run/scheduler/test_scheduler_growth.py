@@ -57,6 +57,14 @@ def test_steps_are_checked_ahead_of_the_events_that_bring_them() -> None:
     assert state.graph.before["S3"] == ("S2",)
 
 
+def test_a_part_with_more_steps_than_were_checked_before_it_has_its_graph() -> None:
+    driver = Driver({})
+    driver.state.check([step(1)])
+    wide = [step(2), step(3)]
+    driver.state.check(wide)
+    assert list(driver.state.graph_with(wide).steps) == ["S1", "S2", "S3"]
+
+
 def test_what_was_checked_binds_nobody() -> None:
     driver = planned(step(1), closed=False)
     driver.state.check([step(2, 1)])
