@@ -17,6 +17,7 @@ from orchestrator.memrl.parl.reward import (
     performance,
     spurious_share,
 )
+from orchestrator.task.modes import Mode
 
 RESAMPLES: Final = 4000
 
@@ -56,6 +57,7 @@ class Side:
 
     policy: Policy
     by_cores: bool  # whether it is told the cores
+    mode: Mode = "as-planned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def compare(
             best = harness.best(request, machine)
             values = []
             for side, measured in zip((current, candidate), rows, strict=True):
-                result = harness.run(request, machine, side.policy, by_cores=side.by_cores).result
+                result = harness.run(request, machine, side.policy, by_cores=side.by_cores, mode=side.mode).result
                 measured.append(_Measured(result, best, request.width))
                 values.append(performance(result, best, settings))
             differences.append(values[1] - values[0])

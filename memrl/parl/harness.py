@@ -22,6 +22,7 @@ from orchestrator.registry.models import Registry
 from orchestrator.registry.options import Adapters
 from orchestrator.run.frontdoor.planner import FRONTDOOR
 from orchestrator.run.job import Job
+from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.json_text import compact_json
 
 PLAN_TOKENS: Final = 512
@@ -144,7 +145,15 @@ class Harness:
         self._worker = worker
         self._best: dict[tuple[str, str], MeasuredPlan] = {}
 
-    def run(self, request: PlannedRequest, machine: Machine, policy: Policy, *, by_cores: bool = True) -> Rollout:
+    def run(
+        self,
+        request: PlannedRequest,
+        machine: Machine,
+        policy: Policy,
+        *,
+        by_cores: bool = True,
+        mode: Mode = "as-planned",
+    ) -> Rollout:
         """Return how the request goes with a plan of the policy, which is told the cores or not.
 
         Raises EngineError, InputError and JournalError.
@@ -157,7 +166,7 @@ class Harness:
             files.mkdir()
             for name, text in request.files.items():
                 (files / name).write_text(text, encoding="utf-8")
-            job = Job(request.text, None, files, "as-planned")
+            job = Job(request.text, None, files, mode)
             write = self._writer(registry, policy, plans.append)
             (simulated,) = simulate_job(job, machine, registry, Path(place) / "home", write, models)
         result = result_of(simulated.report, request.check(simulated.answer))

@@ -85,7 +85,7 @@ def promotions(folder: Path) -> list[Promotion]:
 
 
 def _values(content: bytes, registry: Path) -> dict[str, Any]:
-    data = parse_text(content, registry.absolute()).data
+    data: Any = parse_text(content, registry.absolute()).data  # it has loaded as a registry
     entry = data["roles"][FRONTDOOR]
     return {key: entry.get(key) for key in KEYS}
 

@@ -8,6 +8,7 @@ of steps whose output was used, and r_perf how right the answer is, less the pri
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
+from typing import Literal
 
 from orchestrator.memrl.reward import Stage, parallel_share
 from orchestrator.run.record.report import Report
@@ -22,6 +23,7 @@ class MeasuredPlan:
     score: float  # how right the answer is, from 0 to 1
     seconds: float  # the critical path on the machine; more than 0 if any step has run
     serial_seconds: float  # what its steps would take one after the other
+    critical_steps: int  # steps one after the other, by the longest of each wave
     width: int  # the most steps that can run at a time
     steps: int
     used: int  # steps that are done and whose output another step or the user got
@@ -37,6 +39,7 @@ class RewardSettings:
 
     stage: Stage = field(default_factory=lambda: Stage(first=0.1, outcomes=200, finish=0.5))
     parallel: bool = True
+    cost: Literal["seconds", "steps"] = "seconds"  # of the critical path
     price: float = 0.5
     """What a right answer loses if its critical path is twice as long as that of the best plan. 0: time is free."""
     annealed: bool = True
@@ -59,6 +62,7 @@ def result_of(report: Report, score: float) -> MeasuredPlan:
         score=score if report.status == "done" else 0.0,
         seconds=path.seconds,
         serial_seconds=path.serial_seconds,
+        critical_steps=path.critical_steps,
         width=report.width,
         steps=len(steps),
         used=sum(row.state == "done" and _is_used(report, row.parent or row.id) for row in steps),
@@ -85,12 +89,17 @@ def reward(result: MeasuredPlan, best: MeasuredPlan, updates: int, settings: Rew
 
 def performance(result: MeasuredPlan, best: MeasuredPlan, settings: RewardSettings) -> float:
     """Return how right the answer is, from 0 to 1, less the price of time."""
-    return result.score * (1.0 - settings.price * min(1.0, longer(result, best)))
+    excess = longer(result, best) if settings.cost == "seconds" else _more_steps(result, best)
+    return result.score * (1.0 - settings.price * min(1.0, excess))
 
 
 def longer(result: MeasuredPlan, best: MeasuredPlan) -> float:
     """Return by which part the critical path is longer than that of the best plan, at least 0."""
     return max(0.0, result.seconds / best.seconds - 1.0) if best.seconds > 0 else 0.0
+
+
+def _more_steps(result: MeasuredPlan, best: MeasuredPlan) -> float:
+    return max(0.0, result.critical_steps / best.critical_steps - 1.0) if best.critical_steps else 0.0
 
 
 def is_collapsed(result: MeasuredPlan, feasible: int) -> bool:

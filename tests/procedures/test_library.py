@@ -18,6 +18,8 @@ from orchestrator.cli.registry import with_made_personas
 from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
 from orchestrator.memrl.memory import Memory
 from orchestrator.memrl.memory import MemoryOptions as MemoryRules
+from orchestrator.memrl.parl.promote import values_with
+from orchestrator.memrl.parl.weights import write_adapter
 from orchestrator.memrl.router import named
 from orchestrator.procedures import retention
 from orchestrator.procedures.engine import ProcedureEngine
@@ -60,6 +62,7 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
 from orchestrator.task.taskir.parse import task_from
+from tests.memrl.parl.adapters import some_weights
 from tests.orchestrator.older_journal import downgrade, version_of
 from tests.orchestrator.service.test_retention import journaled
 from tests.procedures.alone import upkeep_alone
@@ -392,6 +395,14 @@ CASES = [
         takes_long=True,
         stays=("home/",),
     ),
+    Case(  # so short a training is hardly ever better with certainty, so the registry stays as it is
+        "train-frontdoor",
+        lambda _: {"updates": 1, "requests": 1, "group": 2, "pairs": 6},
+        lambda root: (root / "home" / "frontdoor" / "training-0" / "checkpoint.pt").exists(),
+        undone=False,
+        takes_long=True,
+        stays=("home/frontdoor", "home/logs"),
+    ),
     Case("run-gates", lambda root: {"folder": str(root / "code"), "gates": ["lint"]}, lambda _: True, undone=False),
 ]
 
@@ -464,6 +475,8 @@ def prepared(case: Case, root: Path, request: pytest.FixtureRequest) -> tuple[di
     """Make what a procedure needs, and return its inputs and all that there is before it. Skip without a sandbox."""
     if case.name == "run-gates":
         request.getfixturevalue("sandbox")
+    if case.name == "train-frontdoor":
+        pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
     case.prepare(root)
     return case.inputs(root), everything_in(root, case.stays)
 
@@ -612,6 +625,32 @@ def test_settings_that_change_answers_are_only_searched_where_that_is_allowed(
     allowed = engine.plan("autotune-model", {**inputs, "kv_types": True, "experts": True}, OWNER).steps[0].shown
     assert '{"kv_type_k": "q8_0", "kv_type_v": "q8_0"}' in allowed
     assert "experts: the model is no mixture of experts" in allowed
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_the_frontdoor_gets_an_adapter_that_is_better_with_certainty(
+    root: Path, engine: ProcedureEngine, better: bool
+) -> None:
+    file = write_adapter(some_weights(0.1), TINY / "large.gguf", root / "a.gguf", alpha=16)
+    report = {
+        "complete": True,
+        "better": better,
+        "values": values_with(file),
+        "gain": 0.1,
+        "low": 0.05 if better else -0.05,
+        "high": 0.2,
+        "curves": str(root / "curves.html"),
+    }
+    trained = replace(engine.ports.operations["frontdoor.train"], run=lambda _arguments, _work: report)
+    engine.ports = replace(engine.ports, operations={**engine.ports.operations, "frontdoor.train": trained})
+    before = (root / "registry.yaml").read_bytes()
+    done = carry_out(engine, "train-frontdoor", {})
+    assert (done.state, done.outputs["changed"]) == ("done", better)
+    role = load_registry(root / "registry.yaml").roles["frontdoor"]
+    assert [each.file for each in role.lora] == ([str(file)] if better else [])
+    assert role.plans_by_cores == better
+    assert engine.rollback(done.id, OWNER).state == "rolled back"
+    assert (root / "registry.yaml").read_bytes() == before
 
 
 def test_a_model_that_a_role_has_is_not_removed(engine: ProcedureEngine) -> None:

@@ -6,7 +6,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.registry.edit import add_model, change_model, give_role, remove_model, replace_registry
+from orchestrator.registry.edit import add_model, change_model, change_role, give_role, remove_model, replace_registry
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.lock import lock_folder
@@ -243,3 +243,25 @@ def test_no_file_is_written_while_another_process_changes_its_folder(tmp_path: P
         replace_registry(path, text, text + b"# more\n")
     assert path.read_bytes() == text
     replace_registry(path, text, text + b"# more\n")
+
+
+def test_a_role_gets_other_values_and_loses_them_again(registry: Path) -> None:
+    values = {"lora": [{"file": "adapter.gguf"}], "plans_by_cores": True}
+    changed = change_role(TEXT.encode(), registry, "worker", values)
+    assert yaml.safe_load(changed)["roles"]["worker"] == {"model": "a", "tier": "C", **values}
+    restored = change_role(changed, registry, "worker", dict.fromkeys(values))
+    assert yaml.safe_load(restored) == yaml.safe_load(TEXT)
+
+
+def test_another_model_takes_what_an_adapter_was_trained_on_from_a_role(registry: Path) -> None:
+    values = {"lora": [{"file": "adapter.gguf"}], "plans_by_cores": True}
+    changed = change_role(TEXT.encode(), registry, "worker", values)
+    assert yaml.safe_load(give_role(changed, registry, "worker", "b", "C"))["roles"]["worker"] == {
+        "model": "b",
+        "tier": "C",
+    }
+
+
+def test_a_role_that_is_not_there_has_no_values(registry: Path) -> None:
+    with pytest.raises(RegistryError, match="there is no such role"):
+        change_role(TEXT.encode(), registry, "workers", {"lora": None})

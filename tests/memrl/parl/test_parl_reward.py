@@ -16,12 +16,18 @@ from orchestrator.memrl.parl.reward import (
     spurious_share,
 )
 
-PLAN = MeasuredPlan(score=1.0, seconds=10.0, serial_seconds=30.0, width=3, steps=4, used=4)
+PLAN = MeasuredPlan(score=1.0, seconds=10.0, serial_seconds=30.0, critical_steps=2, width=3, steps=4, used=4)
 shares = st.floats(0, 1)
 times = st.floats(0.01, 1e4)
 plans = st.builds(
     lambda score, seconds, serial, width, steps, unused: MeasuredPlan(
-        score=score, seconds=seconds, serial_seconds=serial, width=width, steps=steps, used=max(0, steps - unused)
+        score=score,
+        seconds=seconds,
+        serial_seconds=serial,
+        critical_steps=1,
+        width=width,
+        steps=steps,
+        used=max(0, steps - unused),
     ),
     shares,
     times,
@@ -56,6 +62,15 @@ def test_arms_leave_parts_out() -> None:
     assert reward(PLAN, PLAN, 0, RewardSettings(parallel=False)).parallel == 0
     assert reward(PLAN, PLAN, 10_000, RewardSettings(annealed=False)).stage == 0.1
     assert performance(replace(PLAN, seconds=99.0), PLAN, RewardSettings(price=0.0)) == 1.0
+
+
+def test_time_is_priced_in_seconds_or_in_critical_steps() -> None:
+    slower, deeper = replace(PLAN, seconds=15.0), replace(PLAN, critical_steps=3)
+    for cost, plan in (("seconds", slower), ("steps", deeper)):
+        settings = RewardSettings(cost=cost)
+        assert performance(plan, PLAN, settings) == pytest.approx(0.75)
+        other = slower if plan is deeper else deeper
+        assert performance(other, PLAN, settings) == 1.0
 
 
 def test_a_plan_collapses_below_half_of_the_feasible_width() -> None:

@@ -83,6 +83,12 @@ class Script:
         return [step.action for step in self.accepted]
 
 
+async def test_a_frontdoor_that_plans_by_cores_is_told_them() -> None:
+    script = Script([(plan(A, B, JOIN), "stop")], replace(REQUEST, cores=16))
+    await script.run()
+    assert script.asked[0].messages[1] == Message("user", f"Files: a.txt, b.txt\nCores: 16\nRequest: {TEXT}")
+
+
 async def test_plan_is_asked_for_in_the_layout_the_models_know() -> None:
     script = Script([(plan(A, B, JOIN), "stop")])
     origin, reason, usage = await script.run()

@@ -1,0 +1,135 @@
+"""The frontdoor is really trained: sampled by the real engine, run in the harness, learned from, exported, compared."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import InputError
+from orchestrator.memrl.parl.engines import RealEngines
+from orchestrator.memrl.parl.harness import FixedPlan, GreedyPolicy, Harness
+from orchestrator.memrl.parl.machines import machines_for, other_worker
+from orchestrator.memrl.parl.requests import make_request
+from orchestrator.registry.gguf import read_adapter, read_header
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
+from orchestrator.run.frontdoor.compact import Part, plan_text
+from tests.memrl.parl.adapters import TINY
+
+TEXT = f"""\
+models:
+  large: {{file: {TINY}/large.gguf, threads: 1, context: 2048}}
+  medium: {{file: {TINY}/medium.gguf, threads: 1, context: 2048}}
+roles:
+  frontdoor: {{model: large, tier: A}}
+  worker: {{model: large, tier: C}}
+"""
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Registry:
+    path = tmp_path / "registry.yaml"
+    path.write_text(TEXT)
+    return load_registry(path)
+
+
+def test_plans_are_run_by_the_harness_on_each_machine(base: Registry, tmp_path: Path) -> None:
+    request = make_request("independent", 4, "harness")
+    small, *_, large = machines_for(base)
+    with RealEngines(base, tmp_path / "answers.jsonl") as engines:
+        harness = Harness(base, engines, tmp_path)
+        best = harness.best(request, small)
+        assert (best.width, best.steps, best.used) == (4, 4, 4)
+        assert harness.best(request, large).seconds < best.seconds
+        one = Part(role="worker", action="Summarize the files.", inputs=tuple(request.files))
+        narrow = harness.run(request, small, FixedPlan(plan_text([one])))
+        assert narrow.result.width == 1
+        assert narrow.result.score < best.score
+        flawed = harness.run(request, small, FixedPlan('{"plan":[{"role":"nobody","action":"Do it."}]}'))
+        assert (len(flawed.plans), flawed.result.steps) == (2, 1), "repaired once, then answered directly"
+        greedy = harness.run(request, small, GreedyPolicy(engines, "large", ()))
+        assert "Cores: 2" in greedy.plans[0].messages[-1].content
+        untold = harness.run(request, small, GreedyPolicy(engines, "large", ()), by_cores=False)
+        assert "Cores" not in untold.plans[0].messages[-1].content
+    known = (tmp_path / "answers.jsonl").read_text()
+    with RealEngines(base, tmp_path / "answers.jsonl") as engines:
+        assert Harness(base, engines, tmp_path).best(request, small) == best
+    assert (tmp_path / "answers.jsonl").read_text() == known, "frozen workers are asked once"
+
+
+def test_the_other_worker_understands_the_same_prompts(base: Registry) -> None:
+    assert other_worker(base) == "medium"
+
+
+def test_a_training_continues_after_its_last_update(base: Registry, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
+    from orchestrator.memrl.parl.train import Training, TrainSettings, train
+
+    machines, folder = machines_for(base)[:1], tmp_path / "training"
+    first = TrainSettings(updates=1, requests=2, group=4)
+    adapter = train(folder, base, machines, first)
+    assert adapter is not None
+    file = base.models["large"].file
+    assert file is not None
+    assert read_adapter(adapter, read_header(file)) > 0
+    begun = Training(folder, file, first)
+    assert train(folder, base, machines, TrainSettings(updates=3, requests=2, group=4), is_over=lambda: True) is None
+    train(folder, base, machines, TrainSettings(updates=2, requests=2, group=4))
+    done = Training(folder, file, first)
+    assert (begun.done, done.done) == (1, 2)
+    assert done.points[:1] == begun.points
+    assert "Training of the frontdoor" in (folder / "curves.html").read_text()
+    with pytest.raises(InputError, match="a training with other settings"):
+        train(folder, base, machines, TrainSettings(updates=2, requests=3, group=4))
+
+
+def command(base: Registry, tmp_path: Path) -> list[str]:
+    options = ["--updates=3", "--requests=2", "--group=4", "--pairs=6", f"--folder={tmp_path / 'training'}", "--json"]
+    program = [sys.executable, "-m", "orchestrator", "--home", str(tmp_path / "home"), "--registry", str(base.path)]
+    return [*program, "frontdoor", "train", *options]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_training_that_is_killed_continues_and_is_compared(base: Registry, tmp_path: Path) -> None:
+    torch: Any = pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
+    checkpoint = tmp_path / "training" / "checkpoint.pt"
+    process = subprocess.Popen(
+        command(base, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    while not checkpoint.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    points = torch.load(checkpoint, weights_only=True)["points"]
+    finished = subprocess.run(command(base, tmp_path), capture_output=True, check=True)
+    report = json.loads(finished.stdout)
+    state = torch.load(checkpoint, weights_only=True)
+    assert state["done"] == 3
+    assert state["points"][: len(points)] == points
+    assert report["complete"]
+    assert report["requests"] == 6
+    assert report["promoted"] == report["better"] == (report["low"] > 0)
+    role = load_registry(base.path).roles["frontdoor"]
+    assert [each.file for each in role.lora] == ([report["adapter"]] if report["promoted"] else [])
+
+
+def test_a_missing_extra_is_named(
+    base: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from orchestrator.app import command_line
+    from orchestrator.memrl.parl import train_command
+
+    monkeypatch.setattr(train_command, "NEEDED", ("no_such_module",))
+    monkeypatch.setattr(sys, "argv", ["orchestrator", *command(base, tmp_path)[3:]])
+    with pytest.raises(SystemExit) as ended:
+        command_line()()
+    assert ended.value.code
+    assert "pip install 'orchestrator[train]'" in capsys.readouterr().out
