@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from random import Random
 from statistics import fmean
-from typing import Final
 
+from orchestrator.bench.paired import mean_interval
 from orchestrator.bench.simulate.machine import Machine
 from orchestrator.memrl.parl.harness import Harness, Policy
 from orchestrator.memrl.parl.requests import PlannedRequest
@@ -18,8 +17,6 @@ from orchestrator.memrl.parl.reward import (
     spurious_share,
 )
 from orchestrator.task.modes import Mode
-
-RESAMPLES: Final = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +92,7 @@ def compare(
             differences.append(values[1] - values[0])
         gains.append(fmean(differences))
         progress(number + 1, len(requests))
-    low, high = interval(gains)
+    low, high = mean_interval(gains)
     return Comparison(
         requests=len(requests),
         gain=fmean(gains),
@@ -104,14 +101,6 @@ def compare(
         current=_figures(rows[0], settings),
         candidate=_figures(rows[1], settings),
     )
-
-
-def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Return a 95 % interval of the mean (percentile bootstrap: Efron, 1979). Equal values give an empty one."""
-    draw = Random(seed)  # noqa: S311 - the same values always have the same interval
-    means = sorted(fmean(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
-    cut = round(0.025 * RESAMPLES)
-    return means[cut], means[-cut - 1]
 
 
 def _figures(rows: Sequence[_Measured], settings: RewardSettings) -> PolicyFigures:

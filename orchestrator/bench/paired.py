@@ -29,6 +29,24 @@ class Ratio:
         return self.high <= WIDEST * self.low
 
 
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return a 95 % interval of the mean (Student's t). That of a single value is unbounded.
+
+    Raises ValueError if there are no values.
+    """
+    if not values:
+        raise ValueError("no values have no mean")
+    if len(values) == 1:
+        return -math.inf, math.inf
+    reach = _t95(len(values)) * stdev(values) / math.sqrt(len(values))
+    centre = fmean(values)
+    return centre - reach, centre + reach
+
+
+def _t95(count: int) -> float:
+    return _T95[min(count - 1, len(_T95)) - 1]
+
+
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
     """Return the ratio of the first series to the second. Raises ValueError for unequal lengths or empty series."""
     if not numerators or len(numerators) != len(denominators):
@@ -37,7 +55,5 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
     if len(ratios) == 1:
         return Ratio(ratios[0], 0.0, math.inf, 1)
     logarithms = [math.log(value) for value in ratios]
-    t = _T95[min(len(ratios) - 1, len(_T95)) - 1]
-    reach = t * stdev(logarithms) / math.sqrt(len(ratios))
-    centre = fmean(logarithms)
-    return Ratio(median(ratios), math.exp(centre - reach), math.exp(centre + reach), len(ratios))
+    low, high = mean_interval(logarithms)
+    return Ratio(median(ratios), math.exp(low), math.exp(high), len(ratios))

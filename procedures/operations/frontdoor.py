@@ -28,7 +28,7 @@ class TrainArguments(Form):
     requests: Annotated[int, Field(ge=1, le=1000)] = 12
     group: Annotated[int, Field(ge=2, le=64)] = 8
     pairs: Annotated[int, Field(ge=6, le=10_000)] = 60
-    seconds: Annotated[float, Field(gt=0, le=604_800)] = 14_400.0  # after which it stops, and continues another time
+    seconds: Annotated[float, Field(gt=0, le=500_000)] = 14_400.0  # after which it stops, and continues another time
     seed: int = 0
 
 

@@ -395,11 +395,10 @@ CASES = [
         takes_long=True,
         stays=("home/",),
     ),
-    Case(  # so short a training is hardly ever better with certainty, so the registry stays as it is
+    Case(
         "train-frontdoor",
         lambda _: {"updates": 1, "requests": 1, "group": 2, "pairs": 6},
         lambda root: (root / "home" / "frontdoor" / "training-0" / "checkpoint.pt").exists(),
-        undone=False,
         takes_long=True,
         stays=("home/frontdoor", "home/logs"),
     ),
