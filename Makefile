@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WORKERS ?= 4
 
-.PHONY: setup run test test-slow test-library test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-jobs lock clean
+.PHONY: setup run test test-slow test-library test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-jobs parl lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -91,6 +91,10 @@ bench-simulate: $(READY)  ## simulations of this machine beside real runs of the
 
 bench-jobs: $(READY)  ## sixty requests by one chat, directly and by a plan, checked by code; continues where it stopped (hours; ARGS="--model 1.5b --half tuning --rounds 1")
 	$(BIN)/python -m benchmarks.jobs $(ARGS)
+
+parl: $(READY)  ## train the frontdoor in all arms with three seeds, and measure them beside controls; continues where it stopped (hours; ARGS="--arms seconds --seeds 0 --updates 50")
+	$(BIN)/python -c "import torch" 2> /dev/null || PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]'
+	$(BIN)/python -m benchmarks.parl $(ARGS)
 
 lock: $(READY)  ## pin what is installed now
 	{ $(BIN)/pip freeze --exclude-editable; grep -E "^(hatchling|scikit-build-core|trove-classifiers)==" requirements.lock; } | sed "s/+cpu$$//" | sort -fu > .venv/lock && mv .venv/lock requirements.lock

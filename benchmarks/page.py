@@ -11,6 +11,8 @@ Results = Mapping[str, Any]
 """The results of one benchmark as they are written."""
 
 PAGE: Final = "docs/benchmarks.md"
+RULES: Final = ("forced width", "discover")
+"""Controls of the frontdoor's training that split by rules."""
 PEERS: Final = ("one agent", "LangGraph", "greedy executor", "waves", "ours, discover")
 """The systems that whole tasks are compared with."""
 LEAST_ROUNDS: Final = 5
@@ -208,6 +210,35 @@ def _routing(found: Results) -> str:
     )
 
 
+def _parl(found: Results) -> str:
+    rows = {row["name"]: row for row in found["rows"]}
+    trained, ruled = rows["seconds"], max((rows[name] for name in RULES), key=lambda row: float(row["performance"]))
+    as_good = ruled["performance"] >= trained["performance"]
+    first = f"Splitting by rules ({ruled['name']}) is as good as the trained frontdoor. " if as_good else ""
+
+    def told(row: Results) -> str:
+        collapse, success = row["collapse"]["value"], row["success"]["value"]
+        return f"{success:.0%} right, {collapse:.0%} of wide requests collapsed"
+
+    return f"{first}Trained: {told(trained)}. As it ships: {told(rows['supervised'])}. By rules: {told(ruled)}."
+
+
+def parl_table(found: Results) -> Iterator[str]:
+    """Yield the lines of a table of arms and controls."""
+    figures = ("success", "collapse", "spurious", "regret", "width")
+    yield f"| arm or control | seeds | {' | '.join(figures)} |"
+    yield f"|---|---:|{'---:|' * len(figures)}"
+    for row in found["rows"]:
+        told = (_with_interval(row[figure]) for figure in figures)
+        yield f"| {row['name']} | {row['seeds']} | {' | '.join(told)} |"
+
+
+def _with_interval(estimate: Results) -> str:
+    if estimate["value"] is None:
+        return "none"
+    return f"{_figure(estimate['value'])} ({_figure(estimate['low'])} to {_figure(estimate['high'])})"
+
+
 def _memory(found: Results) -> str:
     row = max(found["rows"]["memory"], key=lambda one: one["episodes"])
     return (
@@ -355,6 +386,15 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "Held-out tasks of the embedded models' families, with every model and persona; answers of two real "
         "models to the questions of MMLU and GSM8K (RouteLLM); and the predecessor's faults.",
         _routing,
+    ),
+    "parl": BenchmarkSubject(
+        "The frontdoor's training",
+        "Arms whose rewards differ, three seeds each, and controls without training, on held-out requests: other "
+        "names, width 16, another family, another worker. Answers come from real engines, seconds from the assumed "
+        "machines with 2, 16 and 96 cores. Regret is by how much the critical path of a right answer is longer than "
+        "that of the best plan.",
+        _parl,
+        parl_table,
     ),
     "memory": BenchmarkSubject(
         "The memory of outcomes at size", "What a million episodes cost in time and memory.", _memory

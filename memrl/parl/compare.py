@@ -7,7 +7,7 @@ from statistics import fmean
 from orchestrator.bench.paired import mean_interval
 from orchestrator.bench.simulate.machine import Machine
 from orchestrator.memrl.parl.harness import Harness, Policy
-from orchestrator.memrl.parl.requests import PlannedRequest
+from orchestrator.memrl.parl.requests import FamilyName, PlannedRequest
 from orchestrator.memrl.parl.reward import (
     MeasuredPlan,
     RewardSettings,
@@ -17,6 +17,8 @@ from orchestrator.memrl.parl.reward import (
     spurious_share,
 )
 from orchestrator.task.modes import Mode
+
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,68 +51,83 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One of the policies that are compared."""
+class Contestant:
+    """Who plans, and how."""
 
-    policy: Policy
+    policy: Callable[[PlannedRequest], Policy]
     by_cores: bool  # whether it is told the cores
     mode: Mode = "as-planned"
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutRun:
+    """How a request went on a machine."""
+
+    request: str
+    family: FamilyName
+    width: int  # of the best plan
+    machine: str
     result: MeasuredPlan
     best: MeasuredPlan
-    width: int
 
 
-def compare(
+def measure(
     harnesses: Sequence[Harness],
     machines: Sequence[Machine],
     requests: Sequence[PlannedRequest],
-    current: Side,
-    candidate: Side,
-    settings: RewardSettings,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Comparison:
-    """Run each request with both policies on each machine. The harnesses, one for each kind of worker, take turns.
+    contestant: Contestant,
+    progress: OnProgress = lambda done, total: None,
+) -> list[HeldOutRun]:
+    """Run each request on each machine. The harnesses, one for each kind of worker, take turns.
 
     Raises what `Harness.run` raises.
     """
-    gains: list[float] = []
-    rows: tuple[list[_Measured], list[_Measured]] = ([], [])
+    runs = []
     for number, request in enumerate(requests):
-        harness = harnesses[number % len(harnesses)]
-        differences = []
+        harness, policy = harnesses[number % len(harnesses)], contestant.policy(request)
         for machine in machines:
-            best = harness.best(request, machine)
-            values = []
-            for side, measured in zip((current, candidate), rows, strict=True):
-                result = harness.run(request, machine, side.policy, by_cores=side.by_cores, mode=side.mode).result
-                measured.append(_Measured(result, best, request.width))
-                values.append(performance(result, best, settings))
-            differences.append(values[1] - values[0])
-        gains.append(fmean(differences))
+            rollout = harness.run(request, machine, policy, by_cores=contestant.by_cores, mode=contestant.mode)
+            runs.append(
+                HeldOutRun(
+                    request=request.name,
+                    family=request.family,
+                    width=request.width,
+                    machine=machine.name,
+                    result=rollout.result,
+                    best=harness.best(request, machine),
+                )
+            )
         progress(number + 1, len(requests))
-    low, high = mean_interval(gains)
+    return runs
+
+
+def compare(current: Sequence[HeldOutRun], candidate: Sequence[HeldOutRun], settings: RewardSettings) -> Comparison:
+    """Compare the runs of the same requests on the same machines. A request counts once, whatever the machines."""
+    gains: dict[str, list[float]] = {}
+    for before, after in zip(current, candidate, strict=True):
+        gain = performance(after.result, after.best, settings) - performance(before.result, before.best, settings)
+        gains.setdefault(before.request, []).append(gain)
+    means = [fmean(each) for each in gains.values()]
+    low, high = mean_interval(means)
     return Comparison(
-        requests=len(requests),
-        gain=fmean(gains),
+        requests=len(means),
+        gain=fmean(means),
         low=low,
         high=high,
-        current=_figures(rows[0], settings),
-        candidate=_figures(rows[1], settings),
+        current=figures_of(current, settings),
+        candidate=figures_of(candidate, settings),
     )
 
 
-def _figures(rows: Sequence[_Measured], settings: RewardSettings) -> PolicyFigures:
-    wide = [row for row in rows if row.width > 1]
-    right = [row for row in rows if row.result.right]
+def figures_of(runs: Sequence[HeldOutRun], settings: RewardSettings) -> PolicyFigures:
+    """Return the means over runs, at least one."""
+    wide = [run for run in runs if run.width > 1]
+    right = [run for run in runs if run.result.right]
     return PolicyFigures(
-        performance=fmean(performance(row.result, row.best, settings) for row in rows),
-        success=len(right) / len(rows),
-        collapse=fmean(is_collapsed(row.result, row.width) for row in wide) if wide else 0.0,
-        spurious=fmean(spurious_share(row.result, row.best) for row in rows),
-        longer=fmean(longer(row.result, row.best) for row in right) if right else 0.0,
-        width=fmean(row.result.width for row in rows),
+        performance=fmean(performance(run.result, run.best, settings) for run in runs),
+        success=len(right) / len(runs),
+        collapse=fmean(is_collapsed(run.result, run.width) for run in wide) if wide else 0.0,
+        spurious=fmean(spurious_share(run.result, run.best) for run in runs),
+        longer=fmean(longer(run.result, run.best) for run in right) if right else 0.0,
+        width=fmean(run.result.width for run in runs),
     )

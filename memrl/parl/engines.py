@@ -21,6 +21,8 @@ from orchestrator.task.taskir.json_text import compact_json
 
 T = TypeVar("T")
 
+ANSWERS = "answers.jsonl"
+"""The file of known answers in the folder of a training."""
 SLOTS = 8  # sequences that an engine generates at a time
 
 

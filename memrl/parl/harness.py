@@ -25,6 +25,8 @@ from orchestrator.run.job import Job
 from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.json_text import compact_json
 
+RUNS: Final = "runs"
+"""The folder in that of a training which holds state folders of runs."""
 PLAN_TOKENS: Final = 512
 """The most tokens of a sampled plan. A plan that does not end by then is cut off, which is a flaw."""
 

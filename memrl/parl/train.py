@@ -6,6 +6,7 @@ update, with the same requests and seeds as if it had not been killed.
 """
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,9 +22,9 @@ from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.errors import InputError, Problem
 from orchestrator.memrl.parl.allowed import AllowedTokens, allowed_tokens
 from orchestrator.memrl.parl.curves import CURVES, CurvePoint, write_curves
-from orchestrator.memrl.parl.engines import RealEngines
+from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
 from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, update
-from orchestrator.memrl.parl.harness import Harness, Rollout, SampledPlan, SampledPolicy
+from orchestrator.memrl.parl.harness import RUNS, Harness, Rollout, SampledPlan, SampledPolicy
 from orchestrator.memrl.parl.lora import lora_pairs, lora_parameters, with_lora
 from orchestrator.memrl.parl.network import LlamaNetwork, load_network
 from orchestrator.memrl.parl.requests import PlannedRequest, training_request
@@ -45,8 +46,6 @@ from orchestrator.task.taskir.json_text import read_json
 
 CHECKPOINT: Final = "checkpoint.pt"
 ADAPTER: Final = "adapter.gguf"
-ANSWERS: Final = "answers.jsonl"
-RUNS: Final = "runs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +92,11 @@ def train(
         while training.done < settings.updates:
             if is_over():
                 return None
+            begun = time.monotonic()
             policy = training.write_policy()
             engines.set_adapters(model, [str(policy)])
             collected = collector.collect(training.done, str(policy))
-            training.learn(collected.rows, collected.groups)
+            training.learn(collected.rows, collected.groups, begun)
             progress(training.done, settings.updates)
         return training.write_adapter()
 
@@ -182,16 +182,18 @@ class Training:
         self._model = model
         self._settings = settings
         self.done = 0  # updates
+        self.seconds = 0.0  # that all updates took
         self.points: list[CurvePoint] = []
         self.network: LlamaNetwork = with_lora(load_network(model), settings.rank, settings.alpha, settings.seed)
         weights = lora_parameters(self.network).values()
         self._optimizer = torch.optim.AdamW(weights, lr=settings.grpo.learning_rate, weight_decay=0.0)
         self._restore()
 
-    def learn(self, rows: Sequence[SampledRow], groups: Sequence[GroupResult]) -> None:
-        """Make one update, and save it."""
+    def learn(self, rows: Sequence[SampledRow], groups: Sequence[GroupResult], begun: float) -> None:
+        """Make one update, and save it. `begun` is when its plans were first asked for, by `time.monotonic`."""
         figures = update(self.network, self._optimizer, rows, self._settings.grpo, self._settings.temperature)
         self.done += 1
+        self.seconds += time.monotonic() - begun
         self.points.append(point_of(self.done, groups, figures.kl))
         self._save()
         write_curves(self._folder / CURVES, self.points)
@@ -217,6 +219,7 @@ class Training:
             "weights": {name: weight.detach() for name, weight in lora_parameters(self.network).items()},
             "optimizer": self._optimizer.state_dict(),
             "done": self.done,
+            "seconds": self.seconds,
             "points": [asdict(point) for point in self.points],
         }
         unfinished = self._folder / f".{CHECKPOINT}.part"
@@ -236,7 +239,7 @@ class Training:
             for name, weight in lora_parameters(self.network).items():
                 weight.copy_(state["weights"][name])
         self._optimizer.load_state_dict(state["optimizer"])
-        self.done = state["done"]
+        self.done, self.seconds = state["done"], state["seconds"]
         self.points = [CurvePoint(**point) for point in state["points"]]
 
 

@@ -20,10 +20,10 @@ from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, print_json, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.memrl.parl.commands import FOLDER
-from orchestrator.memrl.parl.compare import Comparison, PolicyFigures, Side, compare
+from orchestrator.memrl.parl.compare import Comparison, Contestant, PolicyFigures, compare, measure
 from orchestrator.memrl.parl.curves import CURVES
-from orchestrator.memrl.parl.engines import RealEngines
-from orchestrator.memrl.parl.harness import GreedyPolicy, Harness
+from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
+from orchestrator.memrl.parl.harness import RUNS, GreedyPolicy, Harness
 from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.promote import keep_adapter, promote, values_with
 from orchestrator.memrl.parl.requests import held_out_requests
@@ -160,20 +160,28 @@ def _compare(
     place: Path, base: Registry, machines: list[Machine], adapter: Path, pairs: int, seed: int, progress: ProgressOf
 ) -> Comparison:
     role = base.roles[FRONTDOOR]
-    runs = place / "runs"
+    runs = place / RUNS
     runs.mkdir(exist_ok=True)
-    with RealEngines(base, place / "answers.jsonl") as engines:
+    with RealEngines(base, place / ANSWERS) as engines:
         engines.set_adapters(role.model, [*(each.file for each in role.lora), str(adapter)])
-        workers = dict.fromkeys([None, other_worker(base)])
-        return compare(
-            [Harness(base, engines, runs, worker) for worker in workers],
+        harnesses = [Harness(base, engines, runs, worker) for worker in dict.fromkeys([None, other_worker(base)])]
+        present, trained = (GreedyPolicy(engines, role.model, lora) for lora in (role.lora, (Lora(file=str(adapter)),)))
+        requests = held_out_requests(pairs, str(seed))
+        before = measure(
+            harnesses,
             machines,
-            held_out_requests(pairs, str(seed)),
-            Side(GreedyPolicy(engines, role.model, role.lora), role.plans_by_cores),
-            Side(GreedyPolicy(engines, role.model, (Lora(file=str(adapter)),)), True),
-            RewardSettings(),
-            progress,
+            requests,
+            Contestant(lambda _: present, role.plans_by_cores),
+            lambda done, total: progress(done, 2 * total),
         )
+        after = measure(
+            harnesses,
+            machines,
+            requests,
+            Contestant(lambda _: trained, by_cores=True),
+            lambda done, total: progress(total + done, 2 * total),
+        )
+        return compare(before, after, RewardSettings())
 
 
 @contextmanager

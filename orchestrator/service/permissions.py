@@ -156,6 +156,7 @@ COMMANDS: Final[Mapping[Need, tuple[str, ...]]] = {
     OPEN: (
         *("init", "validate", "schema", "serve", "logs", "doctor", "version", "service install", "service show"),
         *("config show", "config path", "models get", "models add", "models try", "models import"),
+        *("frontdoor train", "frontdoor undo"),
         *("bench model", "bench critical-path", "bench compare", "bench history", "bench simulate", "bench machine"),
         *("procedures new", "procedures validate", "procedures schema", "procedures operations"),
     ),

@@ -66,11 +66,9 @@ def test_arms_leave_parts_out() -> None:
 
 def test_time_is_priced_in_seconds_or_in_critical_steps() -> None:
     slower, deeper = replace(PLAN, seconds=15.0), replace(PLAN, critical_steps=3)
-    for cost, plan in (("seconds", slower), ("steps", deeper)):
-        settings = RewardSettings(cost=cost)
-        assert performance(plan, PLAN, settings) == pytest.approx(0.75)
-        other = slower if plan is deeper else deeper
-        assert performance(other, PLAN, settings) == 1.0
+    seconds, steps = RewardSettings(cost="seconds"), RewardSettings(cost="steps")
+    assert performance(slower, PLAN, seconds) == performance(deeper, PLAN, steps) == pytest.approx(0.75)
+    assert performance(deeper, PLAN, seconds) == performance(slower, PLAN, steps) == 1.0
 
 
 def test_a_plan_collapses_below_half_of_the_feasible_width() -> None:

@@ -1,0 +1,144 @@
+"""Train the frontdoor in all arms with three seeds each, and measure them and the controls on held-out requests.
+
+`python -m benchmarks.parl` continues where it stopped: a training after its last update, a measurement with the next
+arm. Results are written when all are there.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from benchmarks import results
+from benchmarks.parl.arms import ARMS, CONTROLS, SEEDS
+from benchmarks.parl.figures import goals, row
+from orchestrator.bench import environment
+from orchestrator.bench.simulate.machine import Machine
+from orchestrator.memrl.parl.compare import Contestant, HeldOutRun, measure
+from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
+from orchestrator.memrl.parl.harness import RUNS, GreedyPolicy, Harness
+from orchestrator.memrl.parl.machines import machines_for, other_worker
+from orchestrator.memrl.parl.requests import held_out_requests
+from orchestrator.memrl.parl.reward import MeasuredPlan, RewardSettings
+from orchestrator.memrl.parl.train import CHECKPOINT, TrainSettings, train
+from orchestrator.registry.load import load_registry
+from orchestrator.registry.models import Registry
+from orchestrator.registry.options import Lora
+from orchestrator.run.frontdoor.planner import FRONTDOOR
+
+ROOT: Final = Path(__file__).parents[2]
+BUILD: Final = ROOT / "build" / "parl"
+RESULTS: Final = results.FOLDER / "parl.json"
+REQUESTS: Final = 120  # held-out ones
+
+say = partial(print, flush=True)
+
+
+def main() -> None:
+    """Train and measure what is not yet there."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.parl", description=__doc__)
+    parser.add_argument("--updates", type=int, default=200, help="of a training")
+    parser.add_argument("--requests", type=int, default=REQUESTS, help="held-out ones")
+    parser.add_argument("--arms", nargs="*", choices=tuple(ARMS), default=tuple(ARMS))
+    parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
+    parser.add_argument("--folder", type=Path, default=BUILD)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    base = load_registry(ROOT / "model_registry.yaml")
+    bench = _Bench(options.folder, base, options.requests)
+    for arm in options.arms:
+        for seed in options.seeds:
+            bench.trained(arm, seed, options.updates)
+    bench.controls()
+    if set(options.arms) == set(ARMS) and tuple(options.seeds) == SEEDS:
+        results.write(RESULTS, bench.results())
+        say(f"written to {RESULTS}")
+
+
+class _Bench:
+    """The folder of a benchmark, with a file of runs for each arm and seed, and for each control."""
+
+    def __init__(self, folder: Path, base: Registry, requests: int) -> None:
+        self._folder = folder
+        self._base = base
+        self._machines: list[Machine] = machines_for(base)
+        self._requests = held_out_requests(requests, "benchmark")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / RUNS).mkdir(exist_ok=True)
+
+    def trained(self, arm: str, seed: int, updates: int) -> None:
+        """Train an arm with a seed, and measure it, unless that was done."""
+        place = self._folder / f"{arm.replace(' ', '-')}-{seed}"
+        settings = TrainSettings(updates=updates, seed=seed, reward=ARMS[arm])
+        adapter = train(
+            place, self._base, self._machines, settings, lambda done, total: say(f"{place.name}: {done} of {total}")
+        )
+        assert adapter is not None, "only a time limit ends a training before its last update"
+        self._measured(place.name, [str(adapter)], lambda policy: Contestant(lambda _: policy, by_cores=True))
+
+    def controls(self) -> None:
+        """Measure the controls, unless that was done."""
+        for name, control in CONTROLS.items():
+            self._measured(name, [], control)
+
+    def _measured(self, name: str, adapters: list[str], contestant: Callable[[GreedyPolicy], Contestant]) -> None:
+        file = self._file(name)
+        if file.exists():
+            return
+        model = self._base.roles[FRONTDOOR].model
+        with RealEngines(self._base, self._folder / ANSWERS) as engines:
+            engines.set_adapters(model, adapters)
+            policy = GreedyPolicy(engines, model, tuple(Lora(file=adapter) for adapter in adapters))
+            workers = dict.fromkeys([None, other_worker(self._base)])
+            harnesses = [Harness(self._base, engines, self._folder / RUNS, worker) for worker in workers]
+            runs = measure(
+                harnesses,
+                self._machines,
+                self._requests,
+                contestant(policy),
+                lambda done, total: say(f"{name}: measured {done} of {total}"),
+            )
+        unfinished = file.with_suffix(".part")
+        unfinished.write_text(json.dumps([asdict(run) for run in runs]), encoding="utf-8")
+        os.replace(unfinished, file)
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"{name.replace(' ', '-')}.json"
+
+    def _runs(self, name: str) -> list[HeldOutRun]:
+        return [
+            HeldOutRun(**{**run, "result": MeasuredPlan(**run["result"]), "best": MeasuredPlan(**run["best"])})
+            for run in json.loads(self._file(name).read_text(encoding="utf-8"))
+        ]
+
+    def results(self) -> dict[str, Any]:
+        """Return what was measured, with goals."""
+        arms = {arm: [self._runs(f"{arm.replace(' ', '-')}-{seed}") for seed in SEEDS] for arm in ARMS}
+        without = {name: [self._runs(name)] for name in CONTROLS}
+        rows = {name: row(name, seeds) for name, seeds in {**without, **arms}.items()}
+        hours = max(self._hours(arm, seed) for arm in ARMS for seed in SEEDS)
+        return {
+            "command": "make parl",
+            "machine": environment.machine(),
+            "versions": environment.versions("llama-cpp-python", "torch"),
+            "requests": len(self._requests),
+            "settings": asdict(RewardSettings()),
+            "rows": [*rows.values()],
+            "goals": goals(rows, arms, hours),
+            "hours": hours,
+        }
+
+    def _hours(self, arm: str, seed: int) -> float:
+        state = torch.load(self._folder / f"{arm.replace(' ', '-')}-{seed}" / CHECKPOINT, weights_only=True)
+        return float(state["seconds"]) / 3600
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Compute the figures of arms and controls, with intervals over seeds and requests. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from statistics import fmean
+from typing import Any, Final
+
+from orchestrator.bench.goals import at_least, at_most
+from orchestrator.memrl.parl.compare import HeldOutRun, figures_of
+from orchestrator.memrl.parl.requests import HELD_OUT
+from orchestrator.memrl.parl.reward import RewardSettings, is_collapsed, longer, spurious_share
+
+RESAMPLES: Final = 2000
+WIDE: Final = 2  # parts of a request that gains by splitting
+
+Value = Callable[[HeldOutRun], float]
+FIGURES: Final[Mapping[str, tuple[Value, Callable[[HeldOutRun], bool]]]] = {
+    "success": (lambda run: float(run.result.right), lambda run: True),
+    "collapse": (lambda run: float(is_collapsed(run.result, run.width)), lambda run: run.width >= WIDE),
+    "spurious": (lambda run: spurious_share(run.result, run.best), lambda run: True),
+    "regret": (lambda run: longer(run.result, run.best), lambda run: run.result.right),
+    "width": (lambda run: run.result.width, lambda run: run.width >= WIDE),
+    "seconds": (lambda run: run.result.seconds, lambda run: run.result.right),
+}
+"""Figure → its value for a run, and which runs have one."""
+
+Seeds = Sequence[Sequence[HeldOutRun]]
+"""The runs of each seed; a control has one."""
+
+
+def row(name: str, seeds: Seeds) -> dict[str, Any]:
+    """Return the figures of an arm or a control."""
+    return {
+        "name": name,
+        "seeds": len(seeds),
+        "performance": fmean(figures_of(runs, RewardSettings()).performance for runs in seeds),
+        **{figure: estimate(seeds, *rule) for figure, rule in FIGURES.items()},
+        "by_machine": {
+            machine: {
+                figure: estimate([[run for run in runs if run.machine == machine] for runs in seeds], *rule)["value"]
+                for figure, rule in FIGURES.items()
+            }
+            for machine in dict.fromkeys(run.machine for run in seeds[0])
+        },
+    }
+
+
+def estimate(seeds: Seeds, value: Value, counts: Callable[[HeldOutRun], bool]) -> dict[str, float | None]:
+    """Return the mean with a 95 % interval: seeds, and requests within each, are drawn again (bootstrap)."""
+    clustered = [_by_request(runs, value, counts) for runs in seeds]
+    clustered = [requests for requests in clustered if requests]
+    if not clustered:
+        return {"value": None, "low": None, "high": None}
+    draw = Random(0)  # noqa: S311 - the same runs always have the same interval
+    means = sorted(
+        fmean(fmean(draw.choices(requests, k=len(requests))) for requests in draw.choices(clustered, k=len(clustered)))
+        for _ in range(RESAMPLES)
+    )
+    cut = round(0.025 * RESAMPLES)
+    return {"value": fmean(map(fmean, clustered)), "low": means[cut], "high": means[-cut - 1]}
+
+
+def _by_request(runs: Sequence[HeldOutRun], value: Value, counts: Callable[[HeldOutRun], bool]) -> list[float]:
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        if counts(run):
+            found.setdefault(run.request, []).append(value(run))
+    return [fmean(values) for values in found.values()]
+
+
+def goals(rows: Mapping[str, Mapping[str, Any]], arms: Mapping[str, Seeds], hours: float) -> list[dict[str, Any]]:
+    """Return the goals with what was measured, for the arm that ships."""
+    shipped, before, agent = rows["seconds"], rows["supervised"], rows["one agent"]
+    machines = shipped["by_machine"]
+    small, *_, large = machines
+    collapsed = max(before["collapse"]["value"], rows["performance only"]["collapse"]["value"])
+    wide = [run for runs in arms["seconds"] for run in runs if run.width >= WIDE and run.family == HELD_OUT]
+    found = [
+        at_least("collapse rate without the parallel reward", collapsed, 0.6),
+        at_most("collapse rate", shipped["collapse"]["value"], 0.05),
+        at_most("spurious steps", shipped["spurious"]["value"], 0.05),
+        at_least("success less that of the frontdoor that ships", _less(shipped, before, "success"), -0.02),
+        at_most("regret on few cores", machines[small]["regret"] or 0.0, 0.1),
+        at_most("regret on many cores", machines[large]["regret"] or 0.0, 0.1),
+        at_most("critical path on many cores as a share of one agent's", _share(machines, agent, large), 0.7),
+        at_most("critical path on few cores as a share of one agent's", _share(machines, agent, small), 1.05),
+        at_most("hours of a training", hours, 4.0),
+    ]
+    made = [{"name": goal.name, "value": goal.value, "goal": goal.goal, "met": goal.met} for goal in found]
+    return [*made, {"name": "held-out runs of a wide family", "value": len(wide)}]
+
+
+def _less(first: Mapping[str, Any], second: Mapping[str, Any], figure: str) -> float:
+    return float(first[figure]["value"] - second[figure]["value"])
+
+
+def _share(machines: Mapping[str, Any], agent: Mapping[str, Any], machine: str) -> float:
+    ours, theirs = machines[machine]["seconds"], agent["by_machine"][machine]["seconds"]
+    return float(ours / theirs) if ours is not None and theirs else float("inf")
