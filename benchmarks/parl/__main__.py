@@ -22,7 +22,7 @@ from orchestrator.bench import environment
 from orchestrator.bench.simulate.machine import Machine
 from orchestrator.memrl.parl.compare import Contestant, HeldOutRun, measure
 from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
-from orchestrator.memrl.parl.harness import RUNS, GreedyPolicy, Harness
+from orchestrator.memrl.parl.harness import GreedyPolicy, Harness, scratch_of
 from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.requests import held_out_requests
 from orchestrator.memrl.parl.reward import MeasuredPlan, RewardSettings
@@ -71,7 +71,6 @@ class _Bench:
         self._machines: list[Machine] = machines_for(base)
         self._requests = held_out_requests(requests, "benchmark")
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / RUNS).mkdir(exist_ok=True)
 
     def trained(self, arm: str, seed: int, updates: int) -> None:
         """Train an arm with a seed, and measure it, unless that was done."""
@@ -93,11 +92,11 @@ class _Bench:
         if file.exists():
             return
         model = self._base.roles[FRONTDOOR].model
-        with RealEngines(self._base, self._folder / ANSWERS) as engines:
+        with RealEngines(self._base, self._folder / ANSWERS) as engines, scratch_of(self._folder) as runs_folder:
             engines.set_adapters(model, adapters)
             policy = GreedyPolicy(engines, model, tuple(Lora(file=adapter) for adapter in adapters))
             workers = dict.fromkeys([None, other_worker(self._base)])
-            harnesses = [Harness(self._base, engines, self._folder / RUNS, worker) for worker in workers]
+            harnesses = [Harness(self._base, engines, runs_folder, worker) for worker in workers]
             runs = measure(
                 harnesses,
                 self._machines,

@@ -4,8 +4,12 @@ Planner, grammar, scheduler, pool, gates and report are those of the product. Th
 policy, the other roles' answers from frozen workers, and the seconds from the machine.
 """
 
+import hashlib
+import os
+import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -25,8 +29,9 @@ from orchestrator.run.job import Job
 from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.json_text import compact_json
 
-RUNS: Final = "runs"
-"""The folder in that of a training which holds state folders of runs."""
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the names of folders in it follow from that of the training
+"""A file system in memory, where it exists: a run writes many small files, and is thrown away."""
+LEAST_ROOM: Final = 256 << 20  # bytes
 PLAN_TOKENS: Final = 512
 """The most tokens of a sampled plan. A plan that does not end by then is cut off, which is a flaw."""
 
@@ -39,6 +44,23 @@ class SampledPlan:
     schema: str  # as JSON
     tokens: tuple[int, ...]
     text: str
+
+
+@contextmanager
+def scratch_of(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder for the state folders of runs, in memory if there is room.
+
+    What a killed process has left in it is removed. One process at a time may have that of a `folder`.
+    """
+    digest = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()
+    in_memory = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= LEAST_ROOM
+    place = MEMORY / f"orchestrator-{os.getuid()}-{digest[:16]}" if in_memory else folder / "runs"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(mode=0o700, parents=True)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 class Policy(Protocol):

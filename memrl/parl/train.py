@@ -24,7 +24,7 @@ from orchestrator.memrl.parl.allowed import AllowedTokens, allowed_tokens
 from orchestrator.memrl.parl.curves import CURVES, CurvePoint, write_curves
 from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
 from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, update
-from orchestrator.memrl.parl.harness import RUNS, Harness, Rollout, SampledPlan, SampledPolicy
+from orchestrator.memrl.parl.harness import Harness, Rollout, SampledPlan, SampledPolicy, scratch_of
 from orchestrator.memrl.parl.lora import lora_pairs, lora_parameters, with_lora
 from orchestrator.memrl.parl.network import LlamaNetwork, load_network
 from orchestrator.memrl.parl.requests import PlannedRequest, training_request
@@ -82,9 +82,11 @@ def train(
     model = base.roles[FRONTDOOR].model
     file = base.models[model].file
     assert file is not None, "the command has checked that the model is loaded here"
-    with RealEngines(base, folder / ANSWERS) as engines, allowed_tokens(file) as allowed:
-        runs = folder / RUNS
-        runs.mkdir(exist_ok=True)
+    with (
+        RealEngines(base, folder / ANSWERS) as engines,
+        allowed_tokens(file) as allowed,
+        scratch_of(folder) as runs,
+    ):
         training = Training(folder, file, settings)
         harness = Harness(base, engines, runs)
         collector = _Collector(harness, engines, model, allowed, machines, settings)

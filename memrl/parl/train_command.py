@@ -23,7 +23,7 @@ from orchestrator.memrl.parl.commands import FOLDER
 from orchestrator.memrl.parl.compare import Comparison, Contestant, PolicyFigures, compare, measure
 from orchestrator.memrl.parl.curves import CURVES
 from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
-from orchestrator.memrl.parl.harness import RUNS, GreedyPolicy, Harness
+from orchestrator.memrl.parl.harness import GreedyPolicy, Harness, scratch_of
 from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.promote import keep_adapter, promote, values_with
 from orchestrator.memrl.parl.requests import held_out_requests
@@ -160,9 +160,7 @@ def _compare(
     place: Path, base: Registry, machines: list[Machine], adapter: Path, pairs: int, seed: int, progress: ProgressOf
 ) -> Comparison:
     role = base.roles[FRONTDOOR]
-    runs = place / RUNS
-    runs.mkdir(exist_ok=True)
-    with RealEngines(base, place / ANSWERS) as engines:
+    with RealEngines(base, place / ANSWERS) as engines, scratch_of(place) as runs:
         engines.set_adapters(role.model, [*(each.file for each in role.lora), str(adapter)])
         harnesses = [Harness(base, engines, runs, worker) for worker in dict.fromkeys([None, other_worker(base)])]
         present, trained = (GreedyPolicy(engines, role.model, lora) for lora in (role.lora, (Lora(file=str(adapter)),)))
