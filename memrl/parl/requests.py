@@ -3,7 +3,7 @@
 `independent`: the same work on each of several files. `chained`: each step needs the one before. `mixed`: work on each
 file, then one step that joins the results. `traps`: one step is right at once, since the files already have the form
 that it needs, and a step for each file only takes longer. `listed` is held out: the number of parts is only known when
-a list was made.
+a list was made. `own` are a user's requests (`history.py`).
 """
 
 import json
@@ -19,7 +19,7 @@ from orchestrator.bench.families.texts import Record
 from orchestrator.bench.families.words import Lexicon, Split, listing, seeded
 from orchestrator.run.frontdoor.compact import Part, plan_text
 
-FamilyName = Literal["independent", "chained", "mixed", "traps", "listed"]
+FamilyName = Literal["independent", "chained", "mixed", "traps", "listed", "own"]
 TRAINED: Final[tuple[FamilyName, ...]] = ("independent", "chained", "mixed", "traps")
 HELD_OUT: Final[FamilyName] = "listed"
 TRAINED_WIDTHS: Final = (2, 3, 4, 6, 8)

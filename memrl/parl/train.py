@@ -58,6 +58,7 @@ class TrainSettings:
     rank: int = 8
     alpha: float = 16.0
     seed: int = 0
+    history: float = 0.0  # share of requests that are the user's own
     temperature: float = 1.5  # at which plans are sampled; at 1 the embedded frontdoor hardly tries another plan
     grpo: GrpoSettings = field(default_factory=GrpoSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
@@ -69,11 +70,13 @@ def train(
     machines: Sequence[Machine],
     settings: TrainSettings,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    own: Sequence[PlannedRequest] = (),
     is_over: Callable[[], bool] = lambda: False,
 ) -> Path | None:
     """Train to the last update, from the checkpoint in the folder if there is one, and return the adapter's file.
 
-    If `is_over` says before an update that there is no more time, return None.
+    `own` are the user's requests; `settings.history` says how many are taken. If `is_over` says before an update that
+    there is no more time, return None.
 
     Raises InputError for a model that cannot be trained here or a checkpoint of another training, and what
     `Harness.run` raises.
@@ -89,7 +92,7 @@ def train(
     ):
         training = Training(folder, file, settings)
         harness = Harness(base, engines, runs)
-        collector = _Collector(harness, engines, model, allowed, machines, settings)
+        collector = _Collector(harness, engines, model, allowed, machines, own, settings)
         progress(training.done, settings.updates)
         while training.done < settings.updates:
             if is_over():
@@ -129,8 +132,10 @@ class _Collector:
         model: str,
         allowed: AllowedTokens,
         machines: Sequence[Machine],
+        own: Sequence[PlannedRequest],
         settings: TrainSettings,
     ) -> None:
+        self._own = own
         self._harness = harness
         self._engines = engines
         self._model = model
@@ -143,7 +148,7 @@ class _Collector:
         groups: list[GroupResult] = []
         for number in range(self._settings.requests):
             name = f"{self._settings.seed}/{done}/{number}"
-            request, machine = training_request(name), seeded(f"machine/{name}").choice(self._machines)
+            request, machine = self._request(name), seeded(f"machine/{name}").choice(self._machines)
             rollouts = self._group(request, machine, adapter, name)
             best = self._harness.best(request, machine)
             rewards = [reward(rollout.result, best, done, self._settings.reward) for rollout in rollouts]
@@ -152,6 +157,12 @@ class _Collector:
                     rows += [self._row(plan, advantage) for plan in rollout.plans]
             groups.append(GroupResult(request, best, tuple(each.result for each in rollouts), tuple(rewards)))
         return _Collected(rows, groups)
+
+    def _request(self, name: str) -> PlannedRequest:
+        draw = seeded(f"own/{name}")
+        if self._own and draw.random() < self._settings.history:
+            return draw.choice(self._own)
+        return training_request(name)
 
     def _group(self, request: PlannedRequest, machine: Machine, adapter: str, name: str) -> list[Rollout]:
         # plans with one text go the same way, unless they were repaired

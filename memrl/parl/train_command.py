@@ -24,14 +24,16 @@ from orchestrator.memrl.parl.compare import Comparison, Contestant, PolicyFigure
 from orchestrator.memrl.parl.curves import CURVES
 from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
 from orchestrator.memrl.parl.harness import GreedyPolicy, Harness, scratch_of
+from orchestrator.memrl.parl.history import rated_requests
 from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.promote import keep_adapter, promote, values_with
-from orchestrator.memrl.parl.requests import held_out_requests
+from orchestrator.memrl.parl.requests import PlannedRequest, held_out_requests
 from orchestrator.memrl.parl.reward import RewardSettings
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import Lora
 from orchestrator.run.frontdoor.planner import FRONTDOOR
 from orchestrator.run.journal.home import Home
+from orchestrator.run.journal.reader import JournalReader
 
 NEEDED: Final = ("torch", "gguf")
 _MISSING: Final = "needs the extra `train`"
@@ -56,6 +58,9 @@ def train_frontdoor(
     folder: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Of this training. Default: in the state folder, by the seed.")
     ] = None,
+    history: Annotated[
+        float, typer.Option(min=0, max=1, help="The share of requests that are runs of this state folder, rated good.")
+    ] = 0.0,
     seconds: Annotated[
         float | None,
         typer.Option(min=1, help="Stop before an update after this time; the same command continues."),
@@ -87,11 +92,13 @@ def train_frontdoor(
         "group": group,
         "seed": seed,
         "temperature": temperature,
+        "history": history,
     }
+    own = _own_requests(options.home) if history else []
     log_to(Home(options.home).logs / "orchestrator.log")
     try:
         with _bar("updates") as progress:
-            adapter = _train(place, base, machines, settings_of, threads, seconds, progress)
+            adapter = _train(place, base, machines, settings_of, own, threads, seconds, progress)
         if adapter is None:
             _print_incomplete(place, as_json=as_json)
             return
@@ -128,11 +135,21 @@ def _check(base: Registry) -> None:
         raise InputError(Problem(f"{base.path}: roles.{FRONTDOOR}", "is a remote model", "a model that is loaded here"))
 
 
+def _own_requests(home: Path) -> list[PlannedRequest]:
+    with JournalReader.open_to_read(home) as journal:
+        own = rated_requests(journal)
+    if not own:
+        problem = "no run of a request that the frontdoor has planned is rated good, with its files as they were"
+        raise InputError(Problem("--history", problem, "ratings: `orchestrator rate last good`"))
+    return own
+
+
 def _train(
     place: Path,
     base: Registry,
     machines: list[Machine],
     chosen: dict[str, Any],
+    own: list[PlannedRequest],
     threads: int,
     seconds: float | None,
     progress: ProgressOf,
@@ -143,7 +160,7 @@ def _train(
     made = resolve_name(f"{module}:TrainSettings")(**chosen)
     end = None if seconds is None else time.monotonic() + seconds
     adapter: Path | None = resolve_name(f"{module}:train")(
-        place, base, machines, made, progress, lambda: end is not None and time.monotonic() >= end
+        place, base, machines, made, progress, own, lambda: end is not None and time.monotonic() >= end
     )
     return adapter
 

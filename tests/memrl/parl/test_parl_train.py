@@ -1,5 +1,6 @@
 """The frontdoor is really trained: sampled by the real engine, run in the harness, learned from, exported, compared."""
 
+import asyncio
 import json
 import os
 import signal
@@ -14,13 +15,19 @@ import pytest
 from orchestrator.errors import InputError
 from orchestrator.memrl.parl.engines import RealEngines
 from orchestrator.memrl.parl.harness import FixedPlan, GreedyPolicy, Harness
+from orchestrator.memrl.parl.history import rated_requests
 from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.requests import make_request
 from orchestrator.registry.gguf import read_adapter, read_header
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.compact import Part, plan_text
+from orchestrator.run.job import Job
+from orchestrator.run.journal.reader import JournalReader
+from orchestrator.run.orchestrator import Orchestrator, Ports
+from orchestrator.task.events import RatingGiven
 from tests.memrl.parl.adapters import TINY
+from tests.orchestrator.run_jobs import execute
 
 TEXT = f"""\
 models:
@@ -133,3 +140,30 @@ def test_a_missing_extra_is_named(
         command_line()()
     assert ended.value.code
     assert "pip install 'orchestrator[train]'" in capsys.readouterr().out
+
+
+async def run_and_rate(home: Path, registry: Registry, folder: Path, request: str, score: float) -> str:
+    async with Orchestrator.open(home, registry, Ports(follows_registry=False)) as orchestrator:
+        run = await execute(orchestrator, Job(request, None, folder, "as-planned"))
+        at = orchestrator.clock.now()
+        await orchestrator.journal.append(run, [RatingGiven(at=at, score=score, by="user")])
+        return run
+
+
+async def test_requests_that_the_user_rated_good_are_learned_from(base: Registry, tmp_path: Path) -> None:
+    folder, home = tmp_path / "mine", tmp_path / "home"
+    folder.mkdir()
+    for name, text in (("a.txt", "name: Koldin\nowner: Hillem\nlength: 187"), ("b.txt", "name: Haklon\nlength: 405")):
+        (folder / name).write_text(text)
+    good = await run_and_rate(home, base, folder, "Summarize a.txt and b.txt.", 1.0)
+    await run_and_rate(home, base, folder, "Summarize b.txt and a.txt.", 0.0)
+    with JournalReader.open_to_read(home) as journal:
+        (request,) = rated_requests(journal)
+        assert (request.name, request.width, sorted(request.files)) == (good, 2, ["a.txt", "b.txt"])
+    with RealEngines(base, tmp_path / "answers.jsonl") as engines:
+        best = await asyncio.to_thread(Harness(base, engines, tmp_path).best, request, machines_for(base)[0])
+    assert best.score == 1.0
+    assert request.check(["another answer"]) == 0.0
+    (folder / "a.txt").write_text("something else")
+    with JournalReader.open_to_read(home) as journal:
+        assert rated_requests(journal) == [], "a file is not as it was"
