@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from orchestrator.memrl.parl.shape import NetworkShape, shape_of
-from orchestrator.memrl.parl.weights import gguf_name, halved
+from orchestrator.memrl.parl.weights import BLOCK_NAMES, gguf_name, halved, read_pairs
 
 SMALLEST_BLOCK = 128
 MOST_BLOCKS = 8
@@ -118,6 +118,16 @@ def read_weights(network: LlamaNetwork, file: Path, heads: int) -> None:
             if ".query." in name or ".key." in name:
                 array = halved(array, heads)
             parameter[: len(array)] = torch.from_numpy(array)
+
+
+def add_adapter(network: LlamaNetwork, file: Path, model: Path, scale: float) -> None:
+    """Add the LoRA weights in a GGUF file to the weights of the network of a model, which so computes with them."""
+    pairs, alpha = read_pairs(file, model)
+    names = {written: name for name, written in BLOCK_NAMES.items()}
+    with torch.no_grad():
+        for (layer, projection), (a, b) in pairs.items():
+            weight = getattr(network.blocks[layer], names[projection]).weight
+            weight += scale * alpha / len(a) * torch.from_numpy(b) @ torch.from_numpy(a)
 
 
 def load_network(file: Path) -> LlamaNetwork:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.edit import change_role, replace_registry
+from orchestrator.registry.options import Adapters
 from orchestrator.registry.strict_yaml import parse_text, read_file
 from orchestrator.run.frontdoor.planner import FRONTDOOR
 
@@ -32,9 +33,10 @@ class Promotion:
     after: Values
 
 
-def values_with(adapter: Path) -> Values:
-    """Return what the frontdoor's entry has with an adapter that was trained here."""
-    return {"lora": [{"file": str(adapter)}], "plans_by_cores": True}
+def values_with(present: Adapters, adapter: Path) -> Values:
+    """Return what the frontdoor's entry has with an adapter that was trained in addition to the present ones."""
+    before = [{"file": each.file, **({} if each.scale == 1.0 else {"scale": each.scale})} for each in present]
+    return {"lora": [*before, {"file": str(adapter)}], "plans_by_cores": True}
 
 
 def keep_adapter(folder: Path, adapter: Path) -> Path:
@@ -49,10 +51,10 @@ def keep_adapter(folder: Path, adapter: Path) -> Path:
     return kept
 
 
-def promote(registry: Path, folder: Path, adapter: Path) -> Promotion:
-    """Give the frontdoor an adapter that `keep_adapter` has kept. Raises RegistryError."""
+def promote(registry: Path, folder: Path, values: Values) -> Promotion:
+    """Give the frontdoor what `values_with` has returned for an adapter. Raises RegistryError."""
     content = read_file(registry)
-    promotion = Promotion(registry=str(registry), before=_values(content, registry), after=values_with(adapter))
+    promotion = Promotion(registry=str(registry), before=_values(content, registry), after=values)
     changed = change_role(content, registry, FRONTDOOR, promotion.after)
     # first, so that a kill between the two leaves nothing that cannot be undone
     _write(folder, [*promotions(folder), promotion])

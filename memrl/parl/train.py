@@ -26,7 +26,7 @@ from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
 from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, update
 from orchestrator.memrl.parl.harness import Harness, Rollout, SampledPlan, SampledPolicy, scratch_of
 from orchestrator.memrl.parl.lora import lora_pairs, lora_parameters, with_lora
-from orchestrator.memrl.parl.network import LlamaNetwork, load_network
+from orchestrator.memrl.parl.network import LlamaNetwork, add_adapter, load_network
 from orchestrator.memrl.parl.requests import PlannedRequest, training_request
 from orchestrator.memrl.parl.reward import (
     MeasuredPlan,
@@ -40,7 +40,7 @@ from orchestrator.memrl.parl.reward import (
 )
 from orchestrator.memrl.parl.weights import write_adapter
 from orchestrator.registry.models import Registry
-from orchestrator.registry.options import Lora
+from orchestrator.registry.options import Adapters, Lora
 from orchestrator.run.frontdoor.planner import FRONTDOOR
 from orchestrator.task.taskir.json_text import read_json
 
@@ -90,7 +90,8 @@ def train(
         allowed_tokens(file) as allowed,
         scratch_of(folder) as runs,
     ):
-        training = Training(folder, file, settings)
+        present = base.roles[FRONTDOOR].lora
+        training = Training(folder, file, settings, present)
         harness = Harness(base, engines, runs)
         collector = _Collector(harness, engines, model, allowed, machines, own, settings)
         progress(training.done, settings.updates)
@@ -99,8 +100,9 @@ def train(
                 return None
             begun = time.monotonic()
             policy = training.write_policy()
-            engines.set_adapters(model, [str(policy)])
-            collected = collector.collect(training.done, str(policy))
+            lora = (*present, Lora(file=str(policy)))
+            engines.set_adapters(model, [adapter.file for adapter in lora])
+            collected = collector.collect(training.done, lora)
             training.learn(collected.rows, collected.groups, begun)
             progress(training.done, settings.updates)
         return training.write_adapter()
@@ -143,13 +145,13 @@ class _Collector:
         self._machines = machines
         self._settings = settings
 
-    def collect(self, done: int, adapter: str) -> _Collected:
+    def collect(self, done: int, lora: Adapters) -> _Collected:
         rows: list[SampledRow] = []
         groups: list[GroupResult] = []
         for number in range(self._settings.requests):
             name = f"{self._settings.seed}/{done}/{number}"
             request, machine = self._request(name), seeded(f"machine/{name}").choice(self._machines)
-            rollouts = self._group(request, machine, adapter, name)
+            rollouts = self._group(request, machine, lora, name)
             best = self._harness.best(request, machine)
             rewards = [reward(rollout.result, best, done, self._settings.reward) for rollout in rollouts]
             for rollout, advantage in zip(rollouts, advantages([each.total for each in rewards]), strict=True):
@@ -164,10 +166,10 @@ class _Collector:
             return draw.choice(self._own)
         return training_request(name)
 
-    def _group(self, request: PlannedRequest, machine: Machine, adapter: str, name: str) -> list[Rollout]:
+    def _group(self, request: PlannedRequest, machine: Machine, lora: Adapters, name: str) -> list[Rollout]:
         # plans with one text go the same way, unless they were repaired
         seeds = [crc32(f"{name}/{place}".encode()) for place in range(self._settings.group)]
-        policy = SampledPolicy(self._engines, self._model, (Lora(file=adapter),), seeds, self._settings.temperature)
+        policy = SampledPolicy(self._engines, self._model, lora, seeds, self._settings.temperature)
         known: dict[str, Rollout] = {}
         rollouts = []
         for place in range(self._settings.group):
@@ -189,15 +191,22 @@ class _Collector:
 class Training:
     """The weights that learn, with their optimizer, and how far they are."""
 
-    def __init__(self, folder: Path, model: Path, settings: TrainSettings) -> None:
-        """Continue from the checkpoint in the folder if there is one. Raises InputError."""
+    def __init__(self, folder: Path, model: Path, settings: TrainSettings, present: Adapters = ()) -> None:
+        """Continue from the checkpoint in the folder if there is one. Raises InputError.
+
+        `present` are the adapters that the frontdoor has already. The new one is learned in addition to them.
+        """
         self._folder = folder
         self._model = model
         self._settings = settings
         self.done = 0  # updates
         self.seconds = 0.0  # that all updates took
         self.points: list[CurvePoint] = []
-        self.network: LlamaNetwork = with_lora(load_network(model), settings.rank, settings.alpha, settings.seed)
+        network = load_network(model)
+        for adapter in present:
+            add_adapter(network, Path(adapter.file), model, adapter.scale)
+        self.network: LlamaNetwork = with_lora(network, settings.rank, settings.alpha, settings.seed)
+        self._began = {**asdict(settings), "present": [[adapter.file, adapter.scale] for adapter in present]}
         weights = lora_parameters(self.network).values()
         self._optimizer = torch.optim.AdamW(weights, lr=settings.grpo.learning_rate, weight_decay=0.0)
         self._restore()
@@ -228,7 +237,7 @@ class Training:
 
     def _save(self) -> None:
         state = {
-            "settings": asdict(self._settings),
+            "settings": self._began,
             "weights": {name: weight.detach() for name, weight in lora_parameters(self.network).items()},
             "optimizer": self._optimizer.state_dict(),
             "done": self.done,
@@ -245,9 +254,9 @@ class Training:
             return
         state: dict[str, Any] = torch.load(file, weights_only=True)
         began = {**state["settings"], "updates": self._settings.updates}  # a longer training is the same one
-        if began != asdict(self._settings):
-            problem = "holds a training with other settings"
-            raise InputError(Problem(str(file), problem, "the settings that it began with, or another folder"))
+        if began != self._began:
+            problem = "holds a training with other settings, or one that began with other adapters"
+            raise InputError(Problem(str(file), problem, "what it began with, or another folder or seed"))
         with torch.no_grad():
             for name, weight in lora_parameters(self.network).items():
                 weight.copy_(state["weights"][name])

@@ -109,15 +109,16 @@ def train_frontdoor(
         raise
     kept = keep_adapter(options.home / FOLDER, adapter)
     promoted = promotes and comparison.better
+    values = values_with(base.roles[FRONTDOOR].lora, kept)
     if promoted:
-        promote(base.path, options.home / FOLDER, kept)
+        promote(base.path, options.home / FOLDER, values)
     report = {
         "adapter": str(kept),
         "curves": str(place / CURVES),
         "complete": True,
         "better": comparison.better,
         "promoted": promoted,
-        "values": values_with(kept),
+        "values": values,
         **asdict(comparison),
     }
     if as_json:
@@ -180,7 +181,9 @@ def _compare(
     with RealEngines(base, place / ANSWERS) as engines, scratch_of(place) as runs:
         engines.set_adapters(role.model, [*(each.file for each in role.lora), str(adapter)])
         harnesses = [Harness(base, engines, runs, worker) for worker in dict.fromkeys([None, other_worker(base)])]
-        present, trained = (GreedyPolicy(engines, role.model, lora) for lora in (role.lora, (Lora(file=str(adapter)),)))
+        present, trained = (
+            GreedyPolicy(engines, role.model, lora) for lora in (role.lora, (*role.lora, Lora(file=str(adapter))))
+        )
         requests = held_out_requests(pairs, str(seed))
         before = measure(
             harnesses,

@@ -55,6 +55,22 @@ def halved(rows: Weights, heads: int) -> Weights:
     return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(rows.shape))
 
 
+def read_pairs(file: Path, model: Path) -> tuple[dict[tuple[int, str], tuple[Weights, Weights]], float]:
+    """Return the LoRA weights in a GGUF file for the model in another one, as `write_adapter` gets them, and alpha."""
+    reader = gguf.GGUFReader(file)
+    alpha = reader.get_field("adapter.lora.alpha")
+    assert alpha is not None, "the registry has checked that it is an adapter"
+    header, parts = read_header(model), dict[tuple[int, str], dict[str, Weights]]()
+    for tensor in reader.tensors:
+        _, layer, projection, _, part = tensor.name.split(".")
+        weights = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        if header.architecture == LLAMA and part == "lora_b" and projection in ("attn_q", "attn_k"):
+            weights = halved(weights, header.heads if projection == "attn_q" else header.kv_heads[int(layer)])
+        parts.setdefault((int(layer), projection), {})[part] = weights
+    pairs = {place: (pair["lora_a"], pair["lora_b"]) for place, pair in parts.items()}
+    return pairs, float(alpha.contents())
+
+
 def write_adapter(
     pairs: Mapping[tuple[int, str], tuple[Weights, Weights]],
     model: Path,

@@ -634,7 +634,7 @@ def test_the_frontdoor_gets_an_adapter_that_is_better_with_certainty(
     report = {
         "complete": True,
         "better": better,
-        "values": values_with(file),
+        "values": values_with((), file),
         "gain": 0.1,
         "low": 0.05 if better else -0.05,
         "high": 0.2,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.memrl.parl.promote import keep_adapter, promote, promotions, undo
+from orchestrator.memrl.parl.promote import keep_adapter, promote, promotions, undo, values_with
 from orchestrator.memrl.parl.weights import write_adapter
 from orchestrator.registry.load import load_registry
 from tests.memrl.parl.adapters import TINY, some_weights
@@ -36,7 +36,7 @@ def adapter(folder: Path, scale: float) -> Path:
 
 def test_a_promotion_is_undone(registry: Path, tmp_path: Path) -> None:
     kept = adapter(tmp_path, 0.1)
-    promote(registry, tmp_path / "frontdoor", kept)
+    promote(registry, tmp_path / "frontdoor", values_with((), kept))
     role = load_registry(registry).roles["frontdoor"]
     assert [each.file for each in role.lora] == [str(kept)]
     assert role.plans_by_cores
@@ -49,7 +49,9 @@ def test_a_promotion_is_undone(registry: Path, tmp_path: Path) -> None:
 def test_promotions_are_undone_one_after_the_other(registry: Path, tmp_path: Path) -> None:
     first, second = adapter(tmp_path, 0.1), adapter(tmp_path, 0.2)
     for kept in (first, second):
-        promote(registry, tmp_path / "frontdoor", kept)
+        present = load_registry(registry).roles["frontdoor"].lora
+        promote(registry, tmp_path / "frontdoor", values_with(present, kept))
+    assert [each.file for each in load_registry(registry).roles["frontdoor"].lora] == [str(first), str(second)]
     undo(registry, tmp_path / "frontdoor")
     assert load_registry(registry).roles["frontdoor"].lora[0].file == str(first)
     undo(registry, tmp_path / "frontdoor")
@@ -57,7 +59,7 @@ def test_promotions_are_undone_one_after_the_other(registry: Path, tmp_path: Pat
 
 
 def test_what_was_changed_by_hand_since_is_not_touched(registry: Path, tmp_path: Path) -> None:
-    promote(registry, tmp_path / "frontdoor", adapter(tmp_path, 0.1))
+    promote(registry, tmp_path / "frontdoor", values_with((), adapter(tmp_path, 0.1)))
     registry.write_text(registry.read_text().replace("plans_by_cores: true", "plans_by_cores: false"))
     with pytest.raises(InputError, match="was changed since"):
         undo(registry, tmp_path / "frontdoor")
@@ -65,9 +67,9 @@ def test_what_was_changed_by_hand_since_is_not_touched(registry: Path, tmp_path:
 
 def test_a_promotion_that_was_killed_before_it_wrote_the_registry_is_forgotten(registry: Path, tmp_path: Path) -> None:
     first = adapter(tmp_path, 0.1)
-    promote(registry, tmp_path / "frontdoor", first)
+    promote(registry, tmp_path / "frontdoor", values_with((), first))
     promoted = registry.read_text()
-    promote(registry, tmp_path / "frontdoor", adapter(tmp_path, 0.2))
+    promote(registry, tmp_path / "frontdoor", values_with((), adapter(tmp_path, 0.2)))
     registry.write_text(promoted)  # as if the second had only been noted
     undo(registry, tmp_path / "frontdoor")
     assert registry.read_text() == TEXT

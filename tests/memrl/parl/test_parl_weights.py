@@ -44,7 +44,7 @@ def logits(*lora: Lora) -> Any:
 def test_llama_cpp_computes_with_an_adapter_what_the_network_does(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
     from orchestrator.memrl.parl.lora import lora_pairs, lora_parameters, with_lora, without_lora
-    from orchestrator.memrl.parl.network import load_network
+    from orchestrator.memrl.parl.network import add_adapter, load_network
 
     network = with_lora(load_network(MODEL), 8, 16.0, seed=1)
     ids = torch.from_numpy(TOKENS).long()[None]
@@ -58,6 +58,10 @@ def test_llama_cpp_computes_with_an_adapter_what_the_network_does(tmp_path: Path
     assert abs(logits() - before).max() < ROUNDING
     assert abs(logits(Lora(file=str(file))) - computed).max() < ROUNDING
     assert abs(computed - before).max() > 2 * ROUNDING
+    merged = load_network(MODEL)
+    add_adapter(merged, file, MODEL, scale=1.0)
+    with torch.no_grad():
+        assert abs(merged(ids)[0].numpy() - computed).max() < 1e-3, "a training may begin where another one ended"
 
 
 def test_a_model_of_another_architecture_is_refused(tmp_path: Path) -> None:
