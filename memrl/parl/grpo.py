@@ -24,6 +24,12 @@ class SampledRow:
     tokens: tuple[int, ...]
     choices: Choices  # what each token was chosen from
     advantage: float
+    count: int = 1  # how often it was sampled
+
+    @property
+    def length(self) -> int:
+        """In tokens, with the prompt."""
+        return len(self.prompt) + len(self.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,7 @@ class _Batch(NamedTuple):
     chosen: Tensor  # [free tokens]
     allowed: Tensor  # [free tokens, vocabulary]
     advantages: Tensor  # [free tokens]
+    counts: Tensor  # [free tokens]
 
 
 def update(
@@ -57,35 +64,39 @@ def update(
     temperature: float = 1.0,
 ) -> UpdateFigures:
     """Improve the policy by rows that it has sampled itself at this temperature."""
+    rows = sorted(rows, key=lambda row: row.length)  # rows of a batch are padded to the longest
     batches = [made for at in range(0, len(rows), ROWS) if (made := _batch(rows[at : at + ROWS], network)) is not None]
-    free = sum(len(batch.chosen) for batch in batches)
+    free = sum(int(batch.counts.sum()) for batch in batches)
     if not free:
         return UpdateFigures(0.0, 0.0, 0)
     with torch.no_grad():
         before = [_log_probabilities(network, batch, temperature) for batch in batches]
         with without_lora(network):
             reference = [_log_probabilities(network, batch, temperature) for batch in batches]
-    kl = sum(float(_divergence(*pair).sum()) for pair in zip(before, reference, strict=True)) / free
+    kl = sum(
+        float((batch.counts * _divergence(old, base)).sum())
+        for batch, old, base in zip(batches, before, reference, strict=True)
+    )
     loss = 0.0
     for _ in range(settings.epochs):
         optimizer.zero_grad(set_to_none=True)
         loss = 0.0
         for batch, old, base in zip(batches, before, reference, strict=True):
             new = _log_probabilities(network, batch, temperature)
-            part = _loss(new, old, base, batch.advantages, settings) / free
+            part = _loss(new, old, base, batch, settings) / free
             part.backward()
             loss += float(part.detach())
         torch.nn.utils.clip_grad_norm_(lora_parameters(network).values(), MAX_NORM)
         optimizer.step()
-    return UpdateFigures(loss, kl, free)
+    return UpdateFigures(loss, kl / free, free)
 
 
-def _loss(new: Tensor, old: Tensor, base: Tensor, advantages: Tensor, settings: GrpoSettings) -> Tensor:
+def _loss(new: Tensor, old: Tensor, base: Tensor, batch: _Batch, settings: GrpoSettings) -> Tensor:
     # the sum over tokens, so that long answers count as much per token as short ones
     ratio = (new - old).exp()
     clipped = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
-    gain = torch.minimum(ratio * advantages, clipped * advantages)
-    return (settings.kl * _divergence(new, base) - gain).sum()
+    gain = torch.minimum(ratio * batch.advantages, clipped * batch.advantages)
+    return (batch.counts * (settings.kl * _divergence(new, base) - gain)).sum()
 
 
 def _divergence(new: Tensor, base: Tensor) -> Tensor:
@@ -102,23 +113,32 @@ def _log_probabilities(network: LlamaNetwork, batch: _Batch, temperature: float)
 
 
 def _batch(rows: Sequence[SampledRow], network: LlamaNetwork) -> _Batch | None:
-    length = max(len(row.prompt) + len(row.tokens) for row in rows)
+    length = max(row.length for row in rows)
     ids = np.zeros((len(rows), length), np.int64)
     places: list[tuple[int, int]] = []
     chosen: list[int] = []
     free: list[np.ndarray] = []
     advantages: list[float] = []
+    counts: list[int] = []
     for number, row in enumerate(rows):
-        ids[number, : len(row.prompt) + len(row.tokens)] = (*row.prompt, *row.tokens)
+        ids[number, : row.length] = (*row.prompt, *row.tokens)
         for at, (token, choices) in enumerate(zip(row.tokens, row.choices, strict=True), len(row.prompt) - 1):
             if len(choices) > 1:
                 places.append((number, at))
                 chosen.append(token)
                 free.append(choices)
                 advantages.append(row.advantage)
+                counts.append(row.count)
     if not places:
         return None
     allowed = torch.zeros(len(places), network.head.out_features, dtype=torch.bool)
     for number, choices in enumerate(free):
         allowed[number, torch.from_numpy(choices).long()] = True
-    return _Batch(torch.from_numpy(ids), torch.tensor(places), torch.tensor(chosen), allowed, torch.tensor(advantages))
+    return _Batch(
+        torch.from_numpy(ids),
+        torch.tensor(places),
+        torch.tensor(chosen),
+        allowed,
+        torch.tensor(advantages),
+        torch.tensor(counts),
+    )

@@ -7,6 +7,7 @@ update, with the same requests and seeds as if it had not been killed.
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -154,9 +155,9 @@ class _Collector:
             rollouts = self._group(request, machine, lora, name)
             best = self._harness.best(request, machine)
             rewards = [reward(rollout.result, best, done, self._settings.reward) for rollout in rollouts]
-            for rollout, advantage in zip(rollouts, advantages([each.total for each in rewards]), strict=True):
-                if advantage:
-                    rows += [self._row(plan, advantage) for plan in rollout.plans]
+            gains = zip(rollouts, advantages([each.total for each in rewards]), strict=True)
+            sampled = Counter((plan, gain) for rollout, gain in gains if gain for plan in rollout.plans)
+            rows += [self._row(plan, gain, count) for (plan, gain), count in sampled.items()]
             groups.append(GroupResult(request, best, tuple(each.result for each in rollouts), tuple(rewards)))
         return _Collected(rows, groups)
 
@@ -183,9 +184,10 @@ class _Collector:
             rollouts.append(rollout)
         return rollouts
 
-    def _row(self, plan: SampledPlan, advantage: float) -> SampledRow:
+    def _row(self, plan: SampledPlan, advantage: float, count: int) -> SampledRow:
         prompt = self._engines.prompt_tokens(self._model, plan.messages)
-        return SampledRow(prompt, plan.tokens, self._allowed.along(_grammar(plan.schema), plan.tokens), advantage)
+        choices = self._allowed.along(_grammar(plan.schema), plan.tokens)
+        return SampledRow(prompt, plan.tokens, choices, advantage, count)
 
 
 class Training:

@@ -64,6 +64,27 @@ def test_an_advantage_makes_an_answer_likelier(torch: Any) -> None:
     assert figures[-1].kl > 0
 
 
+def test_an_answer_that_was_sampled_twice_counts_twice(torch: Any) -> None:
+    from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, update
+    from orchestrator.memrl.parl.lora import lora_parameters, with_lora
+    from orchestrator.memrl.parl.network import load_network
+
+    choices = (np.array([50, 51], np.int32), np.array([60, 61, 62], np.int32))
+    other = SampledRow((0, 3, 40), (51, 61), choices, -2.0)
+
+    def learned(rows: list[Any]) -> Any:
+        network = with_lora(load_network(MODEL), 4, 8.0, seed=1)
+        optimizer = torch.optim.SGD(lora_parameters(network).values(), lr=1.0)
+        figures = update(network, optimizer, rows, GrpoSettings(epochs=1))
+        assert figures.free_tokens == 6
+        return torch.cat([weight.detach().flatten() for weight in lora_parameters(network).values()])
+
+    once, twice = (
+        [SampledRow((0, 3, 40), (50, 60), choices, 1.0, count) for _ in range(2 // count)] for count in (1, 2)
+    )
+    assert torch.allclose(learned([*once, other]), learned([*twice, other]), atol=1e-6)
+
+
 def test_forced_tokens_teach_nothing(torch: Any) -> None:
     from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, update
     from orchestrator.memrl.parl.lora import lora_parameters, with_lora
