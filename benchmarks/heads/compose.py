@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.tiny.sizes import SIZES
+from orchestrator.memrl.parl.weights import halved
 
 ARCHITECTURE = "glm4moe"
 # llama.cpp wants experts in the head. The shared one is the feed-forward network, and a single routed one adds little.
@@ -134,10 +135,3 @@ def add(writer: gguf.GGUFWriter, name: str, weights: NDArray[np.float32]) -> Non
     else:
         kind = gguf.GGMLQuantizationType.Q8_0
         writer.add_tensor(name, gguf.quantize(weights, kind), raw_dtype=kind)
-
-
-def halved(rows: NDArray[np.generic], heads: int) -> NDArray[np.generic]:
-    """Return rows of query or key weights, of any type, with the rotary halves of each head after each other."""
-    count = len(rows)
-    pairs = rows.reshape(heads, count // heads // 2, 2, -1)
-    return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(count, -1))

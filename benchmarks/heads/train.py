@@ -8,19 +8,17 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-import gguf
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.heads.compose import head_file, head_shapes, write_head
 from benchmarks.tiny import corpus
-from benchmarks.tiny.export import gguf_name, halved
-from benchmarks.tiny.model import NORM_EPSILON, LlamaNetwork, rotate
 from benchmarks.tiny.sizes import SIZES, TOKENIZER_FILE, Size
 from benchmarks.tiny.tokenizer import Tokenizer
 from orchestrator.bench.families.words import seeded
+from orchestrator.memrl.parl.network import LlamaNetwork, load_network, rotate
+from orchestrator.memrl.parl.shape import NORM_EPSILON
 
 DRAFTED = 3  # tokens that it learns to draft one after the other
 STEPS = 650
@@ -104,18 +102,8 @@ def _moved(x: Tensor, places: int) -> Tensor:
 
 
 def load_trunk(size: Size) -> LlamaNetwork:
-    """Return the shipped model as a network."""
-    trunk = LlamaNetwork(size)
-    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(size.shipped).tensors}
-    state = {}
-    for name in trunk.state_dict():
-        tensor = tensors[gguf_name(name)]
-        weights = gguf.dequantize(tensor.data, tensor.tensor_type)
-        turned = ".query." in name or ".key." in name
-        state[name] = torch.from_numpy(np.array(halved(weights, size.heads) if turned else weights))
-    trunk.load_state_dict(state)
-    trunk.requires_grad_(False)
-    return trunk
+    """Return the shipped model as a network that does not learn."""
+    return load_network(size.shipped).requires_grad_(False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The command `frontdoor train`. It imports PyTorch only when it has checked that it is there."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.promote import keep_adapter, promote, values_with
 from orchestrator.memrl.parl.requests import PlannedRequest, held_out_requests
 from orchestrator.memrl.parl.reward import RewardSettings
+from orchestrator.registry.lock import FolderLocked, lock_folder
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import Lora
 from orchestrator.run.frontdoor.planner import FRONTDOOR
@@ -82,7 +84,7 @@ def train_frontdoor(
         raise InputError(Problem("frontdoor train", f"{_MISSING} ({', '.join(missing)} is missing)", _INSTALL))
     options = settings(context)
     base = registry_of(options)
-    _check(base)
+    _check(base, promotes=promotes)
     machines = machines_for(base, machine or ())
     place = (folder or options.home / FOLDER / f"training-{seed}").absolute()
     place.mkdir(parents=True, exist_ok=True)
@@ -97,13 +99,16 @@ def train_frontdoor(
     own = _own_requests(options.home) if history else []
     log_to(Home(options.home).logs / "orchestrator.log")
     try:
-        with _bar("updates") as progress:
-            adapter = _train(place, base, machines, settings_of, own, threads, seconds, progress)
-        if adapter is None:
-            _print_incomplete(place, as_json=as_json)
-            return
-        with _bar("comparison") as progress:
-            comparison = _compare(place, base, machines, adapter, pairs, seed, progress)
+        with lock_folder(place):
+            with _bar("updates") as progress:
+                adapter = _train(place, base, machines, settings_of, own, threads, seconds, progress)
+            if adapter is None:
+                _print_incomplete(place, as_json=as_json)
+                return
+            with _bar("comparison") as progress:
+                comparison = _compare(place, base, machines, adapter, pairs, seed, progress)
+    except FolderLocked as error:
+        raise InputError(Problem(str(place), "is used by another training", "another --folder or --seed")) from error
     except KeyboardInterrupt:
         print("interrupted; the same command continues this training", file=sys.stderr)
         raise
@@ -127,13 +132,15 @@ def train_frontdoor(
     write(lambda: print("\n".join(_lines(report, comparison))))
 
 
-def _check(base: Registry) -> None:
+def _check(base: Registry, *, promotes: bool) -> None:
     if FRONTDOOR not in base.roles or "worker" not in base.roles:
         problem = "has no frontdoor or no worker"
         raise InputError(Problem(f"{base.path}: roles", problem, "a model that plans, and one that does the steps"))
     model = base.models[base.roles[FRONTDOOR].model]
     if model.file is None:
         raise InputError(Problem(f"{base.path}: roles.{FRONTDOOR}", "is a remote model", "a model that is loaded here"))
+    if promotes and not os.access(base.path, os.W_OK):
+        raise InputError(Problem(str(base.path), "cannot be written to", "a registry of your own, or --no-promote"))
 
 
 def _own_requests(home: Path) -> list[PlannedRequest]:

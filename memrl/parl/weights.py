@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import gguf
 import numpy as np
@@ -12,6 +12,7 @@ from orchestrator.memrl.parl.shape import LLAMA
 from orchestrator.registry.gguf import read_header
 
 Weights = npt.NDArray[np.float32]
+T = TypeVar("T", bound=np.generic)  # numbers, or bytes of quantised rows
 
 BLOCK_NAMES: Final = {
     "attention_norm": "attn_norm",
@@ -39,7 +40,7 @@ def gguf_name(name: str) -> str:
     return f"blk.{index}.{BLOCK_NAMES[part]}.weight"
 
 
-def interleaved(rows: Weights, heads: int) -> Weights:
+def interleaved(rows: npt.NDArray[T], heads: int) -> npt.NDArray[T]:
     """Return the rows of queries or keys in the order of GGUF files of Llama models.
 
     Rotary embeddings turn pairs of rows. In a network the second row of a pair follows half a head after the first, in
@@ -49,7 +50,7 @@ def interleaved(rows: Weights, heads: int) -> Weights:
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(rows.shape))
 
 
-def halved(rows: Weights, heads: int) -> Weights:
+def halved(rows: npt.NDArray[T], heads: int) -> npt.NDArray[T]:
     """Return the rows of queries or keys with the halves of each head one after the other: it undoes `interleaved`."""
     pairs = rows.reshape(heads, len(rows) // heads // 2, 2, *rows.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(rows.shape))
