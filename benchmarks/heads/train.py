@@ -103,7 +103,9 @@ def _moved(x: Tensor, places: int) -> Tensor:
 
 def load_trunk(size: Size) -> LlamaNetwork:
     """Return the shipped model as a network that does not learn."""
-    return load_network(size.shipped).requires_grad_(False)
+    trunk = load_network(size.shipped)
+    trunk.requires_grad_(False)
+    return trunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ class Size:
             hidden=self.hidden,
             layers=self.layers,
             heads=self.heads,
+            kv_heads=self.heads,
             context=CONTEXT,
         )
 

@@ -66,7 +66,7 @@ def probe(model: LlamaNetwork, split: Split) -> float:
 def train(size: Size) -> None:
     """Train to the last step, saving a checkpoint every few minutes, then record the cost."""
     training = Training(size, compiled=False)
-    read_weights(training.model, START.shipped, size.heads)
+    read_weights(training.model, START.shipped)
     training.resume(size.checkpoint)
     progress, saved = training.progress, time.monotonic()
     while progress.step < size.steps:

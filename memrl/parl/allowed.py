@@ -14,8 +14,20 @@ import numpy.typing as npt
 from orchestrator.engine.llama.grammar import Grammars
 from orchestrator.engine.llama.loading import vocabulary_of
 
-Choices = tuple[npt.NDArray[np.int32], ...]
-"""For each token of an answer, the ids that could have been in its place."""
+Choices = tuple[npt.NDArray[np.uint8], ...]
+"""For each token of an answer, which tokens could have been in its place: a bit for each, by `np.packbits`."""
+
+
+def packed(ids: Sequence[int], size: int) -> npt.NDArray[np.uint8]:
+    """Return the bits of these tokens in a vocabulary of this size."""
+    bits = np.zeros(size, np.bool_)
+    bits[[*ids]] = True
+    return np.packbits(bits)
+
+
+def unpacked(bits: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.bool_]:
+    """Return whether each token of a vocabulary of this size is among those of the bits."""
+    return np.unpackbits(bits, count=size).astype(np.bool_)
 
 
 class AllowedTokens:
@@ -34,7 +46,7 @@ class AllowedTokens:
             for place, token in enumerate(tokens):
                 if not state.allows(token):
                     raise ValueError(f"the grammar does not allow token {token} at place {place}")
-                choices.append(np.flatnonzero(np.isfinite(state.mask(flat))).astype(np.int32))
+                choices.append(np.packbits(np.isfinite(state.mask(flat))))
                 state.accept(token)
         finally:
             state.close()

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from orchestrator.memrl.parl.allowed import Choices
+from orchestrator.memrl.parl.allowed import Choices, unpacked
 from orchestrator.memrl.parl.lora import lora_parameters, without_lora
 from orchestrator.memrl.parl.network import LlamaNetwork
 
@@ -107,38 +108,37 @@ def _divergence(new: Tensor, base: Tensor) -> Tensor:
 
 def _log_probabilities(network: LlamaNetwork, batch: _Batch, temperature: float) -> Tensor:
     # of the chosen tokens, among those that the grammar allowed
-    logits = network(batch.ids)[batch.predicting[:, 0], batch.predicting[:, 1]].float()
+    states = network.states(batch.ids)[batch.predicting[:, 0], batch.predicting[:, 1]]
+    logits = network.head(states)
     logits = logits.masked_fill(~batch.allowed, -torch.inf)
     return (logits / temperature).log_softmax(-1).gather(1, batch.chosen[:, None])[:, 0]
 
 
 def _batch(rows: Sequence[SampledRow], network: LlamaNetwork) -> _Batch | None:
-    length = max(row.length for row in rows)
+    size, length = network.shape.vocabulary, max(row.length for row in rows)
     ids = np.zeros((len(rows), length), np.int64)
     places: list[tuple[int, int]] = []
     chosen: list[int] = []
-    free: list[np.ndarray] = []
+    free: list[npt.NDArray[np.bool_]] = []
     advantages: list[float] = []
     counts: list[int] = []
     for number, row in enumerate(rows):
         ids[number, : row.length] = (*row.prompt, *row.tokens)
         for at, (token, choices) in enumerate(zip(row.tokens, row.choices, strict=True), len(row.prompt) - 1):
-            if len(choices) > 1:
+            allowed = unpacked(choices, size)
+            if np.count_nonzero(allowed) > 1:
                 places.append((number, at))
                 chosen.append(token)
-                free.append(choices)
+                free.append(allowed)
                 advantages.append(row.advantage)
                 counts.append(row.count)
     if not places:
         return None
-    allowed = torch.zeros(len(places), network.head.out_features, dtype=torch.bool)
-    for number, choices in enumerate(free):
-        allowed[number, torch.from_numpy(choices).long()] = True
     return _Batch(
         torch.from_numpy(ids),
         torch.tensor(places),
         torch.tensor(chosen),
-        allowed,
+        torch.from_numpy(np.array(free)),
         torch.tensor(advantages),
         torch.tensor(counts),
     )

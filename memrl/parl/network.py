@@ -1,4 +1,4 @@
-"""Define the Llama model in PyTorch: RMSNorm, rotary positions, SwiGLU, no biases, untied head."""
+"""Define the Llama model in PyTorch: RMSNorm, rotary positions, SwiGLU. Several heads may share keys and values."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from orchestrator.memrl.parl.shape import NetworkShape, shape_of
-from orchestrator.memrl.parl.weights import BLOCK_NAMES, gguf_name, halved, read_pairs
+from orchestrator.memrl.parl.weights import BLOCK_NAMES, gguf_name, halved, is_interleaved, read_pairs
 
 SMALLEST_BLOCK = 128
 MOST_BLOCKS = 8
@@ -56,11 +56,12 @@ class TransformerBlock(nn.Module):  # type: ignore[misc]  # torch is not there f
 
     def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
-        self.heads = shape.heads
+        self.heads, self.kv_heads = shape.heads, shape.kv_heads
+        shared = shape.width // shape.heads * shape.kv_heads
         self.attention_norm = nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
-        self.query = nn.Linear(shape.width, shape.width, bias=False)
-        self.key = nn.Linear(shape.width, shape.width, bias=False)
-        self.value = nn.Linear(shape.width, shape.width, bias=False)
+        self.query = nn.Linear(shape.width, shape.width, bias=shape.biased)
+        self.key = nn.Linear(shape.width, shared, bias=shape.biased)
+        self.value = nn.Linear(shape.width, shared, bias=shape.biased)
         self.output = nn.Linear(shape.width, shape.width, bias=False)
         self.feed_norm = nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
         self.gate = nn.Linear(shape.width, shape.hidden, bias=False)
@@ -71,9 +72,13 @@ class TransformerBlock(nn.Module):  # type: ignore[misc]  # torch is not there f
         """Map [rows, length, width] to the same shape; each position sees itself and the earlier ones."""
         rows, length, width = x.shape
         normed = self.attention_norm(x)
-        by_head = (rows, length, self.heads, width // self.heads)
-        query, key, value = (part(normed).view(by_head).transpose(1, 2) for part in (self.query, self.key, self.value))
+        head = width // self.heads
+        query, key, value = (
+            part(normed).view(rows, length, -1, head).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
         query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
+        if self.kv_heads < self.heads:
+            key, value = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (key, value))
         mixed = attend(query, key, value)
         x = x + self.output(mixed.transpose(1, 2).reshape(rows, length, width))
         normed = self.feed_norm(x)
@@ -85,10 +90,13 @@ class LlamaNetwork(nn.Module):  # type: ignore[misc]  # torch is not there for m
 
     def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
+        self.shape = shape
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.blocks = nn.ModuleList(TransformerBlock(shape) for _ in range(shape.layers))
         self.norm = nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        if shape.tied:
+            self.head.weight = self.embedding.weight
         cosine, sine = rotary_table(shape)
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
@@ -99,24 +107,30 @@ class LlamaNetwork(nn.Module):  # type: ignore[misc]  # torch is not there for m
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the logits of the next token at each position."""
+        logits: Tensor = self.head(self.states(ids))
+        return logits
+
+    def states(self, ids: Tensor) -> Tensor:
+        """Return what the head reads at each position: [rows, length, width]."""
         x = self.embedding(ids)
         cosine, sine = self.cosine[: ids.shape[1]], self.sine[: ids.shape[1]]
         for block in self.blocks:
             x = block(x, cosine, sine)
-        logits: Tensor = self.head(self.norm(x))
-        return logits
+        states: Tensor = self.norm(x)
+        return states
 
 
-def read_weights(network: LlamaNetwork, file: Path, heads: int) -> None:
+def read_weights(network: LlamaNetwork, file: Path) -> None:
     """Take the weights of a GGUF file. If the file knows fewer tokens, those of further tokens stay as they are."""
     tensors = {
         tensor.name: gguf.dequantize(tensor.data, tensor.tensor_type) for tensor in gguf.GGUFReader(file).tensors
     }
+    turned = {"query": network.shape.heads, "key": network.shape.kv_heads} if is_interleaved(file) else {}
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             array = tensors[gguf_name(name)].astype(np.float32)
-            if ".query." in name or ".key." in name:
-                array = halved(array, heads)
+            if (part := name.split(".")[-2]) in turned:
+                array = halved(array, turned[part])
             parameter[: len(array)] = torch.from_numpy(array)
 
 
@@ -132,7 +146,6 @@ def add_adapter(network: LlamaNetwork, file: Path, model: Path, scale: float) ->
 
 def load_network(file: Path) -> LlamaNetwork:
     """Return the model of a GGUF file. Raises what `shape_of` raises."""
-    shape = shape_of(file)
-    network = LlamaNetwork(shape)
-    read_weights(network, file, shape.heads)
+    network = LlamaNetwork(shape_of(file))
+    read_weights(network, file)
     return network

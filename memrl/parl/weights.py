@@ -36,8 +36,13 @@ def gguf_name(name: str) -> str:
     """Return the GGUF name of the parameter `name` of a network."""
     if name in TOP_NAMES:
         return TOP_NAMES[name]
-    _, index, part, _ = name.split(".")
-    return f"blk.{index}.{BLOCK_NAMES[part]}.weight"
+    _, index, part, kind = name.split(".")
+    return f"blk.{index}.{BLOCK_NAMES[part]}.{kind}"
+
+
+def is_interleaved(model: Path) -> bool:
+    """Return whether the file of a model has the rotary halves of each head interleaved."""
+    return read_header(model).architecture == LLAMA
 
 
 def interleaved(rows: npt.NDArray[T], heads: int) -> npt.NDArray[T]:

@@ -5,8 +5,9 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from benchmarks.heads.compose import halved, head_file, head_shapes, headed, random_head, read_head, write_head
+from benchmarks.heads.compose import head_file, head_shapes, headed, random_head, read_head, write_head
 from benchmarks.tiny.sizes import SIZES
+from orchestrator.memrl.parl.weights import halved
 from orchestrator.registry.fit import drafts_for_itself
 from orchestrator.registry.gguf import read_header
 

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from orchestrator.engine.client.grammar import schema_grammar
-from orchestrator.memrl.parl.allowed import allowed_tokens
+from orchestrator.memrl.parl.allowed import allowed_tokens, packed, unpacked
 from orchestrator.run.frontdoor.compact import plan_schema
 from tests.memrl.parl.adapters import TINY
 
 MODEL = TINY / "large.gguf"
+VOCABULARY = 1024
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_the_grammar_forces_the_beginning_of_a_plan() -> None:
         quote = allowed.along('root ::= "a" "b"', [])
         assert quote == ()
         (first,) = allowed.along(grammar, [_token(allowed, grammar)])
-        assert 0 < len(first) < 20
+        assert 0 < unpacked(first, VOCABULARY).sum() < 20
         with pytest.raises(ValueError, match="does not allow token 1 at place 0"):
             allowed.along(grammar, [1])
 
@@ -48,7 +48,7 @@ def test_an_advantage_makes_an_answer_likelier(torch: Any) -> None:
     network = with_lora(load_network(MODEL), 4, 8.0, seed=1)
     optimizer = torch.optim.AdamW(lora_parameters(network).values(), lr=1e-3)
     prompt, good, bad = (0, 3, 40, 41, 42), (50, 60), (51, 61)
-    choices = (np.array([50, 51], np.int32), np.array([60, 61, 62], np.int32))
+    choices = (packed([50, 51], VOCABULARY), packed([60, 61, 62], VOCABULARY))
     rows = [SampledRow(prompt, good, choices, 1.0), SampledRow(prompt, bad, choices, -1.0)]
 
     def likelihood(tokens: tuple[int, ...]) -> float:
@@ -69,7 +69,7 @@ def test_an_answer_that_was_sampled_twice_counts_twice(torch: Any) -> None:
     from orchestrator.memrl.parl.lora import lora_parameters, with_lora
     from orchestrator.memrl.parl.network import load_network
 
-    choices = (np.array([50, 51], np.int32), np.array([60, 61, 62], np.int32))
+    choices = (packed([50, 51], VOCABULARY), packed([60, 61, 62], VOCABULARY))
     other = SampledRow((0, 3, 40), (51, 61), choices, -2.0)
 
     def learned(rows: list[Any]) -> Any:
@@ -93,7 +93,7 @@ def test_forced_tokens_teach_nothing(torch: Any) -> None:
     network = with_lora(load_network(MODEL), 4, 8.0, seed=1)
     weights = {name: weight.detach().clone() for name, weight in lora_parameters(network).items()}
     optimizer = torch.optim.AdamW(lora_parameters(network).values(), lr=1e-3)
-    forced = (np.array([50], np.int32), np.array([60], np.int32))
+    forced = (packed([50], VOCABULARY), packed([60], VOCABULARY))
     figures = update(network, optimizer, [SampledRow((0, 3), (50, 60), forced, 1.0)], GrpoSettings())
     assert figures.free_tokens == 0
     assert all(torch.equal(weight, weights[name]) for name, weight in lora_parameters(network).items())

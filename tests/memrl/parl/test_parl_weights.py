@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.models import ModelShape, write_llama
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama
 from orchestrator.errors import InputError
@@ -32,9 +33,9 @@ def test_the_sizes_are_those_of_the_file() -> None:
     assert (shape.width, shape.layers, shape.heads, shape.vocabulary) == (192, 5, 6, 1024)
 
 
-def logits(*lora: Lora) -> Any:
+def logits(*lora: Lora, file: Path = MODEL) -> Any:
     llama = Llama(
-        EngineSpec(file=str(MODEL), context=64, slots=1, threads=1, kv_type_k="f32", kv_type_v="f32", lora=lora)
+        EngineSpec(file=str(file), context=64, slots=1, threads=1, kv_type_k="f32", kv_type_v="f32", lora=lora)
     )
     llama.batch.clear()
     llama.batch.add(0, 0, TOKENS, len(TOKENS))
@@ -64,9 +65,26 @@ def test_llama_cpp_computes_with_an_adapter_what_the_network_does(tmp_path: Path
         assert abs(merged(ids)[0].numpy() - computed).max() < 1e-3, "a training may begin where another one ended"
 
 
-def test_a_model_of_another_architecture_is_refused(tmp_path: Path) -> None:
-    from benchmarks.models import ModelShape, write_llama
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_heads_may_share_keys_and_values(tmp_path: Path, kv_heads: int) -> None:
+    torch = pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
+    from orchestrator.memrl.parl.lora import lora_pairs, lora_parameters, with_lora
+    from orchestrator.memrl.parl.network import load_network
 
-    file = write_llama(tmp_path / "grouped.gguf", ModelShape(width=64, heads=4, kv_heads=2))
-    with pytest.raises(InputError, match="shares keys and values among heads"):
+    shape = ModelShape(width=64, heads=4, kv_heads=kv_heads, layers=2, feed_forward=96, vocabulary=320, weights="f32")
+    file = write_llama(tmp_path / "model.gguf", shape)
+    network = with_lora(load_network(file), 4, 8.0, seed=1)
+    with torch.no_grad():
+        for weight in lora_parameters(network).values():
+            weight.copy_(0.05 * torch.randn_like(weight))
+        computed = network(torch.from_numpy(TOKENS).long()[None])[0].numpy()
+    adapter = write_adapter(lora_pairs(network), file, tmp_path / "a.gguf", alpha=8.0, half=False)
+    assert abs(logits(Lora(file=str(adapter)), file=file) - computed).max() < 0.01
+
+
+def test_a_model_that_computes_otherwise_is_refused(tmp_path: Path) -> None:
+    file = write_llama(tmp_path / "model.gguf", ModelShape(width=64, heads=4, kv_heads=2))
+    content = file.read_bytes().replace(b"ffn_gate.weight", b"ffn_gat2.weight", 1)
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=r"has a tensor blk\.\d+\.ffn_gat2\.weight, which is unknown here"):
         shape_of(file)
