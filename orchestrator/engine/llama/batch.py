@@ -20,6 +20,24 @@ def floats_at(address: int, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), shape=shape)
 
 
+class RowsView:
+    """Arrays of shape (`most`, `width`) of llama.cpp's memory, which seldom moves.
+
+    Making one takes about as long as all else that Python does for a step of a small model.
+    """
+
+    def __init__(self, most: int, width: int) -> None:
+        self._shape = most, width
+        self._address = 0
+        self.view = np.empty((0, width), np.float32)  # the last one
+
+    def of(self, address: int) -> npt.NDArray[np.float32]:
+        """Return the array at an address."""
+        if address != self._address:
+            self._address, self.view = address, floats_at(address, self._shape)
+        return self.view
+
+
 class Batch:
     """The arrays of a llama_batch, reused for every step, of `capacity` rows and `padding` rows for padding tokens.
 

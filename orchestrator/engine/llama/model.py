@@ -13,7 +13,7 @@ import numpy.typing as npt
 import orchestrator.engine.llama.binding as lib
 from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.kv.layout import begins_as_pool
-from orchestrator.engine.llama.batch import Batch, as_tokens, floats_at
+from orchestrator.engine.llama.batch import Batch, RowsView, as_tokens
 from orchestrator.engine.llama.grammar import Grammars, Logits
 from orchestrator.engine.llama.loading import (
     CannotLoad,
@@ -173,8 +173,8 @@ class Llama:
         self._held = [0] * (self.sequences + 1 + self.checkpoints)
         self._rolled_back: set[int] = set()
         self._copying: set[int] = set()
-        self._logits: Logits = np.empty((0, self.vocab.size), np.float32)
-        self._logits_at = 0
+        self._logits = RowsView(self._most_rows, self.vocab.size)
+        self._states = RowsView(self._most_rows, self.state_width if self.heads else 0)
         self.cells: int = lib.llama_n_ctx(self._context) - self._spare
         self._warm_up()
         if not (self.can_cut_back or self.cell_bytes):
@@ -362,7 +362,7 @@ class Llama:
         for seq, count in pads:
             self.truncate(seq, self._held[seq] - count)
         if not batch.outputs:
-            return self._logits[:0]
+            return self._logits.view[:0]
         rows = self._rows(batch.outputs)
         if output_rows is None:
             self._selected: slice | npt.NDArray[np.int64] = slice(batch.outputs)
@@ -376,19 +376,14 @@ class Llama:
 
         Only for a model with `heads`. They are valid until the next call of `decode`.
         """
-        address = lib.llama_get_embeddings_nextn(self._context)
-        return floats_at(address, (self.batch.outputs, self.state_width))[self._selected]
+        return self._states.of(lib.llama_get_embeddings_nextn(self._context))[self._selected]
 
     def _rows(self, count: int) -> Logits:
-        # The array is a view of llama.cpp's logits and is cached, since making it takes long. The logits seldom move in
-        # memory, and never for a single row once there was one. Several rows are put in order only by llama_get_logits.
-        if count == 1 and self._logits_at:
-            return self._logits[:1]
-        address = lib.llama_get_logits(self._context)
-        if address != self._logits_at:
-            self._logits_at = address
-            self._logits = floats_at(address, (self._most_rows, self.vocab.size))
-        return self._logits[:count]
+        # The logits never move for a single row once there was one. Several rows are put in order only by
+        # llama_get_logits.
+        if count == 1 and len(self._logits.view):
+            return self._logits.view[:1]
+        return self._logits.of(lib.llama_get_logits(self._context))[:count]
 
     def _padding(self, width: int) -> list[tuple[int, int]]:
         batch = self.batch

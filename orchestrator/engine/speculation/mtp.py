@@ -12,18 +12,19 @@ from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama, Logits, MtpHead, States, Tokens, as_tokens, why_no_head
 from orchestrator.engine.speculation.drafter import Beat, CannotDraft, Drafter, Offer
 from orchestrator.engine.step_cost.learned import LearnedStepCosts
-from orchestrator.engine.step_cost.model import StepCostModel
+from orchestrator.engine.step_cost.model import StepCostModel, attended_cells
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.sequence import Sequence
 
-# Tokens of a sequence, at most, that the head has yet to read when it drafts. While nothing is drafted, older ones are
-# dropped, and then the head starts again with an empty cache: it needs little but the last state.
+# Tokens of a sequence, at most, that the head has yet to read when it drafts. Without older ones, or after steps that
+# were not followed, the head starts again with an empty cache: it needs little but the last state.
 _MOST_UNREAD = 64
 
 
 @dataclass(slots=True)
 class _Reading:
     end: int = 0  # the head has read the tokens before this position
+    followed: int = 0  # there are states for the tokens before this position
     unread: list[States] = field(default_factory=list)  # states for the tokens up to the last one
 
     @property
@@ -43,7 +44,7 @@ class MtpDrafter(Drafter):
     def __init__(self, spec: EngineSpec, target: Llama, beat: Beat) -> None:
         assert spec.mtp is not None, "the option turns this drafter on"
         self._k = spec.mtp.k
-        self._head = MtpHead(target)
+        self._head = MtpHead(target, spec.slots * (1 + self._k))
         self._beat = beat
         self._cpu = CpuUse()
         self._threads = target.threads
@@ -68,13 +69,17 @@ class MtpDrafter(Drafter):
 
     def follow(self, sequence: Sequence, states: States) -> None:
         reading = self._readings.setdefault(sequence.seq, _Reading())
+        if reading.followed != sequence.length - len(states):
+            reading.unread.clear()
+        reading.followed = sequence.length
         reading.unread.append(states.copy())
         while len(reading.unread) > 1 and reading.count > _MOST_UNREAD:
             reading.unread.pop(0)
 
     def accept(self, sequence: Sequence, most: int) -> Offer:
         reading = self._readings.get(sequence.seq)
-        return Offer(max(0, min(self._k, most)) if reading is not None and reading.unread else 0)
+        can_read = reading is not None and reading.unread and reading.followed == sequence.length
+        return Offer(max(0, min(self._k, most)) if can_read else 0)
 
     def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
         """Return the `lengths` likeliest next tokens of each sequence. Each was followed up to its last token."""
@@ -90,7 +95,7 @@ class MtpDrafter(Drafter):
                 batch.add_one(sequences[index].seq, depth - 1, drafts[index][-1])
                 batch.states[row] = states[index]
                 cells += depth
-            logits, after = self._decode(cells)
+            logits, after = self._decode(len(active), cells)
             for row, (index, token) in enumerate(zip(active, logits.argmax(axis=1).tolist(), strict=True)):
                 drafts[index].append(token)
                 states[index] = after[row]
@@ -103,51 +108,58 @@ class MtpDrafter(Drafter):
             self._head.truncate(sequence.seq, 0)
 
     def _read(self, sequences: list[Sequence]) -> tuple[list[int], States]:
-        # Read what was not read yet. The last token of each sequence comes in the last step, which drafts.
+        # Read what was not read yet. The last tokens of each sequence, seldom more than were accepted in the last step,
+        # come in the last call, which drafts.
         batch = self._head.batch
-        room = batch.capacity // len(sequences)
-        rest = [self._unread(sequence) for sequence in sequences]
-        for index, sequence in enumerate(sequences):
-            while len(rest[index]) > room:
-                batch.clear()
-                self._add(sequence, rest[index], room, outputs=0)
-                self._decode(0)
-                rest[index] = rest[index][room:]
+        most = min(1 + self._k, self._head.rows // len(sequences), batch.capacity // len(sequences))
+        unread = [self._unread(sequence) for sequence in sequences]
         batch.clear()
-        cells = 0
-        for sequence, states in zip(sequences, rest, strict=True):
-            self._add(sequence, states, len(states), outputs=1)
-            cells += sequence.length
-        logits, after = self._decode(cells)
-        return logits.argmax(axis=1).tolist(), after.copy()
+        for sequence, states in zip(sequences, unread, strict=True):
+            old = len(states) - most
+            if old > 0:
+                if batch.size + old > batch.capacity:
+                    self._decode(0, 0)
+                    batch.clear()
+                self._add(sequence, states, 0, old, outputs=0)
+        if batch.size:
+            self._decode(0, 0)
+        batch.clear()
+        cells, ends = 0, []
+        for sequence, states in zip(sequences, unread, strict=True):
+            start = max(0, len(states) - most)
+            self._add(sequence, states, start, len(states), outputs=len(states) - start)
+            cells += attended_cells(sequence.length - len(states) + start, len(states) - start)
+            ends.append(batch.size - 1)
+        logits, after = self._decode(len(sequences), cells)
+        return logits[ends].argmax(axis=1).tolist(), after[ends]
 
     def _unread(self, sequence: Sequence) -> States:
         reading = self._readings[sequence.seq]
         states = reading.unread[0] if len(reading.unread) == 1 else np.concatenate(reading.unread)
         if reading.end != sequence.length - len(states):
             self._head.truncate(sequence.seq, 0)
-        self._readings[sequence.seq] = _Reading(sequence.length)
+        self._readings[sequence.seq] = _Reading(sequence.length, sequence.length)
         return states
 
-    def _add(self, sequence: Sequence, states: States, count: int, *, outputs: int) -> None:
-        # Add the first `count` of the last tokens, for each of which there is a state.
-        batch, start = self._head.batch, len(sequence.output) - len(states)
+    def _add(self, sequence: Sequence, states: States, start: int, end: int, *, outputs: int) -> None:
+        # Add some of the last tokens, for each of which there is a state.
+        batch, before = self._head.batch, len(sequence.output) - len(states)
         at = batch.size
-        batch.add(
-            sequence.seq, len(sequence.prompt) + start, as_tokens(sequence.output[start : start + count]), outputs
-        )
-        batch.states[at : batch.size] = states[:count]
+        tokens = as_tokens(sequence.output[before + start : before + end])
+        batch.add(sequence.seq, len(sequence.prompt) + before + start, tokens, outputs)
+        batch.states[at : batch.size] = states[start:end]
 
-    def _decode(self, cells: int) -> tuple[Logits, States]:
+    def _decode(self, drafting: int, cells: int) -> tuple[Logits, States]:
         batch, costs = self._head.batch, self._step_costs.current
-        self._beat(costs.seconds(batch.size, max(1, batch.outputs), cells))
+        self._beat(costs.seconds(batch.size, max(1, drafting), cells))
         self._cpu.start()
         results = self._head.decode()
         seconds = self._cpu.stop()
         self.seconds += seconds
-        if batch.size == batch.outputs:
+        # Steps that only read compute no logits.
+        if drafting:
             disturbed = self._cpu.disturbed(self._threads)
-            self._step_costs.observe(batch.size, batch.outputs, seconds, cells, disturbed=disturbed)
+            self._step_costs.observe(batch.size, drafting, seconds, cells, disturbed=disturbed)
         return results
 
     def _warm_up(self) -> float:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.heads.compose import compose, head_file, random_head, read_head
@@ -13,7 +14,7 @@ from orchestrator.bench.families.words import seeded
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.client.library import probe_library
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
-from orchestrator.engine.llama import binding
+from orchestrator.engine.llama import Llama, MtpHead, binding
 from orchestrator.registry.options import MtpOptions, PromptLookupOptions
 from tests.orchestrator.engine.llama_builds import without
 
@@ -60,6 +61,29 @@ async def test_a_head_changes_no_text_and_saves_steps(headed: Path, slots: int) 
     assert before.drafted == 0
     assert after.accepted > 0
     assert after.decode_steps < 0.8 * before.decode_steps
+
+
+def test_what_a_head_computes_for_tokens_does_not_depend_on_the_others_of_the_batch(headed: Path) -> None:
+    """Drafts continue from the states of the last tokens, also of sequences that read several tokens at once."""
+    llama = Llama(spec_of(headed / "trained.gguf", slots=2))
+    head = MtpHead(llama, 8)
+    tokens = np.random.default_rng(1).integers(10, 400, (2, 4)).astype(np.int32)
+    states = np.random.default_rng(2).normal(0, 1, (2, 4, SIZES["large"].width)).astype(np.float32)
+    alone: list[list[Any]] = [[], []]
+    for seq in range(2):
+        for at in range(4):
+            head.batch.clear()
+            head.batch.add_one(seq, 100 + at, int(tokens[seq, at]))
+            head.batch.states[0] = states[seq, at]
+            alone[seq].append([rows[0].copy() for rows in head.decode()])
+        head.truncate(seq, 0)
+    head.batch.clear()
+    for seq, count in ((0, 4), (1, 3)):
+        head.batch.add(seq, 100, tokens[seq, :count], count)
+    head.batch.states[:7] = np.concatenate((states[0], states[1, :3]))
+    for row, together in enumerate(zip(*head.decode(), strict=True)):
+        for these, those in zip(together, alone[row // 4][row % 4], strict=True):
+            assert np.corrcoef(these, those)[0, 1] > 0.999
 
 
 async def test_the_trunk_says_what_the_shipped_model_says(headed: Path) -> None:
