@@ -251,6 +251,49 @@ class _StepTotals:
         return math.sqrt(max(0.0, self.squares - saved * saved / self.steps)) / self.plain
 
 
+@dataclass(slots=True)
+class _Refusals:
+    count: int = 0  # in a row
+    left: int = 0  # steps of the pause that are still to come
+
+
+class RefusalPauses:
+    """Decides, for each width of a step, whether to consider drafts at all.
+
+    After `ROW` steps in a row for which drafts were considered and refused, none are considered for `PAUSE` steps, and
+    again when they are refused then. For a small model, considering drafts takes a good part of a step.
+    """
+
+    ROW = 16
+    PAUSE = 64
+
+    def __init__(self) -> None:
+        self._by_width: dict[int, _Refusals] = {}
+
+    def skips(self, width: int) -> bool:
+        """Return whether to consider no drafts in the next step. Call it once for each step."""
+        refusals = self._by_width.get(width)
+        if refusals is None or not refusals.left:
+            return False
+        refusals.left -= 1
+        return True
+
+    def is_over(self, width: int) -> bool:
+        """Return whether drafts are considered in the step after the one that `skips` was called for."""
+        refusals = self._by_width.get(width)
+        return refusals is None or not refusals.left
+
+    def record(self, width: int, *, refused: bool) -> None:
+        """Take up the decision of a step for which drafts were considered."""
+        if not refused:
+            self._by_width.pop(width, None)
+            return
+        refusals = self._by_width.setdefault(width, _Refusals())
+        refusals.count += 1
+        if refusals.count >= self.ROW:
+            refusals.left = self.PAUSE
+
+
 class SpeculationController:
     """Turns speculation of a model off while it loses time, and on again when it may pay off.
 

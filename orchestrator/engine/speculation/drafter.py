@@ -38,7 +38,8 @@ class Drafter(Protocol):
     def follow(self, sequence: Sequence, states: npt.NDArray[np.float32]) -> None:
         """Take up the target's states from which the last tokens of a sequence were chosen, a row for each.
 
-        Called after each step that computed the sequence. The rows are valid until the next step.
+        Called after steps that computed the sequence, unless no drafts are considered for the next one. The rows are
+        valid until the next step.
         """
         return None
 

@@ -13,6 +13,7 @@ from orchestrator.engine.llama import CannotLoad, Llama, Tokens, as_tokens
 from orchestrator.engine.speculation.controller import (
     Acceptance,
     DraftCandidate,
+    RefusalPauses,
     SpeculationController,
     common_draft_length,
     draft_lengths,
@@ -62,6 +63,8 @@ class Speculator:
     missing: str = ""  # why drafters that the settings name cannot be used
     controller: SpeculationController = field(default_factory=SpeculationController)
     seconds: float = 0.0  # drafting time of the last step
+    _refusals: RefusalPauses = field(default_factory=RefusalPauses)
+    _follows: bool = True  # whether the next step may draft
     _since_baseline: int = 0
     _steps_too_expensive: int = 0
     _model: dict[str, Acceptance] = field(default_factory=model_acceptance)
@@ -80,8 +83,9 @@ class Speculator:
         return sum(drafter.seconds for drafter in self.drafters.values())
 
     @property
-    def reads_states(self) -> bool:
-        return any(drafter.reads_states for drafter in self.drafters.values())
+    def wants_states(self) -> bool:
+        """Whether to call `follow` after this step: not while the drafts that need it are off."""
+        return self._follows and any(drafter.reads_states for drafter in self.drafters.values())
 
     def follow(self, sequence: Sequence, states: npt.NDArray[np.float32]) -> None:
         """Pass on the states from which the last tokens of a sequence were chosen, see `Drafter.follow`."""
@@ -109,8 +113,19 @@ class Speculator:
             return [_NOTHING] * len(sequences)
         if not self.controller.enabled and not self.spec.always_draft:
             self.controller.skip_step()
+            self._follows = self.controller.enabled
             return [_NOTHING] * len(sequences)
-        proposals = [self._proposal(sequence) for sequence in sequences]
+        width = len(sequences)
+        drafters = self.drafters
+        if not self.spec.always_draft and self._refusals.skips(width):
+            # The steps without a decision count, too: wrong costs are noticed no later.
+            if self._steps_too_expensive:
+                self._steps_too_expensive = min(self._steps_too_expensive + 1, _PROBE_EVERY - 1)
+            drafters = {name: drafter for name, drafter in drafters.items() if not drafter.reads_states}
+        self._follows = len(drafters) == len(self.drafters) or self._refusals.is_over(width)
+        if not drafters:
+            return [_NOTHING] * width
+        proposals = [self._proposal(sequence, drafters) for sequence in sequences]
         if self._baseline_step_is_due():
             return [_NOTHING] * len(sequences)
         costs_per_token = {name: drafter.seconds_per_token(len(sequences)) for name, drafter in self.drafters.items()}
@@ -126,13 +141,20 @@ class Speculator:
             for p in proposals
         ]
         lengths = self._lengths(candidates, costs, token_budget)
-        if not any(lengths):
-            lengths = self._probe_lengths(candidates, token_budget)
-        else:
+        pays = any(lengths)
+        if pays:
             self._steps_too_expensive = 0
+        else:
+            lengths = self._probe_lengths(candidates, token_budget)
+        # A probe takes several steps.
+        if (pays or not any(lengths)) and any(self._reads_states(p) for p in proposals):
+            self._refusals.record(width, refused=not pays)
         if self.spec.batch_invariant:
             lengths = self._fitting([sequence.seq for sequence in sequences], lengths)
         return self._tokens(proposals, lengths)
+
+    def _reads_states(self, proposal: _Proposal) -> bool:
+        return proposal.max_tokens > 0 and self.drafters[proposal.state.drafter].reads_states
 
     def _fitting(self, seqs: list[int], lengths: list[int]) -> list[int]:
         # Shorten the drafts until the step fits into one micro-batch together with its padding.
@@ -236,13 +258,13 @@ class Speculator:
         for drafter in self.drafters.values():
             drafter.forget(sequence)
 
-    def _proposal(self, sequence: Sequence) -> _Proposal:
+    def _proposal(self, sequence: Sequence, drafters: Mapping[str, Drafter]) -> _Proposal:
         state = self._states.get(sequence.number)
         if state is None:
             state = self._states[sequence.number] = _State(sequence_acceptance(self._model))
         remaining = sequence.max_tokens - len(sequence.output) - 1
         offer = Offer(0)
-        for name, drafter in self.drafters.items():
+        for name, drafter in drafters.items():
             state.drafter, offer = name, drafter.accept(sequence, remaining)
             if offer.length:
                 break

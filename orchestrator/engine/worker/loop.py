@@ -628,7 +628,7 @@ class Loop:
 
     def _sample(self, with_logits: list[_Outputs], logits: Logits) -> tuple[int, int]:
         best = logits.argmax(axis=1).tolist() if len(logits) else []
-        states = self._llama.states() if len(logits) and self._speculator and self._speculator.reads_states else None
+        states = self._llama.states() if len(logits) and self._speculator and self._speculator.wants_states else None
         row = drafted = accepted = 0
         for sequence, drafts, prompt_rows, position, samples in with_logits:
             if sequence.prompt_logprobs is not None and prompt_rows:

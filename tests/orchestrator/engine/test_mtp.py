@@ -59,8 +59,8 @@ async def test_a_head_changes_no_text_and_saves_steps(headed: Path, slots: int) 
     drafted, after = await answered(spec_of(headed / "trained.gguf", slots=slots), requests)
     assert drafted == plain
     assert before.drafted == 0
-    assert after.accepted > 0
-    assert after.decode_steps < 0.8 * before.decode_steps
+    assert after.accepted > after.drafted / 3
+    assert after.decode_steps < 0.7 * before.decode_steps
 
 
 def test_what_a_head_computes_for_tokens_does_not_depend_on_the_others_of_the_batch(headed: Path) -> None:

@@ -1,6 +1,6 @@
 import math
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from math import inf
 
 import pytest
@@ -12,6 +12,7 @@ from orchestrator.engine.speculation.controller import (
     MIN_GAIN_OF_SEVERAL,
     Acceptance,
     DraftCandidate,
+    RefusalPauses,
     SpeculationController,
     common_draft_length,
     draft_lengths,
@@ -455,3 +456,39 @@ def test_after_any_past_good_drafts_are_made_again(past: list[tuple[int, int, in
     for _ in range(2500):
         step()
     assert all(step() for _ in range(100))
+
+
+def considered(pauses: RefusalPauses, width: int, steps: int) -> list[int]:
+    """Refuse all drafts. Return the steps for which they were considered."""
+    numbers = []
+    for number in range(steps):
+        if not pauses.skips(width):
+            pauses.record(width, refused=True)
+            numbers.append(number)
+    return numbers
+
+
+def test_drafts_that_are_always_refused_are_seldom_considered() -> None:
+    pauses = RefusalPauses()
+    row = RefusalPauses.ROW
+    numbers = considered(pauses, 4, 4000)
+    assert numbers[:row] == list(range(row))
+    gaps = [after - before - 1 for before, after in pairwise(numbers[row - 1 :])]
+    assert set(gaps) == {RefusalPauses.PAUSE}
+    assert len(numbers) < 0.02 * 4000
+
+
+def test_a_refusal_at_one_width_says_nothing_about_another() -> None:
+    pauses = RefusalPauses()
+    considered(pauses, 4, RefusalPauses.ROW)
+    assert pauses.skips(4)
+    assert not pauses.skips(1)
+
+
+def test_a_draft_ends_the_refusals_in_a_row() -> None:
+    pauses = RefusalPauses()
+    considered(pauses, 1, RefusalPauses.ROW + RefusalPauses.PAUSE)
+    assert pauses.is_over(1)
+    assert not pauses.skips(1)
+    pauses.record(1, refused=False)
+    assert considered(pauses, 1, RefusalPauses.ROW + 1) == list(range(RefusalPauses.ROW))

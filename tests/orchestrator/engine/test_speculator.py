@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.heads.compose import headed
+from benchmarks.tiny.sizes import SIZES
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.speculation.draft_model import DraftModel
@@ -11,11 +14,12 @@ from orchestrator.engine.speculation.drafters import DRAFTERS
 from orchestrator.engine.speculation.speculator import Speculator, make_speculator
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.engine.worker.sequence import Sequence
-from orchestrator.registry.options import DRAFTING, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import DRAFTING, MtpOptions, PromptLookupOptions, SpeculationOptions
 
 POINTS = Points((1, 2, 3, 4), (1.0, 1.8, 2.6, 3.4))
 DEAR = StepCostModel(POINTS, POINTS, 0.8, 0.0)
 """Drafts have to be nearly all right to pay."""
+FREE = StepCostModel(Points((1, 2), (1.0, 1.0)), Points((1, 2), (1.0, 1.0)), 1e-9, 0.0)
 TEXT = list(range(40, 100))
 
 
@@ -34,9 +38,9 @@ def made(spec: EngineSpec) -> Speculator:
     return speculator
 
 
-def sequence_with(prompt: list[int]) -> Sequence:
+def sequence_with(prompt: list[int], max_tokens: int = 400) -> Sequence:
     request = Generation(messages=(Message("user", "copy it"),))
-    return Sequence(1, request, as_tokens(prompt), max_tokens=400, stops=(), grammar=None, stream=False)
+    return Sequence(1, request, as_tokens(prompt), max_tokens=max_tokens, stops=(), grammar=None, stream=False)
 
 
 def decoded(speculator: Speculator, sequence: Sequence, text: list[int]) -> list[int]:
@@ -126,6 +130,31 @@ def test_a_text_is_read_once_by_the_draft_model(models: Path) -> None:
     other = sequence_with(TEXT * 3)  # in another place, where nothing was read
     other.enter(1, 0)
     assert 0.0 < draft.catch_up_seconds(sequence) < draft.catch_up_seconds(other)
+
+
+def test_a_head_is_not_followed_while_its_drafts_do_not_pay(tmp_path: Path) -> None:
+    """States are taken up again for the last step of a pause, and the head drafts from there."""
+    file = str(headed("large", tmp_path))
+    spec = EngineSpec(file=file, context=2048, slots=1, threads=1, mtp=MtpOptions(), flash_attention="on")
+    speculator = made(spec)
+    dearest = StepCostModel(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1000.0)), 999.0, 0.0)
+    sequence = sequence_with(TEXT, max_tokens=2000)
+    sequence.seq = 0
+    states = np.ones((1, SIZES["large"].width), np.float32)
+    followed, drafted = [], []
+    for step in range(1500):
+        (draft,) = speculator.propose([sequence], dearest if step < 900 else FREE, 8)
+        sequence.output.append(TEXT[step % len(TEXT)])
+        if speculator.wants_states:
+            followed.append(step)
+            speculator.follow(sequence, states)
+        speculator.observe(sequence, len(draft), 0)
+        if len(draft) and step >= 900:
+            drafted.append(step)
+            break
+    assert len([step for step in followed if step < 900]) < 90
+    assert drafted
+    assert drafted[0] - 1 in followed
 
 
 def test_every_option_that_drafts_has_a_drafter() -> None:
