@@ -1,11 +1,14 @@
 """Train an MTP head for an embedded model: `python -m benchmarks.heads.train [--size large]`, some minutes.
 
 The trunk stays as it ships, and the head learns its next tokens. A head drafts several tokens by reading its own
-output, so it is trained on that as well (Li et al. 2025, EAGLE-3, section 3.2, training-time test).
+output, so it is trained on that as well (Li et al. 2025, EAGLE-3, section 3.2, training-time test), once it drafts
+single tokens. No example comes twice: a head soon recites the examples that it has seen.
 """
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -16,18 +19,20 @@ from benchmarks.heads.compose import head_file, head_shapes, write_head
 from benchmarks.tiny import corpus
 from benchmarks.tiny.sizes import SIZES, TOKENIZER_FILE, Size
 from benchmarks.tiny.tokenizer import Tokenizer
-from orchestrator.bench.families.words import seeded
+from orchestrator.bench.families.words import Split, seeded
 from orchestrator.memrl.parl.network import LlamaNetwork, load_network, rotate
 from orchestrator.memrl.parl.shape import NORM_EPSILON
 
 DRAFTED = 3  # tokens that it learns to draft one after the other
-STEPS = 650
-ROWS = 24  # examples of a step
-BATCHES = 120
+STEPS = 700
+SINGLE = 0.5  # the share of the steps, at first, in which it learns to draft single tokens
+ROWS = 16  # examples of a step
+SORTED = 8  # batches whose examples are drawn together, then sorted by the length of the answer
 LONGEST = 320  # tokens of an example
+HELD_OUT = 8  # batches of held-out examples
 MUON_RATE = 0.02
 ADAM_RATE = 2e-3
-REPORT_EVERY = 25
+REPORT_EVERY = 50
 
 
 class Head(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
@@ -118,13 +123,20 @@ class Answers:
     inside: Tensor  # [rows, length], whether a token other than the last follows
 
 
-def answers(trunk: LlamaNetwork, tokenizer: Tokenizer) -> list[Answers]:
-    """Return batches of answers of about the same length."""
-    rng = seeded("heads")
-    pool = [corpus.encode(tokenizer, corpus.draw(rng, "train", "mending")) for _ in range(BATCHES * ROWS)]
-    pool = [(ids, prompt) for ids, prompt in pool if len(ids) <= LONGEST]
-    pool.sort(key=lambda example: (len(example[0]) - example[1], example))
-    return [_read(trunk, pool[at : at + ROWS]) for at in range(0, len(pool) - ROWS + 1, ROWS)]
+def answers(trunk: LlamaNetwork, tokenizer: Tokenizer, seed: str, split: Split) -> Iterator[Answers]:
+    """Yield batches of answers, of about the same length, to ever new examples."""
+    rng = seeded(seed)
+    while True:
+        pool: list[tuple[list[int], int]] = []
+        while len(pool) < SORTED * ROWS:
+            ids, prompt = corpus.encode(tokenizer, corpus.draw(rng, split, "mending"))
+            if len(ids) <= LONGEST:
+                pool.append((ids, prompt))
+        pool.sort(key=lambda example: len(example[0]) - example[1])
+        starts = list(range(0, len(pool), ROWS))
+        rng.shuffle(starts)
+        for start in starts:
+            yield _read(trunk, pool[start : start + ROWS])
 
 
 def _read(trunk: LlamaNetwork, rows: list[tuple[list[int], int]]) -> Answers:
@@ -141,21 +153,35 @@ def _read(trunk: LlamaNetwork, rows: list[tuple[list[int], int]]) -> Answers:
     return Answers(ids[row, within], hidden[row, within - 1], hidden[row, within], places < ends[:, None] - 1)
 
 
-def losses(head: Head, batch: Answers) -> tuple[Tensor, list[float]]:
-    """Return the loss, and the share of tokens that the trunk says after so many right ones in a row were drafted."""
+def loss_of(head: Head, batch: Answers, drafted: int) -> tuple[Tensor, list[tuple[int, int]]]:
+    """Return the loss, and for each drafted token (those accepted together with all before them, all).
+
+    A token is accepted if the trunk says it.
+    """
     wanted = head.trunk[0].head(batch.after.float()).detach()
     likely, best = wanted.float().softmax(-1), wanted.argmax(-1)
     place = torch.arange(batch.tokens.shape[1])
-    total, right, rates = torch.zeros(()), batch.inside, []
-    for step, logits in enumerate(head(batch.tokens, batch.states.float(), DRAFTED)):
+    total, right, counts = torch.zeros(()), batch.inside, []
+    for step, logits in enumerate(head(batch.tokens, batch.states.float(), drafted)):
         used = batch.inside & (place >= step)
         if not used.any():
             break
         total = total + F.cross_entropy(logits[used].float(), likely[used]) / (1 + step)
         before = F.pad(right, (1, 0))[:, :-1] if step else right
         right = before & used & (logits.argmax(-1) == best)
-        rates.append(float(right.sum() / used.sum()))
-    return total, rates
+        counts.append((int(right.sum()), int(used.sum())))
+    return total, counts
+
+
+def acceptance(head: Head, batches: list[Answers]) -> list[float]:
+    """Return the share of drafted tokens, by place in the draft, that are accepted together with all before them."""
+    sums = [[0, 0] for _ in range(DRAFTED)]
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        for batch in batches:
+            for total, (accepted, drafted) in zip(sums, loss_of(head, batch, DRAFTED)[1], strict=False):
+                total[0] += accepted
+                total[1] += drafted
+    return [accepted / max(1, drafted) for accepted, drafted in sums]
 
 
 def train(size: Size, steps: int) -> Head:
@@ -167,25 +193,21 @@ def train(size: Size, steps: int) -> Head:
         torch.optim.Muon(matrices, lr=MUON_RATE, momentum=0.95),
         torch.optim.AdamW([p for p in head.parameters() if p.ndim == 1], lr=ADAM_RATE),
     ]
-    batches = answers(head.trunk[0], Tokenizer.load(TOKENIZER_FILE))
-    rng = seeded("order")
-    recent: list[list[float]] = []
+    trunk, tokenizer = head.trunk[0], Tokenizer.load(TOKENIZER_FILE)
+    held_out = list(islice(answers(trunk, tokenizer, "held-out heads", "entity"), HELD_OUT))
+    batches = answers(trunk, tokenizer, "heads", "train")
     for step in range(steps):
         with torch.autocast("cpu", torch.bfloat16):
-            loss, rates = losses(head, rng.choice(batches))
+            loss, _ = loss_of(head, next(batches), 1 if step < SINGLE * steps else DRAFTED)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         for optimizer, peak in zip(optimizers, (MUON_RATE, ADAM_RATE), strict=True):
             optimizer.param_groups[0]["lr"] = peak * min(1.0, (step + 1) / 20, (steps - step) / (0.6 * steps))
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        recent.append(rates)
         if step % REPORT_EVERY == REPORT_EVERY - 1:
-            means = [sum(rates[at] for rates in recent if len(rates) > at) for at in range(DRAFTED)]
-            counts = [sum(len(rates) > at for rates in recent) for at in range(DRAFTED)]
-            shares = " ".join(f"{total / count:.3f}" for total, count in zip(means, counts, strict=True))
-            print(f"step {step + 1} loss {loss.item():.3f} in a row {shares}", flush=True)
-            recent.clear()
+            shares = " ".join(f"{share:.3f}" for share in acceptance(head, held_out))
+            print(f"step {step + 1} loss {loss.item():.3f} held-out acceptance in a row {shares}", flush=True)
     return head
 
 
