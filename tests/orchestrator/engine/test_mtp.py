@@ -59,7 +59,7 @@ async def test_a_head_changes_no_text_and_saves_steps(headed: Path, slots: int) 
     drafted, after = await answered(spec_of(headed / "trained.gguf", slots=slots), requests)
     assert drafted == plain
     assert before.drafted == 0
-    assert after.accepted > after.drafted / 3
+    assert after.accepted > 0.3 * after.drafted
     assert after.decode_steps < 0.7 * before.decode_steps
 
 
