@@ -59,6 +59,12 @@ def test_the_readme_says_what_was_measured() -> None:
     parts = {row["arm"]: f"{row['right'] / row['of']:.0%}"[:-1] for row in rows if row["group"] == "parts"}
     assert f"of those with independent parts {parts['orchestrator']} % and {parts['chat']} %." in README
     assert f"{false_done['orchestrator']} wrong answers look right, in one chat {false_done['chat']}." in README
+    ladder = {
+        row["arm"]: row["right"]
+        for row in results("jobs")["table"]
+        if row["model"] == "ladder" and row["group"] == "all"
+    }
+    assert f"{ladder['orchestrator']} of 60 are right, and {ladder['chat']} in one chat" in README
 
 
 @pytest.mark.parametrize(
