@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WORKERS ?= 4
 
-.PHONY: setup run test test-slow test-library test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-jobs parl lock clean
+.PHONY: setup run test test-slow test-train test-library test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-jobs parl lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -20,6 +20,10 @@ test: $(READY)  ## all tests, in four processes, as many of them wait (WORKERS=2
 test-slow: $(READY)  ## the tests that take minutes, and those of properties on ten times as many examples
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/python -m pytest -m "hypothesis and not slow" --hypothesis-profile=thorough
+
+test-train: $(READY)  ## the tests of trainings, with the extra `train` (PyTorch), which is installed first
+	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]'
+	$(BIN)/python -m pytest tests/memrl/parl tests/benchmarks/test_adapter_training.py tests/benchmarks/test_heads.py tests/procedures/test_library.py -m "not crash"
 
 test-library: $(READY)  ## the engine's tests on another build of llama.cpp (LIBRARY=PATH: libllama.so or its folder)
 	ORCHESTRATOR_LLAMA_LIBRARY="$(LIBRARY)" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/orchestrator/engine
