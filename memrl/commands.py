@@ -113,7 +113,7 @@ def ask(
 def rebuild(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Make the index and the graph anew from the memory's database."""
     client.ask(settings(context), "POST", "/v1/memory/rebuild", extent=Extent.NOTHING)
-    print_lines({"rebuilt": ["index", "graph"]}, ["index and graph were made anew"], as_json=as_json)
+    print_lines({"rebuilt": ["index", "graph"]}, ["index and graph were rebuilt"], as_json=as_json)
 
 
 def _stats_lines(report: Mapping[str, Any]) -> Iterator[str]:

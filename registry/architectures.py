@@ -64,7 +64,7 @@ def why_no_drafts(architecture: str) -> str | None:
 
 
 def why_no_mtp(architecture: str, heads: int) -> str | None:
-    """Return why a model with so many MTP heads cannot draft for itself, or None if it can."""
+    """Return why a model with `heads` MTP heads cannot draft for itself, or None if it can."""
     if not heads:
         return "the file has no MTP head"
     return None if architecture in MTP else f"llama.cpp does not compute the MTP heads of {architecture}"

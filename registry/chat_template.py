@@ -49,7 +49,7 @@ _TELLING: Final = re.compile(r"(?=.*\w)(?=.*[^\w\s]).{2,40}", re.S)
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PLAIN_ARGUMENT: Final = re.compile(r"[\w .,:/-]{0,64}")
 
-# Variables for a template besides messages, such as `enable_thinking`.
+# Variables for a template in addition to messages, such as `enable_thinking`.
 Arguments: TypeAlias = Mapping[str, bool | int | float | str | None]
 
 

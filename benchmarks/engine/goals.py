@@ -262,8 +262,8 @@ def _speculation(table: Table, compare: Callable[[Table, EngineRow, str], FoundV
 
 def _with_head(table: Table, wanted: Callable[[int], bool]) -> list[FoundValue]:
     rows = (row for row in table.of(speculating(OURS, HEAD)) if wanted(row.width))
-    found = (_of_none(table, row, HEAD) for row in rows)
-    return [value for value in found if value is not None]
+    values = (_of_none(table, row, HEAD) for row in rows)
+    return [value for value in values if value is not None]
 
 
 def _of_none(table: Table, row: EngineRow, _: str) -> FoundValue | None:

@@ -66,7 +66,7 @@ class Head(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
         """Return the logits [rows, length, vocabulary] of each of `drafted` tokens in a row.
 
         `tokens` [rows, length] are read with the states [rows, length, width] from which they were chosen. At index i,
-        the draft starts so many tokens earlier that its last token is the one after token i; fewer are there at first.
+        the draft starts earlier, so that its last token is the one after token i. At the beginning it is shorter.
         """
         trunk, w = self.trunk[0], self.weights
         rows, length = tokens.shape

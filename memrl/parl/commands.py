@@ -42,5 +42,5 @@ def undo(context: typer.Context, as_json: JsonFlag = False) -> None:
         print_json({"registry": promotion.registry, "values": promotion.before})
         return
     adapters = promotion.before["lora"]
-    left = f"has {', '.join(adapter['file'] for adapter in adapters)}" if adapters else "has no adapter"
-    write(lambda: print(f"{promotion.registry}: the role frontdoor {left} again"))
+    remaining = f"has {', '.join(adapter['file'] for adapter in adapters)}" if adapters else "has no adapter"
+    write(lambda: print(f"{promotion.registry}: the role frontdoor {remaining} again"))

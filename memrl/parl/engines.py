@@ -112,14 +112,14 @@ class RealEngines:
 def _read(file: Path) -> dict[str, Answer]:
     if not file.exists():
         return {}
-    known = {}
+    answers = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         try:
             key, text, tokens = json.loads(line)
         except ValueError:  # the process was killed while it wrote the last line
             continue
-        known[key] = Answer(text, tokens)
-    return known
+        answers[key] = Answer(text, tokens)
+    return answers
 
 
 def _key(model: str, request: Generation) -> str:

@@ -51,7 +51,7 @@ class UpdateFigures(NamedTuple):
 class _Batch(NamedTuple):
     ids: Tensor  # [rows, length]
     predicting: Tensor  # [free tokens, 2]: row and place of the logits for each
-    chosen: Tensor  # [free tokens]
+    picked: Tensor  # [free tokens]
     allowed: Tensor  # [free tokens, vocabulary]
     advantages: Tensor  # [free tokens]
     counts: Tensor  # [free tokens]
@@ -111,14 +111,14 @@ def _log_probabilities(network: LlamaNetwork, batch: _Batch, temperature: float)
     states = network.states(batch.ids)[batch.predicting[:, 0], batch.predicting[:, 1]]
     logits = network.head(states)
     logits = logits.masked_fill(~batch.allowed, -torch.inf)
-    return (logits / temperature).log_softmax(-1).gather(1, batch.chosen[:, None])[:, 0]
+    return (logits / temperature).log_softmax(-1).gather(1, batch.picked[:, None])[:, 0]
 
 
 def _batch(rows: Sequence[SampledRow], network: LlamaNetwork) -> _Batch | None:
     size, length = network.shape.vocabulary, max(row.length for row in rows)
     ids = np.zeros((len(rows), length), np.int64)
     places: list[tuple[int, int]] = []
-    chosen: list[int] = []
+    picked: list[int] = []
     free: list[npt.NDArray[np.bool_]] = []
     advantages: list[float] = []
     counts: list[int] = []
@@ -128,7 +128,7 @@ def _batch(rows: Sequence[SampledRow], network: LlamaNetwork) -> _Batch | None:
             allowed = unpacked(choices, size)
             if np.count_nonzero(allowed) > 1:
                 places.append((number, at))
-                chosen.append(token)
+                picked.append(token)
                 free.append(allowed)
                 advantages.append(row.advantage)
                 counts.append(row.count)
@@ -137,7 +137,7 @@ def _batch(rows: Sequence[SampledRow], network: LlamaNetwork) -> _Batch | None:
     return _Batch(
         torch.from_numpy(ids),
         torch.tensor(places),
-        torch.tensor(chosen),
+        torch.tensor(picked),
         torch.from_numpy(np.array(free)),
         torch.tensor(advantages),
         torch.tensor(counts),

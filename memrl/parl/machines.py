@@ -28,7 +28,7 @@ OVERHEADS: Final = Overheads(commit_seconds=0.002, generation_seconds=0.002)
 
 
 def assumed_machine(cores: int, models: Iterable[str]) -> Machine:
-    """Return the assumed machine with so many cores, on which each of these models is the worker."""
+    """Return the assumed machine with `cores` cores. On it, each of these models is the worker."""
     reading, computing = WEIGHT_BYTES / BANDWIDTHS[cores], TOKEN_OPERATIONS / (cores * CORE_SPEED)
     model = MachineModel(
         bytes=WEIGHT_BYTES,

@@ -42,13 +42,13 @@ def values_with(present: Adapters, adapter: Path) -> Values:
 def keep_adapter(folder: Path, adapter: Path) -> Path:
     """Copy an adapter to where a registry may name it, and return that file. Its name says its content."""
     digest = hashlib.sha256(adapter.read_bytes()).hexdigest()
-    kept = folder / ADAPTERS / f"frontdoor-{digest[:12]}.gguf"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    if not kept.exists():
-        unfinished = kept.with_suffix(".part")
+    copy = folder / ADAPTERS / f"frontdoor-{digest[:12]}.gguf"
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if not copy.exists():
+        unfinished = copy.with_suffix(".part")
         shutil.copyfile(adapter, unfinished)
-        os.replace(unfinished, kept)
-    return kept
+        os.replace(unfinished, copy)
+    return copy
 
 
 def promote(registry: Path, folder: Path, values: Values) -> Promotion:

@@ -78,7 +78,7 @@ def _is_used(report: Report, step: str) -> bool:
 
 
 def reward(result: MeasuredPlan, best: MeasuredPlan, updates: int, settings: RewardSettings) -> RewardParts:
-    """Return the reward of a run after so many updates of the policy. `best` is that of the best plan there."""
+    """Return the reward of a run after a number of updates of the policy. `best` is how the best plan went there."""
     stage = settings.stage.at(updates if settings.annealed else 0)
     parallel = parallel_share(result.serial_seconds - result.seconds, result.seconds) if settings.parallel else 0.0
     finish = result.used / result.steps if result.steps else 0.0

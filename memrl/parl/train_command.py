@@ -112,13 +112,13 @@ def train_frontdoor(
     except KeyboardInterrupt:
         print("interrupted; the same command continues this training", file=sys.stderr)
         raise
-    kept = keep_adapter(options.home / FOLDER, adapter)
+    adapter = keep_adapter(options.home / FOLDER, adapter)
     promoted = promotes and comparison.better
-    values = values_with(base.roles[FRONTDOOR].lora, kept)
+    values = values_with(base.roles[FRONTDOOR].lora, adapter)
     if promoted:
         promote(base.path, options.home / FOLDER, values)
     report = {
-        "adapter": str(kept),
+        "adapter": str(adapter),
         "curves": str(place / CURVES),
         "complete": True,
         "better": comparison.better,
@@ -156,7 +156,7 @@ def _train(
     place: Path,
     base: Registry,
     machines: list[Machine],
-    chosen: dict[str, Any],
+    options_given: dict[str, Any],
     own: list[PlannedRequest],
     threads: int,
     seconds: float | None,
@@ -165,7 +165,7 @@ def _train(
     # imported here, since the command's module has to load without PyTorch
     module = "orchestrator.memrl.parl.train"
     resolve_name("torch:set_num_threads")(threads)
-    made = resolve_name(f"{module}:TrainSettings")(**chosen)
+    made = resolve_name(f"{module}:TrainSettings")(**options_given)
     end = None if seconds is None else time.monotonic() + seconds
     adapter: Path | None = resolve_name(f"{module}:train")(
         place, base, machines, made, progress, own, lambda: end is not None and time.monotonic() >= end
@@ -210,10 +210,10 @@ def _compare(
 
 
 @contextmanager
-def _bar(what: str) -> Iterator[ProgressOf]:
+def _bar(label: str) -> Iterator[ProgressOf]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=make_console(sys.stderr), disable=not sys.stderr.isatty()) as progress:
-        bar = progress.add_task(what, total=None)
+        bar = progress.add_task(label, total=None)
         yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 

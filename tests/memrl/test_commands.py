@@ -54,7 +54,7 @@ def test_training_is_learned_from_told_and_asked(command: Cli, folder: Path, tmp
     assert all(str(voice["episode"]) in numbers for voice in best["voices"])
     asked = command("memory", "ask", "MATCH (a:Attempt) RETURN count(*)", "--json").json
     assert asked["rows"] == [[count]]
-    assert command("memory", "rebuild").out == "index and graph were made anew\n"
+    assert command("memory", "rebuild").out == "index and graph were rebuilt\n"
     judged = command("memory", "evaluate", "rules", "--json").json
     assert (judged["choices"] >= 1, judged["router"]) == (True, "rules")
     assert "doubly robust" in command("memory", "evaluate", "random").out

@@ -23,7 +23,7 @@ from orchestrator.bench.critical_path.sessions import MeasuringSession
 WIDTH: Final = 600  # the width of a plot in its own units; the page scales it
 LABEL: Final = 100
 ROW: Final = 22
-TICKS: Final = 5  # an axis has about so many parts
+TICKS: Final = 5  # the parts of an axis, about
 # What the figures of the page mean.
 MEANINGS: Final = {
     "wall time": "from the acceptance of the task to its end; the median of the warm rounds",
@@ -391,7 +391,7 @@ def _time_axis(wall: float, scale: float, text: float, lines: tuple[float, float
 
 
 def _value_axis(marks: Iterable[tuple[float, str]]) -> str:
-    """Return lines across a plot, each at a height and with a text beside it."""
+    """Return lines across a plot, each at a height and with a text next to it."""
     return "".join(
         f"<line class='grid' x1='{LABEL}' x2='{WIDTH}' y1='{y:.1f}' y2='{y:.1f}'/>"
         f"<text class='tick' text-anchor='end' x='{LABEL - 8}' y='{y + 5:.1f}'>{told}</text>"

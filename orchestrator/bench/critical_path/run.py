@@ -38,7 +38,7 @@ class CriticalPathPlan:
     models: tuple[str, ...]  # the models that are loaded before the first run
     folder: Path | None = None  # the folder whose files the tasks may read
     mode: Mode = "as-planned"  # how the plan is read in the runs that are not serial
-    # Is told of each round that has ended.
+    # Called with each round that has ended.
     measured: Callable[[Round, Sequence[TaskMeasurement]], None] = field(default=lambda round_, rows: None)
 
 

@@ -25,7 +25,7 @@ class MeasuringSession:
     command: str
     machine: Mapping[str, Any]
     versions: Mapping[str, str]
-    # What the figures depend on: the workloads, the models and the rounds. Only a session with the same goes on.
+    # What the figures depend on: the workloads, the models and the rounds. A session continues only with the same.
     stamp: Mapping[str, Any]
     rows: tuple[TaskMeasurement, ...] = ()
 

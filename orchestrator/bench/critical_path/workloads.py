@@ -16,7 +16,7 @@ from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import task_from
 
 WIDTHS: Final = (4, 16, 64, 100)  # how many items the fan-outs gather
-JOINED: Final = 32  # so many notes fit into 2,048 tokens, which is the context of the models that ship
+JOINED: Final = 32  # notes that fit into 2,048 tokens, the context of the embedded models
 SAMPLE_WORDS: Final = 200
 GROUP: Final = 16
 AGENTS: Final = 100

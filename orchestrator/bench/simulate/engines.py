@@ -120,10 +120,10 @@ class Behaviour:
     # Whether every sequence has a stream of cells of its own: prompts are then computed in calls apart.
     split: bool = False
     drafting: SimulatedDrafts | None = None
-    token_seconds: float = 0.0  # what the engine takes besides llama.cpp for each token that it samples
+    token_seconds: float = 0.0  # for each token that it samples, without llama.cpp
     # Returns the tokens of a text. Texts that begin alike have tokens that do, but for the last one in common.
     tokenize: Callable[[str], Tokens] = words_as_tokens
-    # The tokens of each message besides those of its text: half of them, rounded down, come before it.
+    # The tokens of each message in addition to its text: half of them, rounded down, come before it.
     message_tokens: int = 0
     seed: int = 0  # of what becomes of draft tokens
 
@@ -150,7 +150,7 @@ class OwnTime:
     """What the orchestrator's own process takes for each generation, half of it before and half of it after."""
 
     busy_seconds: float = 0.0  # during which it can do nothing else
-    waiting_seconds: float = 0.0  # what a generation waits besides, while the process can do something else
+    waiting_seconds: float = 0.0  # a further wait of each generation, in which the process can do something else
     _free: float = 0.0  # when the process has done what it was asked for so far
 
     async def half(self) -> None:

@@ -35,7 +35,7 @@ TYPICAL_TOKENS: Final = 100  # their median, in tokens
 AnswerLengths = Mapping[str, Sequence[int]]
 UNKNOWN: Final[AnswerLengths] = MappingProxyType({})
 MOST_ITEMS: Final = 100_000
-# Of a resource whose double makes a task less than so many times as fast, more is not worth its price.
+# If twice as much of a resource gains less than this factor, more of it is not worth its price.
 GAIN: Final = 1.05
 
 

@@ -42,7 +42,7 @@ class Batch:
     """The arrays of a llama_batch, reused for every step, of `capacity` rows and `padding` rows for padding tokens.
 
     With a `twin`, each token also belongs to the sequence whose number is greater by that. With a `width`, each token
-    has a row of so many numbers in `states`, which an MTP head reads.
+    has a row of that length in `states`, which an MTP head reads.
     """
 
     def __init__(self, capacity: int, padding: int, twin: int = 0, width: int = 0) -> None:

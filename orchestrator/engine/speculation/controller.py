@@ -254,7 +254,7 @@ class _StepTotals:
 @dataclass(slots=True)
 class _Refusals:
     count: int = 0  # in a row
-    left: int = 0  # steps of the pause that are still to come
+    steps_off: int = 0  # steps of the pause that are still to come
 
 
 class RefusalPauses:
@@ -273,15 +273,15 @@ class RefusalPauses:
     def skips(self, width: int) -> bool:
         """Return whether to consider no drafts in the next step. Call it once for each step."""
         refusals = self._by_width.get(width)
-        if refusals is None or not refusals.left:
+        if refusals is None or not refusals.steps_off:
             return False
-        refusals.left -= 1
+        refusals.steps_off -= 1
         return True
 
     def is_over(self, width: int) -> bool:
         """Return whether drafts are considered in the step after the one that `skips` was called for."""
         refusals = self._by_width.get(width)
-        return refusals is None or not refusals.left
+        return refusals is None or not refusals.steps_off
 
     def record(self, width: int, *, refused: bool) -> None:
         """Take up the decision of a step for which drafts were considered."""
@@ -291,7 +291,7 @@ class RefusalPauses:
         refusals = self._by_width.setdefault(width, _Refusals())
         refusals.count += 1
         if refusals.count >= self.ROW:
-            refusals.left = self.PAUSE
+            refusals.steps_off = self.PAUSE
 
 
 class SpeculationController:

@@ -27,7 +27,7 @@ MIN_SAVING = 0.1  # as a fraction; scores make prompts more sensitive to other p
 
 MAX_POOLED_SLOTS = 4  # In a common pool, every token is scored against the cells of all sequences.
 
-# After a change, so many recorded steps show whether the new kind is as fast as it was measured.
+# The recorded steps after a change that show whether the new kind is as fast as it was measured.
 _STEPS_TO_JUDGE = 16
 _LEARNING_RATE = 0.2  # the fraction of a difference in speed that one recorded step corrects
 # Limits what is learned about the two kinds, in both directions: the process may have been suspended.

@@ -564,7 +564,7 @@ class Loop:
             self._speculator.record(costs, depths, drafted, accepted, seconds / ratio)
 
     def _record_alternatives(self, prompt: int, decoded: int, running: int, cells: int, seconds: float) -> None:
-        # What a step with so many tokens would have taken with the other layout, and with the other kind of attention.
+        # What the step would have taken with the other layout, and with the other kind of attention.
         sampled = self._counts["steps"] % LEARNED_EVERY == 0
         split, slots = seconds, self._sequences.slots
         streams = self._learned.get((self._llama.flash_attention, True), self._step_costs).current
@@ -781,20 +781,20 @@ class Loop:
         self._use_context()
 
     def _change_layout(self, layout: CacheLayout) -> None:
-        llama, kept = self._llama, True
+        llama, is_changed = self._llama, True
         layout.change()
         try:
             llama.set_layout(self._spec, split=layout.split)
         except CannotLoad as error:
             print(f"the layout of the KV cache stays as it was: {error}", file=sys.stderr, flush=True)
-            kept = False
+            is_changed = False
             llama.set_layout(self._spec, split=not llama.split)
         self._counts["layout_changes"] += 1
         self._use_context()
-        self._layout = layout if kept else None
+        self._layout = layout if is_changed else None
 
     def _use_context(self) -> None:
-        # The context was made anew, so the cache is empty.
+        # The context is a new one, so the cache is empty.
         self._step_costs = self._costs_of_context()
         self._layout = self._layout_of_context()
         if self._attention is not None:

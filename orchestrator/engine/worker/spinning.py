@@ -23,12 +23,13 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 MEASURED_SECONDS, PART_SECONDS = 1.0, 0.2
 IDLE_SECONDS: Final = 0.1  # after a longer pause between two steps, a new part begins
 
-# Threads may spin for long if at most so many CPUs are missing for each to have one. The daemon and its callers need
+# Threads may spin for long if at most this many CPUs are missing for each to have one. The daemon and its callers need
 # some time for each token, but a process that computes all the time takes more.
 MISSING_CPUS: Final = 0.5
 
-# Threads that spin for long use all their time. If they lacked more CPUs than this in steps that took so many seconds
-# together, other processes had them. Many requests at a time keep the daemon busy for shorter than that.
+# Threads that spin for long use all their time. If they lacked more CPUs than the first number, in steps that together
+# took the second number of seconds, other processes had them. Many requests at a time do not keep the daemon busy for
+# that long.
 LOST_CPUS, LOST_SECONDS = 0.6, 0.5
 
 # Seconds until threads spin for long again. The pause doubles, up to the second value, while that soon ends.

@@ -169,7 +169,7 @@ def as_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def changes(parent: Parent, prompt_tokens: int) -> int:
-    """Ask for long answers to prompts of so many tokens, at most twelve pairs, until the kind of attention changes."""
+    """Ask for long answers to prompts of this length, at most twelve pairs, until the kind of attention changes."""
     before = parent.stats().stats.attention_changes
     for number in range(12):
         for at in range(2):

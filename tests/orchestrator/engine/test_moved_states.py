@@ -16,7 +16,7 @@ Loaded = Callable[[bool, int], Llama]
 
 @pytest.fixture(scope="module")
 def loaded(models: Path) -> Loaded:
-    """Return a function that returns a model whose cache is split or not, and has so many slots."""
+    """Return a function that returns a model whose cache is split or not, with that number of slots."""
     kept: dict[tuple[bool, int], Llama] = {}
 
     def load(split: bool, slots: int) -> Llama:

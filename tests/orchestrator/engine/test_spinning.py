@@ -295,7 +295,7 @@ def test_an_engine_that_uses_fewer_threads_than_granted_does_not_spin() -> None:
     spinning.after_step(use, 1, 2)
     spinning.after_step(use, 1, 2)
     spinning.after_step(use, 2, 2)
-    assert not spinning.switch.long, "so many steps with fewer threads mean that the cores are not ours"
+    assert not spinning.switch.long, "two steps in a row with fewer threads mean that the cores are not ours"
     for _ in range(20):
         spinning.after_step(use, 2, 2)
     assert spinning.switch.long

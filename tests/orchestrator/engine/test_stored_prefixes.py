@@ -57,7 +57,7 @@ async def life(spec: EngineSpec, *requests: str | Generation) -> tuple[list[Comp
 
 
 async def until_stored(engine: Engine, count: int = 1) -> None:
-    """Wait until the engine, which is idle, has written so many prompts."""
+    """Wait until the engine, which is idle, has written `count` prompts."""
     async with asyncio.timeout(100):
         while (await engine.stats()).stored_prefixes < count:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
