@@ -52,6 +52,9 @@ LANGUAGES: Final = {
     ".zsh": "zsh bash sh shell",
 }
 _MARKDOWN: Final = frozenset(("md", "markdown"))
+_TEXT: Final = frozenset(("", "text", "txt", "plaintext", *_MARKDOWN))
+# The name of an answer to which nobody gave one: sentences around its text may be what was asked for.
+_UNNAMED = re.compile(r"s\d+(?:-output)*\.\w+\Z")
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*?)[ \t]*\Z")
 # The start of a string of several lines, or of a here-document.
 _STRING = re.compile(
@@ -71,6 +74,12 @@ _SENTENCE = re.compile(r"\S+(?:\s+\S+){2,}[.:!?]\Z")
 _PREAMBLE = re.compile(
     r"(?:sure|certainly|of course|okay|here|the following|below|natürlich|gerne|hier|bien sûr|voici|"
     r"claro|por supuesto|aquí)\b[^\n]*:[ \t]*\Z",
+    re.IGNORECASE,
+)
+_RULE = re.compile(r"-{3,}|\*{3,}|_{3,}")
+# A line that speaks to the one who asked, and cannot be the first of a text; "Here is our offer:" can.
+_CONSENT = re.compile(
+    r"(?:sure|certainly|of course|okay|natürlich|gerne|bien sûr|claro|por supuesto)\b[!,.:][^\n]*:[ \t]*\Z",
     re.IGNORECASE,
 )
 # In these files no line outside of comments and strings is a sentence.
@@ -104,7 +113,10 @@ def file_text(answer: str, name: str) -> str:
     with only the file's name is left out.
     """
     text = _without_title(answer, name)
-    return _without_title(_code(text, name) if is_code(name) else strip_fence(text), name)
+    if is_code(name):
+        return _without_title(_code(text, name), name)
+    stripped = strip_fence(text)
+    return _without_title(stripped if _UNNAMED.match(name) else _without_address(stripped), name)
 
 
 def strip_fence(text: str) -> str:
@@ -333,6 +345,20 @@ def _encloses(lines: Sequence[str], marks: Sequence[tuple[int, re.Match[str]]]) 
         return False
     around = [line for line in (*lines[:first], *lines[last + 1 :]) if line.strip()]
     return not around or (markdown and len(around) <= 2 and not any(line.lstrip().startswith("#") for line in around))
+
+
+def _without_address(text: str) -> str:
+    # Leave out a first line such as "Sure! Here is the letter:", and a last sentence behind a fence or a rule.
+    first, _, rest = text.partition("\n")
+    if not _PREAMBLE.match(first) or not rest.strip():
+        return text
+    lines = rest.strip().split("\n")
+    marks = [number for number, line in enumerate(lines) if _RULE.fullmatch(line.strip()) or _FENCE.match(line)]
+    if len(marks) == 2 and marks[0] == 0 and _language(lines[0].strip("`~-*_ ")) in _TEXT:
+        after = [line for line in lines[marks[1] + 1 :] if line.strip()]
+        if len(after) <= 1:
+            return _trimmed(lines[1 : marks[1]])
+    return _trimmed(rest) if _CONSENT.match(first) else text
 
 
 def _trimmed(text: str | Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.run.fences import file_text, files_text, is_code
+from orchestrator.run.fences import file_text, files_text
 from orchestrator.run.gates.planned import file_name, is_json
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.task.events import Failure, FailureKind
@@ -90,7 +90,7 @@ class AnswerShape:
         for name in names:
             if name in self._json:
                 self._check_json(name, texts[name])
-            elif is_code(file_name(name)):
+            else:
                 texts[name] = file_text(texts[name], file_name(name))
         return {name: texts[name].encode() for name in names}
 

@@ -122,6 +122,37 @@ def test_fence_around_the_whole_answer_is_taken_off(text: str, inside: str) -> N
     assert strip_fence(text) == inside
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Sure! Here is the letter:\n\n{}",
+        "Certainly! I translate it. Here's the letter:\n\n---\n\n{}\n\n---\n\nTell me if you need more.",
+        "Here is the letter:\n\n---\n{}\n---",
+        "Here is the letter:\n\n```\n{}\n```",
+        "Gerne! Hier ist der Brief:\n\n```text\n{}\n```\n\nSag Bescheid, wenn etwas fehlt.",
+        "Claro, aquí está:\n{}\n",
+    ],
+)
+def test_a_line_to_the_one_who_asked_is_no_part_of_a_text(answer: str) -> None:
+    letter = "Dear Ms Moreau,\n\nthe lamp is sold out.\n\nYours"
+    assert file_text(answer.format(letter), "letter.txt") == letter
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Here is what we offer:\n\n- lamps\n- tables",
+        "Sure we can deliver:\n\nlamps",
+        "Okay, so this is it:",
+        "---\ntitle: Lamps\n---\n\nText.",
+        "Here is the list:\n\n---\na\n---\nb\n---\nc",
+        "Here is the list:\n\n```\na\n```\n\nand then\n\nmore\n\nlines",
+    ],
+)
+def test_a_first_line_that_may_belong_to_the_text_stays(text: str) -> None:
+    assert file_text(text, "letter.txt") == text
+
+
 def test_the_name_of_a_file_above_its_text_is_no_part_of_it() -> None:
     assert file_text("[guide.md]\n# Guide\n\nText.", "guide.md") == "# Guide\n\nText."
     assert file_text("[guide.md]", "guide.md") == "[guide.md]"
