@@ -20,8 +20,10 @@ from orchestrator.run.job import Job
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.record.attempt_answers import attempt_answer
+from orchestrator.run.record.chrome_trace import chrome_trace
 from orchestrator.run.record.diffs import result_diff
-from orchestrator.run.record.report import Report
+from orchestrator.run.record.report import Report, build_report
+from orchestrator.run.record.spans import run_spans
 from orchestrator.service.archive import write_archive
 from orchestrator.service.callers import Access
 from orchestrator.service.permissions import Permission
@@ -335,6 +337,17 @@ async def export(run: str, service: ServiceDep) -> StreamingResponse:
     return StreamingResponse(_chunks(file), media_type="application/gzip", headers=headers)
 
 
+@router.get(
+    "/runs/{run}/trace",
+    response_class=Response,
+    responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}, "description": "The trace."}},
+)
+async def trace(run: str, service: ServiceDep) -> Response:
+    """Return what a run did when, in Chrome's Trace Event Format, for Perfetto. The run need not have ended."""
+    text = await asyncio.to_thread(_trace, service, run)
+    return Response(text, media_type="application/json")
+
+
 @router.post("/plans")
 async def plan(
     body: PlanBody, request: Request, service: ServiceDep, access: AccessDep, limiter: LimiterDep
@@ -438,6 +451,13 @@ def _archive(service: Service, run: str) -> IO[bytes]:
     write_archive(service.orchestrator.journal, run, file)
     file.seek(0)
     return file
+
+
+def _trace(service: Service, run: str) -> str:
+    orchestrator, now = service.orchestrator, service.now()
+    with orchestrator.views.view(run) as view:
+        report = build_report(view, orchestrator.journal.get)
+        return chrome_trace(run_spans(view, report, now - view.accepted.at))
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

@@ -1,37 +1,78 @@
-"""The command `export`: write the results of a run into a folder of the user. `run --out` does the same."""
+"""The command `export`: write the results of a run into a folder of the user, or what it did when into a trace file.
+
+`run --out` writes results, too.
+"""
 
 import os
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestrator.cli.changes import NewFile, WrittenFile, write_files
+from orchestrator.cli.daemon import answers
 from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_lines
 from orchestrator.errors import InputError, Problem
+from orchestrator.files import replace_file
 from orchestrator.run.journal.reader import JournalReader
+from orchestrator.run.record.chrome_trace import chrome_trace
+from orchestrator.run.record.report import build_report
 from orchestrator.run.record.results import results
+from orchestrator.run.record.spans import run_spans
 from orchestrator.run.record.view import RunView
 
 
 def export(
     context: typer.Context,
     run: RunArgument,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder; it is created if there is none.")],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The folder; it is created if there is none.")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write what the run did when into this file instead, for Perfetto (ui.perfetto.dev) or"
+            " chrome://tracing. The run need not have ended.",
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write the results of a run into a folder, over files of the same names: all of them or none.
 
     The results are the outputs that the request asked for, and new versions of files. The folder may not be the one
-    that the run read: use `orchestrator apply` for that.
+    that the run read: use `orchestrator apply` for that. With --trace, write a trace file instead.
     """
+    if (folder is None) == (trace is None):
+        problem = "neither DIR nor --trace is given" if folder is None else "DIR and --trace are both given"
+        raise InputError(Problem("export", problem, "exactly one of them"))
     with JournalReader.open_to_read(settings(context).home) as journal:
-        view = done_run(journal, run)
-        check_target("DIR", folder, view.accepted.directory)
-        recovered, written = export_results(journal, view, folder)
-    print_written(view.accepted.run, folder, recovered, written, as_json=as_json)
+        if trace is not None:
+            # Without a daemon a run that has not ended was probably interrupted: it is shown up to its latest event.
+            now = time.time() if answers(settings(context).home) else None
+            _export_trace(journal, find_run(journal, run), trace, now, as_json=as_json)
+        elif folder is not None:
+            view = done_run(journal, run)
+            check_target("DIR", folder, view.accepted.directory)
+            recovered, written = export_results(journal, view, folder)
+            print_written(view.accepted.run, folder, recovered, written, as_json=as_json)
+
+
+def _export_trace(journal: JournalReader, run: str, path: Path, now: float | None, *, as_json: bool) -> None:
+    view = RunView.of(event for _, event in journal.events(run))
+    report = build_report(view, journal.get)
+    text = chrome_trace(run_spans(view, report, None if now is None else now - view.accepted.at))
+    try:
+        replace_file(path, text)
+    except OSError as error:
+        problem = f"cannot be written: {error.strerror}"
+        raise InputError(Problem(f"--trace {path}", problem, "a file in a folder that can be written to")) from error
+    body = {"run_id": run, "status": view.status, "trace": str(path.absolute())}
+    line = f"{one_line(str(path))}  open it in https://ui.perfetto.dev or chrome://tracing"
+    print_lines(body, [line], as_json=as_json)
 
 
 def done_run(journal: JournalReader, run: str) -> RunView:

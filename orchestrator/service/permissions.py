@@ -90,6 +90,7 @@ _OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
         "GET /v1/runs/{run}/diff",
         "GET /v1/runs/{run}/steps/{step}/attempts/{number}",
         "GET /v1/runs/{run}/export",
+        "GET /v1/runs/{run}/trace",
         "GET /v1/runs/{run}/events",
         "GET /v1/memory/runs/{run}",
         "GET /v1/chats",

@@ -63,6 +63,7 @@ class GateResult:
     # The judge's share of its engine, and the jobs of tools without their waits for the sandbox and a core. None if
     # that is all of `seconds`.
     work_seconds: float | None = None
+    offset_seconds: float = 0.0  # from the start of the first gate; journals of earlier versions lack it
 
     @property
     def passed(self) -> bool:

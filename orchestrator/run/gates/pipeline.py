@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
 
 from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError, GateSkipped, Repaired
 from orchestrator.run.gates.jobs import JobClock
@@ -38,10 +39,10 @@ async def run_gates(
     built: Mapping[str, Gate] = BUILTIN_GATES,
 ) -> PipelineResult:
     """Run the requested gates. A bad artifact or a missing tool raises nothing: a gate fails."""
-    current, verdicts = tuple(artifacts), dict[str, _Verdict]()
+    current, verdicts, begun = tuple(artifacts), dict[str, _Verdict](), perf_counter()
     plans = planned_gates(requested, context.scope, {name: gate.skip_reason for name, gate in built.items()})
     for group in _groups([built[plan.gate] for plan in plans if not plan.idle]):
-        verdicts |= await _run_concurrently(group, current, context)
+        verdicts |= await _run_concurrently(group, current, context, begun)
         current = next((verdict.artifacts for verdict in verdicts.values() if verdict.artifacts is not None), current)
         if _first_failed(verdicts):
             break
@@ -57,11 +58,11 @@ def _groups(gates: Sequence[Gate]) -> Iterator[list[Gate]]:
 
 
 async def _run_concurrently(
-    gates: Sequence[Gate], artifacts: tuple[Artifact, ...], context: GateContext
+    gates: Sequence[Gate], artifacts: tuple[Artifact, ...], context: GateContext, begun: float
 ) -> dict[str, _Verdict]:
     # The verdicts of gates that were cancelled are missing.
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_run_gate(gate, artifacts, context)) for gate in gates]
+        tasks = [group.create_task(_run_gate(gate, artifacts, context, begun)) for gate in gates]
         for number, task in enumerate(tasks, start=1):
             task.add_done_callback(partial(_cancel_if_failed, tasks[number:]))
     return {gate.name: task.result() for gate, task in zip(gates, tasks, strict=True) if not task.cancelled()}
@@ -73,9 +74,11 @@ def _cancel_if_failed(later: Sequence[asyncio.Task[_Verdict]], task: asyncio.Tas
             gate_task.cancel()
 
 
-async def _run_gate(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Verdict:
+async def _run_gate(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext, begun: float) -> _Verdict:
+    offset = perf_counter() - begun
     with checking(gate.name):
-        return await _verdict(gate, artifacts, context)
+        verdict = await _verdict(gate, artifacts, context)
+    return replace(verdict, result=replace(verdict.result, offset_seconds=offset))
 
 
 async def _verdict(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Verdict:

@@ -59,6 +59,7 @@ class CallRow:
     seconds: float
     work_seconds: float | None = None
     awaited_seconds: float = 0.0
+    ended: float = 0.0  # when it ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class AttemptRow:
     reasoning: str = ""  # digest of the models' reasoning
     waits: tuple[WaitRow, ...] = ()
     answer: str = ""  # digest of the answer that failed
+    generated: float | None = None  # when the models were done; None if they are not, or were not used
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,9 @@ class RunView:
         self.origin: PlanOrigin | None = None  # of the first part of the plan; None until it is complete
         self.plan_reason = ""
         self.plan_usage = Usage()
+        self.planner = ""  # the model that is asked for the first part of the plan; empty if none is
+        self.begun: tuple[float, ...] = ()  # when the run left the queue, and when it continued after each restart
+        self.planned: dict[str, float] = {}  # when each step became part of the plan, children of `foreach` steps too
         self.plannings = 0  # how often the frontdoor was called for a part of the plan
         # Predictions for the plan and a direct answer, if they were compared.
         self.forecast = accepted.mode_choice.forecast if accepted.mode_choice is not None else None
@@ -217,6 +222,11 @@ class RunView:
         begun, ended = self._planning
         return max(0.0, ended - begun)
 
+    @property
+    def planning_started(self) -> float:
+        """When the first part of the plan was asked for; 0 if it was not."""
+        return self._planning[0]
+
     def times(self, step: str) -> tuple[float | None, float | None]:
         """Return when a step started and when it ended; None for what has not happened."""
         if attempts := self.attempts.get(step):
@@ -232,6 +242,7 @@ class RunView:
         match event:
             case PlanningStarted(direct=direct):
                 self.status = "planning"
+                self.planner = "" if direct else event.model
                 self.plannings += not direct
                 self._planning = (at, at)
             case StepsPlanned(steps=steps):
@@ -244,6 +255,7 @@ class RunView:
                 self._apply_replan(event, at)
             case StepExpanded(step=step):
                 self._fans[step] = (at, None)
+                self.planned |= dict.fromkeys(self.state.steps.children_of(step), at)
             case StepGathered(step=step, outputs=outputs):
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
                 self.outputs[step] = outputs
@@ -275,6 +287,7 @@ class RunView:
     def _apply_replan(self, event: ReplanStarted | ReplanFinished | PlanReplaced, at: float) -> None:
         if isinstance(event, PlanReplaced):
             self.replaced, self.wanted = event, event.answer.outputs
+            self.planned[event.answer.id] = at
             return
         row = self.replans[-1]
         if isinstance(event, ReplanFinished) and event.wanted:
@@ -289,6 +302,7 @@ class RunView:
         self._await(event.goes_on_after)
 
     def _apply_new(self, steps: tuple[str, ...], at: float) -> None:
+        self.planned |= dict.fromkeys(steps, at)
         if self.replans:  # else they are of the first part of the plan
             self._change_replan(steps=self.replans[-1].steps + steps)
             self._end_pause(at)
@@ -321,8 +335,9 @@ class RunView:
 
     def _apply_attempt(self, event: Event, at: float) -> None:
         match event:
-            case RunBegun() if self.status == "queued":
-                self.status = "running"
+            case RunBegun():
+                self.begun = (*self.begun, at)
+                self.status = "running" if self.status == "queued" else self.status
             case AttemptStarted(step=step):
                 self.status = "running"
                 self._interrupt(step)
@@ -336,13 +351,14 @@ class RunView:
                     event.seconds,
                     event.work_seconds,
                     event.awaited_seconds,
+                    at,
                 )
                 self._change_attempt(step, event.number, calls=(*row.calls, call))
             case ModelAwaited(step=str(step)) if row := self._attempt(step, event.number):
                 wait = WaitRow(at, event.model, event.reason, event.seconds)
                 self._change_attempt(step, event.number, waits=(*row.waits, wait))
             case AttemptGenerated(step=step, usage=usage):
-                self._change_attempt(step, event.number, outcome="checking", usage=usage)
+                self._change_attempt(step, event.number, outcome="checking", usage=usage, generated=at)
             case AttemptSucceeded(step=step, outputs=outputs):
                 self.outputs[step] = outputs
                 self._see(event.reads)

@@ -65,6 +65,7 @@ def assert_unknown(client: httpx2.Client, method: str, path: str, name: str, unk
         ("GET", "/v1/runs/{}/artifacts/s"),
         ("GET", "/v1/runs/{}/diff"),
         ("GET", "/v1/runs/{}/export"),
+        ("GET", "/v1/runs/{}/trace"),
         ("GET", "/v1/runs/{}/events"),
         ("GET", "/v1/memory/runs/{}"),
         ("GET", "/v1/runs?before={}"),

@@ -130,6 +130,21 @@ def test_an_export_holds_report_events_and_artifacts(client: httpx2.Client) -> N
     assert len(read[f"{run}/events.jsonl"].splitlines()) >= 4
 
 
+def test_a_trace_is_of_a_run_that_has_ended_or_not(client: httpx2.Client) -> None:
+    run = submitted(client, lasting())
+    running = client.get(f"/v1/runs/{run}/trace").json()
+    assert running["otherData"]["run"] == run
+    (whole,) = [event for event in running["traceEvents"] if event.get("cat") == "run"]
+    assert whole["args"]["has not ended"] is True
+    client.post(f"/v1/runs/{run}/cancel")
+    finished(client, run)
+    answer = client.get(f"/v1/runs/{executed(client, summary())['run_id']}/trace")
+    assert answer.headers["Content-Type"] == "application/json"
+    names = [event["name"] for event in answer.json()["traceEvents"] if event["ph"] == "X"]
+    assert {"S1", "attempt 1", "prompt", "decode"} <= {*names}
+    assert client.get("/v1/runs/20260101-000000-abcdef/trace").status_code == 404
+
+
 def test_a_run_can_be_cancelled_and_only_then_deleted_or_retried(client: httpx2.Client) -> None:
     run = submitted(client, lasting())
     assert client.delete(f"/v1/runs/{run}").status_code == 409

@@ -85,6 +85,30 @@ def test_artifacts_are_shown_and_results_are_exported(finished: Finished) -> Non
     assert {path.name: path.read_text() for path in finished.out.iterdir()} == {name: shown[name] for name in results}
 
 
+def test_a_trace_file_has_the_steps_of_a_run(finished: Finished, tmp_path: Path) -> None:
+    run, file = finished.command("runs", "--json").json["runs"][0]["run_id"], tmp_path / "run.json"
+    written = finished.command("export", "last", "--trace", file, "--json").json
+    assert written == {"run_id": run, "status": "done", "trace": str(file)}
+    events = json.loads(file.read_text())["traceEvents"]
+    rows = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"run", "critical path", "step S1", "step S2", "step S2[3]"} <= rows
+    assert {"attempt", "generation", "prompt", "decode"} <= {event.get("cat") for event in events}
+    line = finished.command("export", "last", "--trace", file).out
+    assert line == f"{file}  open it in https://ui.perfetto.dev or chrome://tracing\n"
+
+
+def test_a_run_is_exported_into_a_folder_or_a_trace_file(finished: Finished, tmp_path: Path) -> None:
+    for arguments, problem in (
+        ((), "neither DIR nor --trace is given"),
+        ((tmp_path / "out", "--trace", tmp_path / "run.json"), "DIR and --trace are both given"),
+        (("--trace", tmp_path / "missing" / "run.json"), "cannot be written: No such file or directory"),
+    ):
+        refused = finished.command("export", "last", *arguments)
+        assert refused.code == 2
+        assert problem in refused.err
+    assert not [*tmp_path.iterdir()]
+
+
 def test_the_report_of_the_fan_out_reads_well_in_a_pipe(finished: Finished) -> None:
     result = finished.fanout
     assert result.code == 0, result
