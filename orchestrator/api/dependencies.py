@@ -17,6 +17,7 @@ from orchestrator.service.callers import Access
 from orchestrator.service.permissions import FORCED_MODEL
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
+from orchestrator.service.trace_context import valid_traceparent
 
 Made = TypeVar("Made")
 Item = TypeVar("Item")
@@ -108,11 +109,23 @@ async def _resending(
     return Resending(digest, key, again=retries is not None and retries.isdecimal() and int(retries) > 0)
 
 
+def _traceparent(
+    header: Annotated[
+        str | None,
+        Header(
+            alias="traceparent", description="The caller's span (W3C Trace Context), the parent of an exported run."
+        ),
+    ] = None,
+) -> str:
+    return valid_traceparent(header)
+
+
 ServiceDep = Annotated[Service, Depends(_service)]
 LimiterDep = Annotated[GenerationLimiter, Depends(_limiter)]
 StoredResponsesDep = Annotated[StoredResponses, Depends(_stored_responses)]
 StoredThreadsDep = Annotated[StoredResponses, Depends(_stored_threads)]
 ResendingDep = Annotated[Resending, Depends(_resending)]
+TraceparentDep = Annotated[str, Depends(_traceparent)]
 AccessDep = Annotated[Access, Depends(_access)]
 ForcedModel = Annotated[
     str | None,

@@ -50,6 +50,8 @@ class _ServiceCollector(Collector):
         yield _counter("run_seconds", "seconds from the acceptance to the end of runs, summed", ("status",), seconds)
         yield _counter("attempts", "attempts that ended", ("model", "outcome"), totals.attempts.items())
         yield _counter("tokens", "tokens of finished generations", ("model", "kind"), totals.tokens.items())
+        yield _counter("runs_exported", "runs to a collector, by outcome", ("outcome",), _with_label(totals.exports))
+        yield _gauge("runs_to_export", "runs that have ended, and are still to be exported", service.waiting_exports)
         yield from _reuse(totals.reuse)
         if self._pool is not None:
             yield from _pool_metrics(self._pool)

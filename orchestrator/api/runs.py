@@ -13,7 +13,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
 from orchestrator.api.access import owner_of_run
-from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, ServiceDep, StrictBody
+from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, ServiceDep, StrictBody, TraceparentDep
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.job import Job
@@ -197,11 +197,13 @@ async def submit(
     response: Response,
     service: ServiceDep,
     access: AccessDep,
+    traceparent: TraceparentDep,
     key: IdempotencyKey = None,
     model: ForcedModel = None,
 ) -> RunLine:
     """Submit a job. Once this has answered, a crash of the daemon does not lose it."""
-    submitted = await service.submit(replace(job_from(body, service, access, key), model=model))
+    job = replace(job_from(body, service, access, key), model=model, traceparent=traceparent)
+    submitted = await service.submit(job)
     response.status_code = HTTPStatus.CREATED if submitted.new else HTTPStatus.OK
     return await _line(service, submitted.run)
 
@@ -260,9 +262,9 @@ async def resume(run: str, service: ServiceDep) -> RunLine:
 
 
 @router.post("/runs/{run}/retry", status_code=201)
-async def retry(run: str, service: ServiceDep, access: AccessDep) -> RunLine:
+async def retry(run: str, service: ServiceDep, access: AccessDep, traceparent: TraceparentDep) -> RunLine:
     """Submit the job of a run that has ended again, as a new run of the caller."""
-    job = replace(await service.ended_job(run), owner=access.key)
+    job = replace(await service.ended_job(run), owner=access.key, traceparent=traceparent)
     if job.model is not None:
         access.require(Permission.TEACH, "what forces a model")
     if job.directory is not None:  # whoever retries a run needs the right to read its folder
@@ -456,8 +458,8 @@ def _archive(service: Service, run: str) -> IO[bytes]:
 def _trace(service: Service, run: str) -> str:
     orchestrator, now = service.orchestrator, service.now()
     with orchestrator.views.view(run) as view:
-        report = build_report(view, orchestrator.journal.get)
-        return chrome_trace(run_spans(view, report, now - view.accepted.at))
+        spans = run_spans(view, build_report(view, orchestrator.journal.get), now - view.accepted.at)
+    return chrome_trace(spans)
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

@@ -34,6 +34,7 @@ from orchestrator.run.journal.home import Home
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import Configuration, LogSettings, load_configuration
 from orchestrator.service.service import Service
+from orchestrator.service.telemetry import check_telemetry
 
 CLOSING_SECONDS: Final = 3
 EXTRA_CONNECTIONS: Final = 256  # more than requests: some wait between two requests, and others get an error
@@ -119,6 +120,7 @@ class Signals:
     def _on_reload(self) -> None:
         try:
             configuration = load_configuration()
+            check_telemetry(configuration.telemetry)
             address = tcp_address(configuration.server)
             if self._tls is not None and address is not None and address.tls:
                 renew(self._tls, configuration.server)

@@ -73,6 +73,7 @@ class Job:
     found: Mapping[str, str] | None = None
     options: RunOptions = NO_OPTIONS
     owner: str = ""  # who submits it, see `RunAccepted.owner`
+    traceparent: str = ""  # the caller's span, see `RunAccepted`
     sees_runs_of: str | None = None  # whose earlier runs it may name; None for everybody's
 
     @property

@@ -275,6 +275,7 @@ class Orchestrator(StateFolder):
             key=job.key,
             digest=job.digest,
             owner=job.owner,
+            traceparent=job.traceparent,
         )
         events: list[Event] = [accepted]
         if job.task is not None and as_given:

@@ -308,6 +308,18 @@ class McpSettings(_Section):
     )
 
 
+class TelemetrySettings(_Section):
+    """Where runs are exported when they have ended, as spans of OpenTelemetry. Needs the extra `otel`."""
+
+    endpoint: str = Field(
+        default="",
+        pattern=r"^(https?://\S+)?$",
+        description="of a collector that takes OTLP over HTTP, as http://localhost:4318, to which /v1/traces is added;"
+        " empty: nothing is exported",
+    )
+    content: bool = Field(default=False, description="export prompts, outputs and messages that may quote them, too")
+
+
 class Configuration(_Section):
     """All sections of the configuration file."""
 
@@ -320,6 +332,7 @@ class Configuration(_Section):
     procedures: ProcedureSettings = ProcedureSettings()
     memory: MemorySettings = MemorySettings()
     mcp: McpSettings = McpSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
     @model_validator(mode="before")
     @classmethod

@@ -42,6 +42,7 @@ from orchestrator.service.queue import RunQueue, Submitted
 from orchestrator.service.quota import effective_limits, enforce_quota, why_full
 from orchestrator.service.ratings import rate, rate_chat
 from orchestrator.service.retention import Retention, VacuumResult, vacuum
+from orchestrator.service.telemetry import RunExporter, check_telemetry
 from orchestrator.service.totals import Totals
 from orchestrator.service.uploaded_files import UploadedFiles
 from orchestrator.task.events import RatingGiven, RunAccepted
@@ -92,6 +93,7 @@ class Service:
         self._closure: _Closure | None = None
         self.loop: asyncio.AbstractEventLoop  # that the service runs in
         self._broken: JournalError | None = None
+        self._exporter: RunExporter | None = None  # None if nothing is exported
         self.awaited_runs = AwaitedRuns(
             self.cancel, lambda work: self._tasks.create_task(work), lambda: self._configuration.server.rejoin_seconds
         )
@@ -105,8 +107,10 @@ class Service:
     async def __aenter__(self) -> Self:
         """Open the state folder, unless it is opened later, and as a daemon resume the runs that have not ended.
 
-        Raises JournalError.
+        Raises JournalError, and InputError if runs are to be exported and the extra for that is not installed.
         """
+        if self.extent in (Extent.RUNS, Extent.DAEMON):
+            check_telemetry(self._configuration.telemetry)
         async with AsyncExitStack() as stack:
             self.loop = asyncio.get_running_loop()
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -180,6 +184,11 @@ class Service:
     @property
     def waiting(self) -> int:
         return self._queue.waiting
+
+    @property
+    def waiting_exports(self) -> int:
+        """How many runs that have ended are still to be exported."""
+        return 0 if self._exporter is None else self._exporter.waiting
 
     @property
     def running(self) -> frozenset[str]:
@@ -275,7 +284,20 @@ class Service:
         if outcome.ended is None:
             await self.orchestrator.cancel(run, step)
         self.totals.runs["cancelled"] += waited  # it was never executed, so `enforce_quota` does not count it
+        if waited:
+            self._export_when_ended(run)
         return outcome
+
+    def _export_when_ended(self, run: str) -> None:
+        async def exported() -> None:
+            async for _ in self.orchestrator.watch(run):
+                pass
+            self._export(run)
+
+        if self._exporter is not None:
+            task = self._carrying.create_task(exported())
+            self._carried.add(task)
+            task.add_done_callback(self._carried.discard)
 
     def _cancellation(self, run: str, step: str | None) -> Cancellation:
         with self.orchestrator.views.view(run) as view:
@@ -414,7 +436,11 @@ class Service:
 
     def adopt(self, configuration: Configuration) -> None:
         """Use another configuration from now on. Accepted runs keep their limits."""
-        self._configuration = configuration
+        before, self._configuration = self._configuration, configuration
+        if configuration.telemetry != before.telemetry and self._orchestrator is not None:
+            earlier, self._exporter = self._exporter, self._new_exporter(self._orchestrator)
+            if earlier is not None:
+                self._tasks.create_task(asyncio.to_thread(earlier.close))
         self.procedures.reconfigured()
         self._queue.max_running, self._queue.reserved = configuration.runs.max_running, configuration.runs.reserved
         self._pump()
@@ -468,6 +494,23 @@ class Service:
         opened = await stack.enter_async_context(Orchestrator.open(self.home, self._registry, ports))
         self._folder = self._orchestrator = opened
         await stack.enter_async_context(self.learning.running(opened))
+        self._exporter = self._new_exporter(opened)
+        stack.push_async_callback(self._end_exports)
+
+    def _new_exporter(self, orchestrator: Orchestrator) -> RunExporter | None:
+        settings = self._configuration.telemetry
+        if not settings.endpoint:
+            return None
+        return RunExporter(settings, orchestrator.journal, lambda: _remote_models(orchestrator.registry), self.totals)
+
+    async def _end_exports(self) -> None:
+        exporter, self._exporter = self._exporter, None
+        if exporter is not None:
+            await asyncio.to_thread(exporter.close)
+
+    def _export(self, run: str) -> None:
+        if self._exporter is not None:
+            self._exporter.put(run)
 
     def _end_closure(self) -> None:
         closure, self._closure = self._closure, None
@@ -556,6 +599,7 @@ class Service:
             await self.orchestrator.resume(run)
             await enforce_quota(self.orchestrator, run, past, self.totals)
             log.info("a run has ended")
+            self._export(run)
         except OrchestratorError as error:
             log.error("a run cannot go on", error=str(error))
         except Exception:
@@ -605,6 +649,10 @@ async def ended_in_order(service: Service) -> AsyncGenerator[Service, None]:
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]  # which ended the others
         raise first from None
+
+
+def _remote_models(registry: Registry) -> frozenset[str]:
+    return frozenset(model.id for model in registry.models.values() if model.remote is not None)
 
 
 def _unfinished(journal: JournalReader) -> list[RunAccepted]:

@@ -28,6 +28,7 @@ class Totals:
     attempts: Counter[tuple[str, str]] = field(default_factory=Counter)  # that have ended, by model and outcome
     tokens: Counter[tuple[str, str]] = field(default_factory=Counter)  # by model and kind: prompt, cached or output
     reuse: dict[str, Reuse] = field(default_factory=dict)  # of prompts, by model
+    exports: Counter[str] = field(default_factory=Counter)  # of runs to a collector, by outcome
     executions: int = 0  # of runs, until they ended or were interrupted
     execution_seconds: float = 0.0
 

@@ -309,6 +309,7 @@ class RunAccepted:
     # Digest of the request of a waiting client, to recognise it when it is sent again without a key; empty if none
     # waits.
     digest: str = ""
+    traceparent: str = ""  # the caller's span, in the form of W3C Trace Context; empty for none
     kind: Literal["run_accepted"] = "run_accepted"
 
 

@@ -9,7 +9,15 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Depends, Request, Response
 
-from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, ResendingDep, ServiceDep, aside
+from orchestrator.api.dependencies import (
+    AccessDep,
+    ForcedModel,
+    LimiterDep,
+    ResendingDep,
+    ServiceDep,
+    TraceparentDep,
+    aside,
+)
 from orchestrator.api.errors import AnswerRefused, TooLarge
 from orchestrator.api.limiter import Generate, GenerationHandle, GenerationLimiter, Piece
 from orchestrator.api.openai.calling import CUT_OFF, AskModel, calling, tool_prompt
@@ -50,6 +58,7 @@ class CompletionRequest:
     id: str  # of the response
     model: str  # the requested name, see `openai.names`
     forced_model: str | None = None  # the model that has to answer, whatever `model` names
+    traceparent: str = ""  # the caller's span, see `RunAccepted`
     access: Access = NOBODY  # of the caller, who owns the chat or the run
     messages: Sequence[Message] = ()
     # Instead of messages: a text to continue, or tokens with texts among them.
@@ -135,6 +144,7 @@ class Answering:
     limiter: GenerationLimiter
     resending: Resending
     forced_model: str | None
+    traceparent: str
     access: Access
     request: Request
     response: Response
@@ -142,7 +152,11 @@ class Answering:
     async def start(self, completion_request: CompletionRequest) -> StartedAnswers:
         """Start to answer. Raises UnknownName, and InputError for a request that cannot be carried out."""
         completion_request = replace(
-            completion_request, forced_model=self.forced_model, access=self.access, resending=self.resending
+            completion_request,
+            forced_model=self.forced_model,
+            traceparent=self.traceparent,
+            access=self.access,
+            resending=self.resending,
         )
         prepared = await generates_for(completion_request, self.service)
         handle = self.limiter.start(prepared.generates)
@@ -158,9 +172,10 @@ def _answering(
     access: AccessDep,
     request: Request,
     response: Response,
+    traceparent: TraceparentDep,
     forced: ForcedModel = None,
 ) -> Answering:
-    return Answering(service, limiter, resending, forced, access, request, response)
+    return Answering(service, limiter, resending, forced, traceparent, access, request, response)
 
 
 AnsweringDep = Annotated[Answering, Depends(_answering)]
@@ -208,6 +223,7 @@ async def _prepared(request: CompletionRequest, service: Service) -> PreparedAns
             ),
             model=request.forced_model,
             owner=request.access.key,
+            traceparent=request.traceparent,
             stop=request.stop,
             max_tokens=request.max_tokens,
             shows_progress=request.thinking != "off",

@@ -47,6 +47,7 @@ class RunQuestion:
     options: RunOptions = field(default_factory=RunOptions)
     model: str | None = None  # for all steps; None: chosen by the registry and the router
     owner: str = ""  # key of the caller, who owns the run
+    traceparent: str = ""  # the caller's span, see `RunAccepted`
     stop: tuple[str, ...] = ()  # stop strings of the answer
     max_tokens: int | None = None  # of the answer; the steps may write more
     shows_progress: bool = True  # as thoughts
@@ -142,6 +143,7 @@ async def _submit(service: Service, question: RunQuestion) -> str:
         found=digests,
         options=question.options,
         owner=question.owner,
+        traceparent=question.traceparent,
         key=question.resending.key,
         digest="" if question.resending.key is not None else question.resending.digest,
     )

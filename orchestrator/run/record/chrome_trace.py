@@ -19,6 +19,8 @@ PROCESS: Final = 1  # a trace is of one run
 CRITICAL_COLOUR: Final = "terrible"  # red in chrome://tracing, whose colours have fixed names
 RUN_ROW: Final = "run"
 PATH_ROW: Final = "critical path"
+# In ASCII, so that control characters and those that change the direction of writing are escaped.
+_json: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 @dataclass(slots=True)
@@ -31,9 +33,9 @@ class _Row:
 
 def chrome_trace(run: Span) -> str:
     """Return the spans of a run as a JSON object of the Trace Event Format, an event a line."""
-    accepted = {key: value for key, value in _arguments(run).items() if key in ("run", "status", "mode", "request")}
+    about = {key: value for key, value in _arguments(run).items() if key in ("status", "mode", "request")}
     lines = ",\n".join(_json(event) for event in _Trace(run).events())
-    return f'{{"displayTimeUnit":"ms","otherData":{_json(accepted)},"traceEvents":[\n{lines}\n]}}\n'
+    return f'{{"displayTimeUnit":"ms","otherData":{_json({"run": run.name} | about)},"traceEvents":[\n{lines}\n]}}\n'
 
 
 class _Trace:
@@ -161,8 +163,3 @@ def _arguments(span: Span) -> dict[str, Fact]:
 
 def _microseconds(seconds: float) -> int:
     return round(seconds * 1e6)
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    # In ASCII, so that control characters and those that change the direction of writing are escaped.
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))

@@ -52,7 +52,7 @@ def run_spans(view: RunView, report: Report, now: float | None = None) -> Span:
     critical = frozenset(report.critical_path.steps)
     for step in report.steps:
         children += _step(step, view, report, times, critical, until)
-    facts: dict[str, Fact] = {"run": report.run_id, "status": report.status, "mode": report.mode}
+    facts: dict[str, Fact] = {"id": report.run_id, "status": report.status, "mode": report.mode}
     facts |= {"priority": view.accepted.priority, "steps": len(report.steps)}
     facts |= {"critical_path_seconds": report.critical_path.seconds}
     return Span(
@@ -199,7 +199,7 @@ def _end(row: AttemptRow, later: Sequence[AttemptRow], view: RunView, until: flo
 def _attempt(step: str, row: AttemptRow, ended: tuple[float, bool]) -> Span:
     end, is_open = max(row.started, ended[0]), ended[1]
     failed = row.outcome not in ("running", "checking", "done")
-    facts: dict[str, Fact] = {"attempt": row.number, "role": row.role, "outcome": row.outcome}
+    facts: dict[str, Fact] = {"number": row.number, "role": row.role, "outcome": row.outcome}
     facts |= {"persona": row.persona} if row.persona else {}
     span = Span(
         kind="attempt",

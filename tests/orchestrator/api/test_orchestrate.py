@@ -83,6 +83,12 @@ def test_a_chat_says_which_run_answers_and_what_the_run_did(ai: OpenAI, client: 
         assert f"{step['id']} is done." in told
 
 
+def test_a_run_that_answers_keeps_the_span_of_its_caller(ai: OpenAI, client: httpx2.Client) -> None:
+    span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    completion = ask(ai, extra_headers={"traceparent": span})
+    assert accepted(client, completion.run_id)["traceparent"] == span
+
+
 def test_a_chat_that_needs_a_missing_file_says_so(ai: OpenAI, client: httpx2.Client) -> None:
     raw = ai.chat.completions.with_raw_response.create(model="orchestrate", messages=asked(text="Summarize zebra.txt."))
     content = str(raw.parse().choices[0].message.content)

@@ -75,6 +75,14 @@ def test_requests_with_the_same_key_get_the_same_run(client: httpx2.Client) -> N
     assert other.json()["error"]["code"] == "conflict"
 
 
+def test_a_run_keeps_the_span_of_its_caller_if_the_header_is_valid(client: httpx2.Client) -> None:
+    span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    for header, kept in ((span, span), ("00-no-span-01", "")):
+        run = client.post("/v1/runs", json=summary(), headers={"traceparent": header}).json()["run_id"]
+        events = told_events(client.get(f"/v1/runs/{run}/events").text)
+        assert events[0][1].get("traceparent", "") == kept
+
+
 def test_runs_are_listed_newest_first_page_by_page(client: httpx2.Client) -> None:
     runs = [executed(client, summary())["run_id"] for _ in range(3)]
     page = client.get("/v1/runs", params={"limit": 2}).json()

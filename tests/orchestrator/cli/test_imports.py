@@ -15,7 +15,18 @@ from orchestrator.memrl.commands import app as memory_app
 from tests.orchestrator.cli.cli_command import RECORDS
 
 ATTACHED = ("orchestrator.memrl", "orchestrator.procedures")
-HEAVY = ("numpy", "faiss", "fastapi", "llama_cpp", "huggingface_hub", "mcp", "kuzu", "ladybug")
+HEAVY = (
+    "numpy",
+    "faiss",
+    "fastapi",
+    "llama_cpp",
+    "huggingface_hub",
+    "mcp",
+    "kuzu",
+    "ladybug",
+    "opentelemetry",
+    "requests",
+)
 
 
 def imported(home: Path, *arguments: str) -> list[str]:

@@ -137,6 +137,23 @@ def test_the_installed_command_works_with_the_models_that_come_with_it(installed
     assert report["status"] == "done"
 
 
+@pytest.mark.parametrize("arguments", [("serve",), ("run", FANOUT, "--dir", RECORDS)])
+def test_exports_without_their_extra_are_refused_with_its_name(
+    installed: Path, tmp_path: Path, arguments: tuple[str | Path, ...]
+) -> None:
+    endpoint = {"ORCHESTRATOR_TELEMETRY_ENDPOINT": "http://127.0.0.1:4318"}
+    done = subprocess.run(
+        [installed.with_name("orchestrator"), *arguments],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **endpoint},
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "needs the extra `otel`; accepted: pip install 'orchestrator[otel]'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("extra", "arguments"),
     [

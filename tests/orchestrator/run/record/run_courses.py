@@ -1,18 +1,60 @@
 """Courses of runs, drawn by hypothesis: events with lists, failures, cancellations and plans that grow."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
 from hypothesis import strategies as st
 
 from orchestrator.run.scheduler import Command, StartAttempt
-from orchestrator.task.events import Event, RunAccepted
+from orchestrator.task.events import (
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    CallOutcome,
+    Event,
+    GateResult,
+    ModelAwaited,
+    RunAccepted,
+    RunBegun,
+    ToolCalled,
+    Usage,
+)
 from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.scheduler_driver import Driver
 from tests.orchestrator.scheduler_driver import step as planned_step
+
+hostile = st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(
+    ['"]}', "</script>", "\u202eevil", "a\x00b\x1b[31m", "line\nline"]
+)
+seconds = st.floats(0, 100, allow_nan=False)
+usages = st.builds(
+    lambda prompt, cached, output, waited, read, wrote: Usage(
+        prompt_tokens=prompt,
+        cached_tokens=min(prompt, cached),
+        output_tokens=output,
+        queued_seconds=waited,
+        prefill_seconds=read,
+        decode_seconds=wrote,
+    ),
+    *[st.integers(0, 1000)] * 3,
+    *[seconds] * 3,
+)
+gate_results = st.lists(
+    st.builds(
+        GateResult,
+        gate=hostile,
+        status=st.sampled_from(["passed", "failed", "not run"]),
+        evidence=hostile,
+        seconds=seconds,
+        offset_seconds=seconds,
+        work_seconds=st.none() | seconds,
+    ),
+    max_size=4,
+).map(tuple)
 
 
 @st.composite
@@ -65,3 +107,51 @@ def drawn_steps(draw: st.DrawFn, first: int) -> list[Step]:
         fields: dict[str, Any] = {"foreach": "a1"} if each and number == 2 else {}
         made.append(planned_step(number, *([1] if number > 1 and draw(st.booleans()) else []), **fields))
     return made
+
+
+@st.composite
+def recorded(draw: st.DrawFn) -> list[Event]:
+    """Draw the events of a run with times, usage, calls of tools, waits for models and restarts."""
+    events: list[Event] = []
+    at = 0.0
+    for event in draw(courses()):
+        for more in (*_before(event, draw), _filled(event, draw)):
+            events.append(replace(more, at=at))
+            at += draw(st.sampled_from([0.0, 1e-7, 0.0004]) | seconds)
+    return events
+
+
+def _before(event: Event, draw: st.DrawFn) -> Iterator[Event]:
+    match event:
+        case AttemptSucceeded(step=step, number=number) | AttemptFailed(step=step, number=number) if number:
+            for _ in range(draw(st.integers(0, 2))):
+                yield ToolCalled(
+                    at=0.0,
+                    step=step,
+                    number=number,
+                    tool=draw(hostile),
+                    arguments="{}",
+                    outcome=draw(st.sampled_from(get_args(CallOutcome))),
+                    seconds=draw(seconds),
+                )
+            if draw(st.booleans()):
+                yield ModelAwaited(
+                    at=0.0, step=step, number=number, model="m", reason=draw(hostile), seconds=draw(st.none() | seconds)
+                )
+            if draw(st.booleans()):
+                yield AttemptGenerated(at=0.0, step=step, number=number, usage=draw(usages))
+        case AttemptStarted() if draw(st.booleans()):
+            yield RunBegun(at=0.0)
+
+
+def _filled(event: Event, draw: st.DrawFn) -> Event:
+    match event:
+        case RunAccepted():
+            return replace(event, request=draw(hostile))
+        case AttemptStarted():
+            return replace(event, model=draw(hostile), reason=draw(hostile), persona=draw(st.none() | hostile))
+        case AttemptSucceeded():
+            return replace(event, gates=draw(gate_results))
+        case AttemptFailed():
+            return replace(event, gates=draw(gate_results), failure=replace(event.failure, message=draw(hostile)))
+    return event
