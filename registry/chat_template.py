@@ -39,11 +39,14 @@ PLAIN: Final = (
 PLAIN_STOPS: Final = ("\n### ",)
 
 _CLOCK: Final = "strftime_now"
+_RESPONSES: Final = "tool_responses"  # a template with this name takes results of tools in the turn that called
 _KEPT: Final = 64
 _BETWEEN: Final = "\n\n"  # between two merged turns
 _ID_LENGTH: Final = 9  # Mistral's templates require this length for the id of a tool call
-# The number of a hidden text, and its escapes: one `j` or `a` per `tojson` filter, `a` with `ensure_ascii`.
-_PLACEHOLDER: Final = re.compile("\ue0f0([0-9]+)([ja]*)\ue0f1")
+# The number of a hidden text, and its escapes: one `j` or `a` per `tojson` filter, `a` with `ensure_ascii`; `r` where
+# Python wrote a list or an object.
+_PLACEHOLDER: Final = re.compile("\ue0f0([0-9]+)([jar]*)\ue0f1")
+_WRITTEN_BY_PYTHON: Final = re.compile(r"\\ue0f0([0-9]+)([ja]*)\\ue0f1")
 # Texts of a template that contents are searched for: short, with letters and with other signs.
 _TELLING: Final = re.compile(r"(?=.*\w)(?=.*[^\w\s]).{2,40}", re.S)
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -79,6 +82,7 @@ class ChatTemplate:
         self._tokens = {"bos_token": bos, "eos_token": eos}
         self._broken = ""
         self._knows_tools = "tool" in (source or "")
+        self._takes_responses = _RESPONSES in (source or "")
         # The result depends only on the arguments, and on the time if the template shows it.
         self._arranged = self._arrange if source and _CLOCK in source else lru_cache(_KEPT)(self._arrange)
         self._in_sight: re.Pattern[str] | None = None
@@ -110,7 +114,7 @@ class ChatTemplate:
                     f"the argument {name} of the chat template is {value!r}; accepted: a plain word"
                 )
         self._environment.begin()
-        hidden = _Hidden(self._in_sight)
+        hidden = _Hidden(self._in_sight, as_fields=self._takes_responses)
         shown = hidden.tools(tools) if tools else ""
         turns = hidden.turns(messages)
         turns = (*turns[:-1], hidden.marked(turns[-1])) if continued else turns
@@ -119,7 +123,8 @@ class ChatTemplate:
 
     def _arrange(self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...], tools: str, continued: bool) -> str:
         refusal, lost, best = "", "", None
-        for parts, arranged in itertools.product((False, True), _arrangements(turns, knows_tools=self._knows_tools)):
+        arrangements = _arrangements(turns, knows_tools=self._knows_tools, takes_responses=self._takes_responses)
+        for parts, arranged in itertools.product((False, True), arrangements):
             try:
                 rendered = self._render(arranged, arguments, tools, parts=parts, continued=continued)
             except TooMuch:
@@ -147,7 +152,9 @@ class ChatTemplate:
         messages = [_as_dict(turn, parts=parts) for turn in turns]
         self._environment.begin_rendering()
         try:
-            return self._template.render(variables, messages=messages, add_generation_prompt=begins_answer)
+            rendered = self._template.render(variables, messages=messages, add_generation_prompt=begins_answer)
+            # A list of parts is no text to show; a list in the arguments of a call is.
+            return rendered if parts else _WRITTEN_BY_PYTHON.sub("\ue0f0\\1\\2r\ue0f1", rendered)
         except TooMuch:
             raise
         except MemoryError as error:
@@ -207,14 +214,24 @@ class _Call(NamedTuple):
     text: str  # for models whose prompt explains in words how to call tools
 
 
+class _Response(NamedTuple):
+    # The result of a tool with hidden texts; `fields` if it is a JSON object.
+    tool: str
+    content: str
+    fields: str
+
+
 class _Turn(NamedTuple):
-    # A message with hidden texts. `as_text`: a tool's result as a message of the user.
+    # A message with hidden texts. `as_text`: a tool's result as a message of the user. `fields`: as a JSON object, if
+    # it is one.
     role: str
     content: str
     calls: tuple[_Call, ...] = ()
     call_id: str = ""
     tool: str = ""
     as_text: str = ""
+    fields: str = ""
+    responses: tuple[_Response, ...] = ()  # to the calls of this turn
     parsed: bool = True  # the template gets the arguments of calls as objects, not as JSON
     wraps_broken: bool = False  # the template gets an object even for arguments that are none
 
@@ -224,9 +241,10 @@ _Turns: TypeAlias = tuple[_Turn, ...]
 
 class _Hidden:
     # Replaces texts by placeholders, except for what `in_sight` matches. `texts` are the originals by number.
-    def __init__(self, in_sight: re.Pattern[str] | None) -> None:
+    def __init__(self, in_sight: re.Pattern[str] | None, *, as_fields: bool) -> None:
         self.texts: list[str] = []
         self._in_sight = in_sight
+        self._as_fields = as_fields  # results of tools are needed as JSON objects, too
 
     def turns(self, messages: Sequence[Message]) -> _Turns:
         names = {call.id: call.name for message in messages for call in message.tool_calls}
@@ -262,7 +280,16 @@ class _Hidden:
         content, call_id = self._hide(message.content), message.tool_call_id
         if message.role == "tool":
             shown = self._hide(tool_result_text(call_id, message.content))
-            return _Turn("tool", content, (), _plain_id(call_id), self._whole(names.get(call_id, "")), shown)
+            fields = self._fields(message.content) if self._as_fields else None
+            return _Turn(
+                "tool",
+                content,
+                (),
+                _plain_id(call_id),
+                self._whole(names.get(call_id, "")),
+                shown,
+                "" if fields is None else json.dumps(fields, ensure_ascii=False),
+            )
         return _Turn(message.role, content, tuple(self._call(call) for call in message.tool_calls))
 
     def _call(self, call: ToolCall) -> _Call:
@@ -351,15 +378,18 @@ def _short_id(call_id: str) -> str:
 # Arrange a conversation
 
 
-def _arrangements(turns: _Turns, *, knows_tools: bool) -> Iterator[_Turns]:
+def _arrangements(turns: _Turns, *, knows_tools: bool, takes_responses: bool) -> Iterator[_Turns]:
     """Yield ways to lay out a conversation, each once: first as it is, then more and more simply.
 
     If the template `knows_tools`, tool calls and results come as such, then with ids for Mistral, then with arguments
-    in JSON, then one call per turn for Llama; arguments that are no JSON object as they are, then in an object. At
-    last, and for other templates, calls come as text. Each comes with the original turns, with adjacent turns of a role
-    merged, and with system messages as the user's. An assistant's first turn gets an empty user turn in front.
+    in JSON, then one call per turn for Llama; arguments that are no JSON object as they are, then in an object. If it
+    `takes_responses`, as Gemma's does, results first come in the turns that called. At last, and for other templates,
+    calls come as text. Each comes with the original turns, with adjacent turns of a role merged, and with system
+    messages as the user's. An assistant's first turn gets an empty user turn in front.
     """
     native: tuple[Callable[[_Turns], _Turns], ...] = (_unchanged, _with_short_ids, _with_json, _one_by_one)
+    native = (_with_responses, *native) if takes_responses else native
+    turns = _in_order_of_calls(turns)
     arrangements: dict[_Turns, None] = {}
     if not any(turn.calls or turn.role == "tool" for turn in turns):
         shown = [turns]
@@ -375,6 +405,41 @@ def _arrangements(turns: _Turns, *, knows_tools: bool) -> Iterator[_Turns]:
 
 def _unchanged(turns: _Turns) -> _Turns:
     return turns
+
+
+def _in_order_of_calls(turns: _Turns) -> _Turns:
+    # Templates without ids tell the results of several calls apart by their order only.
+    arranged: list[_Turn] = []
+    places: dict[str, int] = {}
+    for role, group in itertools.groupby(turns, key=lambda turn: turn.role):
+        together = list(group)
+        if role == "assistant":
+            places = {call.id: index for index, call in enumerate(together[-1].calls)}
+        elif role == "tool" and all(turn.call_id in places for turn in together):
+            together.sort(key=lambda turn: places[turn.call_id])
+        arranged += together
+    return tuple(arranged)
+
+
+def _with_responses(turns: _Turns) -> _Turns:
+    # Results in the turn of their calls, which the answer to them continues.
+    arranged: list[_Turn] = []
+    for turn in turns:
+        last = arranged[-1] if arranged else None
+        if turn.role == "tool" and last is not None and last.calls and not last.content:
+            response = _Response(turn.tool or turn.call_id, turn.content, turn.fields)
+            arranged[-1] = last._replace(responses=(*last.responses, response))
+            continue
+        if turn.role == "assistant" and turn.content:
+            if last is not None and last.responses and not last.content:
+                arranged[-1] = last._replace(content=turn.content)
+            else:
+                arranged.append(turn._replace(calls=()))
+            turn = turn._replace(content="")
+            if not turn.calls:
+                continue
+        arranged.append(turn)
+    return tuple(arranged)
 
 
 def _with_short_ids(turns: _Turns) -> _Turns:
@@ -429,10 +494,10 @@ def _as_text(turns: _Turns) -> _Turns:
 
 
 def _merged(turns: _Turns) -> _Turns:
-    # Adjacent turns of one role, but not results of tools.
+    # Adjacent turns of one role, but not results of tools, nor turns with such.
     merged: list[_Turn] = []
     for turn in turns:
-        if merged and merged[-1].role == turn.role != "tool":
+        if merged and merged[-1].role == turn.role != "tool" and not (merged[-1].responses or turn.responses):
             content = _BETWEEN.join(filter(None, (merged[-1].content, turn.content)))
             merged[-1] = turn._replace(content=content, calls=merged[-1].calls + turn.calls)
         else:
@@ -454,11 +519,17 @@ def _as_dict(turn: _Turn, *, parts: bool) -> dict[str, Any]:
     message: dict[str, Any] = {"role": turn.role, "content": content}
     if turn.calls:
         message["tool_calls"] = [_call_dict(call, turn) for call in turn.calls]
+    if turn.responses:
+        message[_RESPONSES] = [_response_dict(response) for response in turn.responses]
     if turn.call_id:
         message["tool_call_id"] = turn.call_id
     if turn.tool:
         message["name"] = turn.tool
     return message
+
+
+def _response_dict(response: _Response) -> dict[str, Any]:
+    return {"name": response.tool, "response": json.loads(response.fields) if response.fields else response.content}
 
 
 def _call_dict(call: _Call, turn: _Turn) -> dict[str, Any]:
@@ -487,6 +558,8 @@ def _words(turn: _Turn) -> set[str]:
     placeholders = _PLACEHOLDER.findall(turn.content)
     # An assistant's thoughts may be missing.
     numbers = {number for number, _ in (placeholders[-1:] if turn.role == "assistant" else placeholders)}
+    for response in turn.responses:
+        numbers |= _numbers(response.fields or response.content)
     for call in turn.calls:
         numbers |= _numbers(call.name)
         numbers |= _numbers(call.fields if _takes_fields(call, turn) else call.arguments)
@@ -503,11 +576,16 @@ def _cut(rendered: str, texts: Sequence[str]) -> list[Segment]:
         segments.append(Segment(rendered[end : match.start()], special=True))
         text = texts[int(match[1])]
         for mark in match[2]:
-            text = json.dumps(text, ensure_ascii=mark == "a")[1:-1]
+            text = _python_text(text) if mark == "r" else json.dumps(text, ensure_ascii=mark == "a")[1:-1]
         segments.append(Segment(text, special=False))
         end = match.end()
     segments.append(Segment(rendered[end:], special=True))
     return [segment for segment in segments if segment.text]
+
+
+def _python_text(text: str) -> str:
+    # Inside of single quotes, which Python wrote around the placeholder.
+    return repr(f'"{text}')[2:-1]
 
 
 # Extensions, filters and functions for templates
