@@ -27,10 +27,15 @@ class CallSyntax:
     marks: tuple[str, ...] = ()  # start a call; each is found at the start of a line
     inline: bool = False  # a mark may also follow text in the same line
     bare: bool = False  # an answer may start with a call without a mark: a JSON object or a list of them
-    # How arguments are written as XML; empty for JSON. No grammar bounds XML values, so a call from a grammar has the
-    # form of Hermes in `opening`, `middle` and `closing`.
-    xml: Literal["", "parameters", "pairs"] = ""
+    # How the model writes arguments by itself. A grammar only makes JSON, so a call from a grammar is always that: in
+    # `opening`, `middle` and `closing`.
+    arguments: Literal["json", "parameters", "pairs", "dsml", "gemma", "python"] = "json"
     id_letters: int = 0  # required letters and digits of a call's id; 0 for any
+
+    @property
+    def from_grammar(self) -> "CallSyntax":
+        """The syntax of calls that a grammar forms: their arguments are JSON."""
+        return replace(self, arguments="json")
 
 
 # Templates that show calls as JSON without marks.
@@ -46,9 +51,9 @@ HERMES: Final = replace(
     bare=False,
 )
 # Qwen3-Coder: a tag with the name of each argument around its value.
-QWEN_CODER: Final = replace(HERMES, family="qwen-coder", xml="parameters")
+QWEN_CODER: Final = replace(HERMES, family="qwen-coder", arguments="parameters")
 # GLM 4.5 and later: after the bare name, tags around the key and the value of each argument.
-GLM: Final = replace(HERMES, family="glm", xml="pairs")
+GLM: Final = replace(HERMES, family="glm", arguments="pairs")
 # How calls that another server has parsed are written into the answer's text.
 REMOTE: Final = replace(HERMES, family="remote", opening=f"\n{HERMES.opening}")
 # Llama 3.1 and later: bare JSON, optionally after the token `<|python_tag|>`.
@@ -114,6 +119,36 @@ DEEPSEEK_V31: Final = replace(
     closing="<｜tool▁call▁end｜>",
     separator="",
 )
+# DeepSeek V3.2 (whose block is called `function_calls`) and V4: tags with the name and the kind of each argument. Calls
+# from a grammar have the form of Hermes.
+DEEPSEEK_DSML: Final = replace(
+    HERMES,
+    family="deepseek-dsml",
+    marks=("<｜DSML｜tool_calls>", "<｜DSML｜function_calls>", *HERMES.marks),
+    inline=True,
+    arguments="dsml",
+)
+# Gemma 4: an object with bare keys, and texts between control tokens.
+GEMMA4: Final = CallSyntax(
+    family="gemma4",
+    opening="<|tool_call>call:",
+    middle="",
+    closing="<tool_call|>",
+    separator="",
+    marks=("<|tool_call>",),
+    inline=True,
+    arguments="gemma",
+)
+# LFM2 and LFM2.5: a list of calls of Python functions, or of JSON objects if the prompt asks for these.
+LFM2: Final = replace(
+    _MARKED_JSON,
+    family="lfm2",
+    start="<|tool_call_start|>[",
+    separator=", ",
+    end="]<|tool_call_end|>",
+    marks=("<|tool_call_start|>",),
+    arguments="python",
+)
 # Gpt-oss: a message to a function, in its own channel; `orchestrator.engine.thinking` normalises the headers to this.
 HARMONY: Final = CallSyntax(
     family="harmony",
@@ -134,13 +169,14 @@ CALL_MARKS: Final = tuple(
     "<tool_call> </tool_call> <|tool_call|> <|/tool_call|> <function= </function> <|python_tag|> "
     "[TOOL_CALLS] [ARGS] [CALL_ID] <arg_key> </arg_key> <arg_value> </arg_value> "
     "<｜tool▁calls▁begin｜> <｜tool▁call▁begin｜> <｜tool▁sep｜> <｜tool▁call▁end｜> <｜tool▁calls▁end｜> "
+    '｜DSML｜ <|tool_call> <tool_call|> <|"|> <|tool_call_start|> <|tool_call_end|> '
     "<|start|> <|channel|> <|message|>".split()
 )
 FAMILIES: Final = {
     syntax.family: syntax
     for syntax in (
         *(HERMES, QWEN_CODER, LLAMA3, BARE_JSON, MISTRAL, MISTRAL_TEKKEN, FUNCTION_TAGS, TOOL_CALL_LIST, GLM),
-        *(DEEPSEEK, DEEPSEEK_V31, HARMONY, REMOTE),
+        *(DEEPSEEK, DEEPSEEK_V31, DEEPSEEK_DSML, GEMMA4, LFM2, HARMONY, REMOTE),
     )
 }
 _PARAMETERS: Final = re.compile(r'\\?"parameters\\?": ')
@@ -154,6 +190,9 @@ def call_syntax(template: str | None) -> CallSyntax | None:
         return None
     candidates = (
         (HARMONY, "<|channel|>" in template and "functions." in template),
+        (DEEPSEEK_DSML, "｜DSML｜" in template),
+        (GEMMA4, "<|tool_call>" in template),
+        (LFM2, "<|tool_call_start|>" in template),
         (DEEPSEEK, "<｜tool▁calls▁begin｜>" in template and "```json" in template),
         (DEEPSEEK_V31, "<｜tool▁calls▁begin｜>" in template),
         (GLM, "<arg_key>" in template),
@@ -165,6 +204,7 @@ def call_syntax(template: str | None) -> CallSyntax | None:
         (HERMES, "<tool_call>" in template),
         (LLAMA3, "<|python_tag|>" in template or _PARAMETERS.search(template) is not None),
         (BARE_JSON, _ARGUMENTS.search(template) is not None),
+        (LFM2, "List of tools: " in template),  # the first templates of LFM2.5 show no calls
     )
     syntax = next((syntax for syntax, holds in candidates if holds), None)
     return syntax if syntax is not None and judge_template(template).takes_tools else None

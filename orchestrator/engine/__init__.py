@@ -6,7 +6,7 @@
     processor    this machine's processor and its usable CPUs
     waits        waits of requests for a model that is paused
     thinking     splits a model's output into thoughts and answer
-    tool_calls   parses tool calls; xml_calls and xml_values those in XML
+    tool_calls   parses tool calls; xml_calls, xml_values and literal_calls those that are no JSON (whole_calls)
     client       the caller's side: starts the engine's process, sends requests, detects its end
     worker       the engine's process: batches requests, decodes and samples
     kv           contents of the KV cache, and admission to it

@@ -18,19 +18,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from orchestrator.engine.xml_calls import (
-    LONE_FUNCTION,
-    LONE_UNFINISHED,
-    PAIRS,
-    PARAMETERS,
-    XmlBroken,
-    XmlCall,
-    XmlForm,
-    XmlText,
-    read_xml_calls,
+from orchestrator.engine.literal_calls import GEMMA, PYTHON
+from orchestrator.engine.whole_calls import (
+    WholeBroken,
+    WholeCall,
+    WholeForm,
+    WholeText,
     skip_space,
+    start_of,
     unknown_tool,
 )
+from orchestrator.engine.xml_calls import DSML, LONE_FUNCTION, LONE_UNFINISHED, PAIRS, PARAMETERS
 from orchestrator.registry.call_syntax import CallSyntax
 
 
@@ -85,18 +83,27 @@ _CALLS: Final = "<｜tool▁calls▁begin｜>"  # starts several calls, each wit
 _CALL: Final = "<｜tool▁call▁begin｜>"
 _TOOL_CALLS: Final = "[TOOL_CALLS]"
 _PYTHON: Final = "<|python_tag|>"
+_GEMMA: Final = "<|tool_call>"
 _FUNCTION: Final = "<function="
 _TO_FUNCTION: Final = "to=functions."  # ends the marks of messages to a function
 # The ends of what these marks start. Messages to a function end with `_SENT`, others have no end.
 _CLOSERS: Final = {
     "<tool_call>": "</tool_call>",
     "<|tool_call|>": "<|/tool_call|>",
+    "<|tool_call_start|>": "<|tool_call_end|>",
+    _GEMMA: "<tool_call|>",
     _FUNCTION: "</function>",
     _CALLS: "<｜tool▁calls▁end｜>",
     _CALL: "<｜tool▁call▁end｜>",
 }
 _SENT: Final = "<|call|>"
-_FORMS: Final[Mapping[str, XmlForm]] = {"parameters": PARAMETERS, "pairs": PAIRS}
+_FORMS: Final[Mapping[str, WholeForm]] = {
+    "parameters": PARAMETERS,
+    "pairs": PAIRS,
+    "dsml": DSML,
+    "gemma": GEMMA,
+    "python": PYTHON,
+}
 _FENCE: Final = "```"
 _FENCED: Final = ("", "json", "tool_call", "tool_calls", "tool_code")  # accepted after the fence around a bare call
 _MOST_HEAD: Final = 512  # the most characters from a mark, or from the start of an object, to the arguments
@@ -125,10 +132,15 @@ _ADDRESSED: Final = _NamedHead(
     re.compile(r"([\w.-]{1,128})[^{\n]{0,64}?<\|message\|>"), re.compile(r"[\w.-]{0,128}[^{\n]{0,75}\Z")
 )
 _TAGGED: Final = _NamedHead(re.compile(r"([^<>\n{]{1,512})>\s*(?=\{)"), re.compile(r"[^<>\n{]{0,512}(?:>\s*)?\Z"))
+_CALLED: Final = _NamedHead(
+    re.compile(r"\s*call:\s*([\w.-]{1,512})\s*(?=\{)"),
+    re.compile(rf"\s*(?:{start_of('call:')}|call:\s*[\w.-]{{0,512}}\s*)\Z"),
+)
 # Marks that the name of a tool follows directly.
 _NAMED_BEHIND: Final[Mapping[str, _NamedHead]] = {
     _FUNCTION: _TAGGED,
     _CALL: _SEPARATED,
+    _GEMMA: _CALLED,
     "<|channel|>commentary to=functions.": _ADDRESSED,
     "<|start|>assistant to=functions.": _ADDRESSED,
     "<|start|>assistant<|channel|>commentary to=functions.": _ADDRESSED,
@@ -176,7 +188,7 @@ class ToolCallParser:
         self.count = 0  # calls that have started
         self._tools = tools
         self._only = only
-        self._form = _FORMS.get(syntax.xml) if syntax is not None else None
+        self._form = _FORMS.get(syntax.arguments) if syntax is not None else None
         self._marks = () if syntax is None else syntax.marks
         if self._form is PARAMETERS:
             self._marks = (*self._marks, _FUNCTION)
@@ -214,8 +226,8 @@ class ToolCallParser:
         self._last = True
         while self._state():
             pass
-        if self._state == self._in_xml:
-            self._end_xml()
+        if self._state == self._in_whole:
+            self._end_whole()
         elif self._state == self._in_python:
             self._end_python()
         elif self._state == self._in_object:
@@ -305,16 +317,23 @@ class ToolCallParser:
                     self._open_behind(mark, self._at + len(mark))
                 elif mark == _FUNCTION:
                     self._open_lone_function()
-                else:
-                    self._open_xml(self._form)
+                elif self._form is not PYTHON or not self._opened_as_json(mark):
+                    self._open_whole(self._form)
                 return
         raise _More if any(self._may_become(mark, self._at) for mark in self._marks) else _No
 
-    def _open_xml(self, form: XmlForm) -> None:
-        # The arguments are XML, which is parsed when the text is complete.
+    def _opened_as_json(self, mark: str) -> bool:
+        try:
+            self._open_behind(mark, self._at + len(mark))
+        except _No:
+            return False
+        return True
+
+    def _open_whole(self, form: WholeForm) -> None:
+        # The arguments are no JSON. They are parsed when the text is complete.
         if form.opening.match(self._text, self._at) is None:
             raise _More if form.unfinished.match(self._text, self._at) else _No
-        self._hold(self._in_xml, self._at)
+        self._hold(self._in_whole, self._at)
 
     def _open_lone_function(self) -> None:
         # Only the mark is missing. After another tag it is no call: that tag may be the mark, misspelt.
@@ -323,7 +342,7 @@ class ToolCallParser:
             raise _More if LONE_UNFINISHED.match(self._text, self._at) else _No
         if opening[1].strip() not in self._tools or self._place.follows_tag:
             raise _No
-        self._hold(self._in_xml, self._at)
+        self._hold(self._in_whole, self._at)
 
     def _open_behind(self, mark: str, at: int) -> None:
         closers = [_CLOSERS[mark]] if mark in _CLOSERS else [_SENT] if mark.endswith(_TO_FUNCTION) else []
@@ -486,21 +505,21 @@ class ToolCallParser:
 
     # Calls that are read when all of the text is there
 
-    def _in_xml(self) -> bool:
+    def _in_whole(self) -> bool:
         self._parts.append(self._text[self._at :])
         self._at = len(self._text)
         return False
 
-    def _end_xml(self) -> None:
-        assert self._form is not None, "the model writes XML"
+    def _end_whole(self) -> None:
+        assert self._form is not None, "the model writes no JSON"
         self._state = self._in_nothing
-        for part in read_xml_calls("".join(self._parts), self._form, self._tools):
+        for part in self._form.read("".join(self._parts), self._tools):
             match part:
-                case XmlText(text):
+                case WholeText(text):
                     self._events.append(TextDelta(text.strip()))
-                case XmlCall(_, name, arguments):
+                case WholeCall(name, arguments):
                     self._say_call(name, arguments)
-                case XmlBroken(at, problem):
+                case WholeBroken(at, problem):
                     self._events.append(ToolCallBroken(None, self._begun + at, problem))
 
     def _in_python(self) -> bool:

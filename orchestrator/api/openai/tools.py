@@ -28,7 +28,7 @@ from orchestrator.engine.contract import MAX_CALL_GRAMMARS_BYTES, Generation, Gu
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.tool_calls import ToolCallParser
 from orchestrator.errors import InputError, Problem
-from orchestrator.registry.call_syntax import HERMES, REMOTE, CallSyntax
+from orchestrator.registry.call_syntax import REMOTE, CallSyntax
 from orchestrator.task.taskir.fields import MAX_DEPTH
 from orchestrator.task.taskir.validation import MAX_SCHEMA, BadSchema, OutputSchema, SchemaMismatch
 
@@ -214,8 +214,8 @@ class CallTask:
         """Return the parser of an answer, which has to be a call if it is `forced`."""
         only = self.toolbox.only if self.syntax is None and forced else None
         syntax = self.syntax
-        if syntax is not None and syntax.xml and (forced or self.schema is not None):
-            syntax = HERMES  # the grammar of such an answer has calls of this form
+        if syntax is not None and (forced or self.schema is not None):
+            syntax = syntax.from_grammar
         return ToolCallParser(self.toolbox.schemas, syntax, None if only is None else only.name)
 
     @property
@@ -247,7 +247,9 @@ def with_tools(generation: Generation, task: CallTask) -> Generation:
         answer = None if toolbox.forced else task.schema
         return replace(native, grammar=calls_grammar(syntax, tools, most=most, answer=answer))
     # A model that need not call is never made to: the grammar only applies to the arguments of a call that it starts.
-    return native if syntax.xml else replace(native, guided=_guided(syntax, tools))
+    if syntax.arguments != "json":
+        return native
+    return replace(native, guided=_guided(syntax, tools))
 
 
 def _guided(syntax: CallSyntax, tools: Sequence[tuple[str, Mapping[str, Any]]]) -> GuidedCalls | None:

@@ -56,6 +56,23 @@ QWEN_CODER: Final = LISTED + TURNS.replace(
     "<tool_call>\n<function={{ c.function.name }}>\n{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>\n"
     "{{ v }}\n</parameter>\n{% endfor %}</function>\n</tool_call>",
 )
+DSML: Final = LISTED + TURNS.replace(
+    "[CALL]",
+    """<｜DSML｜tool_calls>\n<｜DSML｜invoke name="{{ c.function.name }}">\n"""
+    "{% for k, v in c.function.arguments.items() %}"
+    """<｜DSML｜parameter name="{{ k }}" string="true">{{ v }}</｜DSML｜parameter>\n"""
+    "{% endfor %}</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+)
+GEMMA: Final = LISTED + TURNS.replace(
+    "[CALL]",
+    "<|tool_call>call:{{ c.function.name }}{{ '{' }}{% for k, v in c.function.arguments.items() %}"
+    """{{ k }}:<|"|>{{ v }}<|"|>{% endfor %}}<tool_call|>""",
+)
+LFM: Final = LISTED + TURNS.replace(
+    "[CALL]",
+    "<|tool_call_start|>[{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{{ k }}='{{ v }}'"
+    "{% endfor %})]<|tool_call_end|>",
+)
 HARMONY: Final = LISTED + TURNS.replace(
     "[CALL]",
     "<|start|>assistant to=functions.{{ c.function.name }}<|channel|>commentary json<|message|>"
@@ -121,6 +138,16 @@ CHAINS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
             "</tool_call>",
         ),
     ),
+    "dsml": (
+        DSML,
+        (
+            *("I look.\n\n", "<｜DSML｜tool_calls>", '\n<｜DSML｜invoke name="weather">\n'),
+            *('<｜DSML｜parameter name="city" string="true">', "Oslo", "</｜DSML｜parameter>\n", "</｜DSML｜invoke>\n"),
+            "</｜DSML｜tool_calls>",
+        ),
+    ),
+    "gemma": (GEMMA, ("<|tool_call>", "call:weather{", 'city:<|"|>', "Oslo", '<|"|>}', "<tool_call|>")),
+    "lfm": (LFM, ("<|tool_call_start|>", "[weather(", "city='", "Oslo", "')", "]", "<|tool_call_end|>")),
     "harmony": (
         HARMONY,
         ("<|channel|>", "commentary to=functions.weather json", "<|message|>", '{"city": "', "Paris", '"}'),
@@ -217,6 +244,9 @@ EXPECTED: Final[Mapping[str, tuple[str | None, list[tuple[str, Any]]]]] = {
     "deepseek": (None, [("weather", {"city": "Oslo"})]),
     "glm": (None, [("weather", {"city": "Oslo"})]),
     "qwen": (None, [("weather", {"city": "Oslo"})]),
+    "dsml": ("I look.", [("weather", {"city": "Oslo"})]),
+    "gemma": (None, [("weather", {"city": "Oslo"})]),
+    "lfm": (None, [("weather", {"city": "Oslo"})]),
     "harmony": (None, [("weather", {"city": "Paris"})]),
     "after": ("Done", [("weather", {"city": "Oslo"})]),
 }
@@ -240,7 +270,9 @@ def test_a_stream_has_the_same_calls(ai: OpenAI, model: str, parameters: Mapping
     assert reason == "tool_calls"
 
 
-@pytest.mark.parametrize("model", ["hermes", "llama", "mistral", "deepseek", "glm", "qwen", "harmony"])
+@pytest.mark.parametrize(
+    "model", ["hermes", "llama", "mistral", "deepseek", "glm", "qwen", "dsml", "gemma", "lfm", "harmony"]
+)
 def test_a_conversation_goes_on_with_the_results(ai: OpenAI, model: str) -> None:
     message = ask(ai, model).choices[0].message
     results = [{"role": "tool", "tool_call_id": call.id, "content": "sun"} for call in message.tool_calls]

@@ -4,16 +4,15 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine import tool_calls, xml_calls
+from orchestrator.engine import literal_calls, tool_calls, whole_calls, xml_calls
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.engine.tool_calls import (
     ArgumentsDelta,
@@ -27,12 +26,15 @@ from orchestrator.engine.tool_calls import (
 from orchestrator.registry.call_syntax import (
     BARE_JSON,
     DEEPSEEK,
+    DEEPSEEK_DSML,
     DEEPSEEK_V31,
     FAMILIES,
     FUNCTION_TAGS,
+    GEMMA4,
     GLM,
     HARMONY,
     HERMES,
+    LFM2,
     LLAMA3,
     MISTRAL,
     MISTRAL_TEKKEN,
@@ -59,6 +61,11 @@ QWEN_CALL: Final = (
     "<tool_call>\n<function=weather>\n<parameter=city>\nZoë\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
     "</function>\n</tool_call>"
 )
+DSML_CALL: Final = (
+    '<｜DSML｜invoke name="weather">\n<｜DSML｜parameter name="city" string="true">3</｜DSML｜parameter>\n'
+    '<｜DSML｜parameter name="days" string="false">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n'
+)
+DSML_CLOCK: Final = '<｜DSML｜invoke name="clock">\n\n</｜DSML｜invoke>\n'
 QWEN_CLOCK: Final = "<tool_call>\n<function=clock>\n</function>\n</tool_call>"
 
 CALLS: Final[Mapping[str, tuple[CallSyntax | None, str, str, list[tuple[str, Any]]]]] = {
@@ -192,6 +199,58 @@ CALLS: Final[Mapping[str, tuple[CallSyntax | None, str, str, list[tuple[str, Any
         "Done.",
         [WEATHER],
     ),
+    "deepseek 4": (
+        DEEPSEEK_DSML,
+        f"Two.\n\n<｜DSML｜tool_calls>\n{DSML_CALL}{DSML_CLOCK}</｜DSML｜tool_calls>",
+        "Two.",
+        [("weather", {"city": "3", "days": 3}), CLOCK],
+    ),
+    "deepseek 3.2": (
+        DEEPSEEK_DSML,
+        f"<｜DSML｜function_calls>\n{DSML_CALL}</｜DSML｜function_calls>",
+        "",
+        [("weather", {"city": "3", "days": 3})],
+    ),
+    "gemma 4": (
+        GEMMA4,
+        '<|tool_call>call:weather{city:<|"|>Zoë "A" {b} [c]<|"|>,days:3}<tool_call|>',
+        "",
+        [("weather", {"city": 'Zoë "A" {b} [c]', "days": 3})],
+    ),
+    "gemma 4, several": (
+        GEMMA4,
+        'Two.<|tool_call>call:weather{city:<|"|>A<|"|>,more:{on:true,in:[null,-1.5,{}],<|"|>x y<|"|>:[]}}<tool_call|>'
+        "<|tool_call>call:clock{}<tool_call|>",
+        "Two.",
+        [("weather", {"city": "A", "more": {"on": True, "in": [None, -1.5, {}], "x y": []}}), CLOCK],
+    ),
+    "gemma 4 without an end": (GEMMA4, "<|tool_call>call:clock{}", "", [CLOCK]),
+    "lfm": (
+        LFM2,
+        "<|tool_call_start|>[weather(city='Zo\\u00eb \\'A\\'\\n', days=3)]<|tool_call_end|>",
+        "",
+        [("weather", {"city": "Zoë 'A'\n", "days": 3})],
+    ),
+    "lfm, several": (
+        LFM2,
+        'Two.<|tool_call_start|>[weather(city="It\'s", more={\'on\': True, "in": [None, null, 1.5, {}]}), clock()]'
+        "<|tool_call_end|> Done.",
+        "Two.Done.",
+        [("weather", {"city": "It's", "more": {"on": True, "in": [None, None, 1.5, {}]}}), CLOCK],
+    ),
+    "lfm, several blocks": (
+        LFM2,
+        "<|tool_call_start|>[clock()]<|tool_call_end|>\n<|tool_call_start|>[weather(city='A')]<|tool_call_end|>",
+        "",
+        [CLOCK, ("weather", {"city": "A"})],
+    ),
+    "lfm, repeated without its mark": (
+        LFM2,
+        "<|tool_call_start|>[clock()]<|tool_call_end|>[clock()]<|tool_call_end|>Done.",
+        "Done.",
+        [CLOCK],
+    ),
+    "lfm, json": (LFM2, f"<|tool_call_start|>[{NAMED}, {TIMED}]<|tool_call_end|>", "", [WEATHER, CLOCK]),
     "glm": (
         GLM,
         "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Zoë</arg_value>\n<arg_key>days</arg_key>\n"
@@ -274,9 +333,35 @@ TEXTS: Final = [
     "<｜tool▁call▁begin｜>weather<｜tool▁sep｜>now",
     "<|python_tag|>import os",
     "<|python_tag|> begins it",
+    "<|tool_call>weather{}",
+    "<|tool_call>call: me",
+    "LFM writes <|tool_call_start|>[clock()]<|tool_call_end|> for it.",
+    "<|tool_call_start|>clock",
+    "<|tool_call_start|>[]<|tool_call_end|>",
+    "<｜DSML｜tool_calls> starts it",
+    '<｜DSML｜invoke name="clock">',
 ]
 """No call for a model of any family."""
 BROKEN: Final[list[tuple[CallSyntax | None, str, int | None]]] = [
+    (DEEPSEEK_DSML, '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="moon">', None),
+    (DEEPSEEK_DSML, f"<｜DSML｜tool_calls>\n{DSML_CALL[:-30]}", None),
+    (GEMMA4, "<|tool_call>call:moon{}<tool_call|>", None),
+    (GEMMA4, "<|tool_call>call:weather{city:Oslo}<tool_call|>", None),
+    (GEMMA4, '<|tool_call>call:weather{city:<|"|>Oslo}<tool_call|>', None),
+    (GEMMA4, '<|tool_call>call:weather{"city": "Oslo"}<tool_call|>', None),
+    (GEMMA4, "<|tool_call>call:weather{days:1,days:2}<tool_call|>", None),
+    (GEMMA4, "<|tool_call>call:weather{days:1", None),
+    (GEMMA4, "<|tool_call>call:weather{days:1e999}<tool_call|>", None),
+    (GEMMA4, "<|tool_call>call:clock{}<tool_call|>}<tool_call|>", None),
+    (LFM2, "<|tool_call_start|>[moon()]<|tool_call_end|>", None),
+    (LFM2, "<|tool_call_start|>[weather(city='It's')]<|tool_call_end|>", None),
+    (LFM2, "<|tool_call_start|>[weather(city=Oslo)]<|tool_call_end|>", None),
+    (LFM2, "<|tool_call_start|>[weather('Oslo')]<|tool_call_end|>", None),
+    (LFM2, "<|tool_call_start|>[weather(city=str('Oslo'))]<|tool_call_end|>", None),
+    (LFM2, "<|tool_call_start|>[weather(city='\\ud83d')]<|tool_call_end|>", None),
+    (LFM2, "<|tool_call_start|>[weather(city=" + "[" * 5000, None),
+    (LFM2, "<|tool_call_start|>[clock(), weather(days=1", None),
+    (LFM2, "<|tool_call_start|>[clock()", None),
     (GLM, "<tool_call>moon\n</tool_call>", None),
     (GLM, "<tool_call>weather<arg_key>city</arg_key>Oslo", None),
     (GLM, "<tool_call>weather<arg_key>city", None),
@@ -343,7 +428,7 @@ def test_calls_are_read(name: str) -> None:
     ("syntax", "text"),
     [
         *((syntax, text) for syntax, text, _, _ in CALLS.values()),
-        *((syntax, text) for syntax, text, _ in BROKEN),
+        *((syntax, text) for syntax, text, _ in BROKEN if len(text) < 200),
         *((HERMES, text) for text in TEXTS if len(text) < 200),
     ],
 )
@@ -368,6 +453,15 @@ SNIPPETS: Final = [
     *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<|channel|>commentary to=functions.", "<|message|>"),
     *('{"name": "weather", "arguments": ', '{"city": "B"}', '{"arguments": ', '"{}"', NAMED, TIMED, "x", "null", "1"),
     *(".call(", "<parameter=city>", "</parameter>", "<tool_call>weather", QWEN_CALL),
+    *(
+        "<｜DSML｜tool_calls>\n",
+        '<｜DSML｜invoke name="clock">',
+        "</｜DSML｜invoke>",
+        "</｜DSML｜tool_calls>",
+        DSML_CALL,
+    ),
+    *("<|tool_call>", "call:", "clock{", "city:", '<|"|>', "<tool_call|>", "true", "<|tool_call>call:clock{}"),
+    *("<|tool_call_start|>", "[clock(", ")", "city=", "'", "<|tool_call_end|>", "<|tool_call_start|>[clock()]"),
 ]
 
 
@@ -462,7 +556,7 @@ JSON: Final = st.recursive(
 
 @given(
     st.lists(st.dictionaries(st.text(max_size=6), JSON, max_size=4), min_size=1, max_size=3),
-    st.sampled_from([syntax for syntax in FAMILIES.values() if not syntax.xml]),
+    st.sampled_from([syntax.from_grammar for syntax in FAMILIES.values()]),
     st.sampled_from(["", "I look.\n"]),
 )
 def test_calls_that_are_written_in_a_syntax_are_read_in_it(
@@ -479,7 +573,7 @@ def test_calls_that_are_written_in_a_syntax_are_read_in_it(
     assert not any(isinstance(event, ToolCallBroken) for event in events)
 
 
-@pytest.mark.parametrize("name", ["qwen3", "llama3", "mistral_v3", "mistral_tekken"])
+@pytest.mark.parametrize("name", ["deepseek_v4", "gemma4", "lfm2_5", "qwen3", "llama3", "mistral_v3", "mistral_tekken"])
 def test_what_a_template_shows_of_a_call_is_read_as_that_call(name: str) -> None:
     source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
     syntax = call_syntax(source)
@@ -511,6 +605,10 @@ class CountingPattern:
         CountingPattern.scanned += len(text)
         return self._pattern.finditer(text)
 
+    def sub(self, replace: Callable[[re.Match[str]], str], text: str) -> str:
+        CountingPattern.scanned += len(text)
+        return self._pattern.sub(replace, text)
+
     @staticmethod
     def _count(found: re.Match[str] | None, text: str, at: int, most: int) -> re.Match[str] | None:
         CountingPattern.scanned += (found.end() if found else min(most, len(text))) - at
@@ -520,20 +618,21 @@ class CountingPattern:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the parser count what it looks at."""
-    for module in (tool_calls, xml_calls):
+    for module in (literal_calls, tool_calls, whole_calls, xml_calls):
         for name, value in vars(module).items():
             if isinstance(value, re.Pattern):
                 monkeypatch.setattr(module, name, CountingPattern(value))
-    forms = {
-        name: SimpleNamespace(
-            **{
-                field: CountingPattern(value) if isinstance(value, re.Pattern) else value
-                for field, value in dataclasses.asdict(form).items()
-            }
-        )
-        for name, form in (("parameters", xml_calls.PARAMETERS), ("pairs", xml_calls.PAIRS))
-    }
+    forms = {}
+    for name, form in tool_calls._FORMS.items():
+        assert isinstance(form, literal_calls.LiteralForm | xml_calls.XmlForm)
+        patterns: dict[str, Any] = {
+            field.name: CountingPattern(value)
+            for field in dataclasses.fields(form)
+            if isinstance(value := getattr(form, field.name), re.Pattern)
+        }
+        forms[name] = dataclasses.replace(form, **patterns)
     monkeypatch.setattr(tool_calls, "_FORMS", forms)
+    monkeypatch.setattr(tool_calls, "PYTHON", forms["python"])
 
 
 def scanned_in(text: str, syntax: CallSyntax | None, piece: int) -> int:
@@ -572,6 +671,21 @@ GROWING: Final[Mapping[str, tuple[CallSyntax | None, str, str, str]]] = {
     "calls in xml": (QWEN_CODER, "", f"{QWEN_CLOCK}\n", ""),
     "openings in xml": (QWEN_CODER, "", "<tool_call>\n<function=clock>\n", ""),
     "pairs": (GLM, "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>", BODY, "</arg_value>\n</tool_call>"),
+    "dsml": (
+        DEEPSEEK_DSML,
+        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="weather">\n<｜DSML｜parameter name="city" string="true">',
+        BODY,
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+    ),
+    "calls in dsml": (DEEPSEEK_DSML, "<｜DSML｜tool_calls>\n", DSML_CLOCK, "</｜DSML｜tool_calls>"),
+    "gemma": (GEMMA4, '<|tool_call>call:weather{city:<|"|>', BODY, '<|"|>}<tool_call|>'),
+    "calls of gemma": (GEMMA4, "", "<|tool_call>call:clock{}<tool_call|>", ""),
+    "openings of gemma": (GEMMA4, "", "\n<|tool_call>call:clock", ""),
+    "python calls": (LFM2, "<|tool_call_start|>[clock()", ", clock()", "]<|tool_call_end|>"),
+    "python texts": (LFM2, "<|tool_call_start|>[weather(city=[", "'x (1) ', ", "])]<|tool_call_end|>"),
+    "an open python text": (LFM2, "<|tool_call_start|>[weather(city='", "x \\", ""),
+    "blocks of python": (LFM2, "", "<|tool_call_start|>[clock()]<|tool_call_end|>\n", ""),
+    "repeated blocks": (LFM2, "<|tool_call_start|>", "[clock()]<|tool_call_end|>\n", ""),
     "code blocks": (HERMES, "", "```\n<tool_call>\n```\n", ""),
 }
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.tool_calls import CallEvent, TextDelta, ToolCallBroken, ToolCallFinished, ToolCallParser
 from orchestrator.engine.xml_values import ABSENT, typed_value
-from orchestrator.registry.call_syntax import GLM, QWEN_CODER, CallSyntax
+from orchestrator.registry.call_syntax import DEEPSEEK_DSML, GLM, QWEN_CODER, CallSyntax
 
 WRITE: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -30,6 +30,16 @@ def glm(arguments: Mapping[str, str], name: str = "write") -> str:
     """Return a call as the template of GLM 4.5 writes it."""
     pairs = "".join(f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n" for key, value in arguments.items())
     return f"<tool_call>{name}\n{pairs}</tool_call>"
+
+
+def dsml(arguments: Mapping[str, str], name: str = "write") -> str:
+    """Return a call as the template of DeepSeek V4 writes it."""
+    parameters = "".join(
+        f'<｜DSML｜parameter name="{key}" string="true">{value}</｜DSML｜parameter>\n'
+        for key, value in arguments.items()
+    )
+    invoke = f'<｜DSML｜invoke name="{name}">\n{parameters}</｜DSML｜invoke>'
+    return f"<｜DSML｜tool_calls>\n{invoke}\n</｜DSML｜tool_calls>"
 
 
 def events_of(text: str, syntax: CallSyntax) -> list[CallEvent]:
@@ -61,6 +71,7 @@ VALUES: Final = [
     "<parameter=other>\nof another tool",
     "x</parameter>\n</parameter> y </parameter>",
     "ends with </arg_value> here",
+    "ends with </｜DSML｜parameter> here",
     '{"a": 1}',
     "42",
     "null",
@@ -69,7 +80,7 @@ VALUES: Final = [
 
 @pytest.mark.parametrize("value", VALUES)
 def test_a_text_arrives_whole(value: str) -> None:
-    for render, syntax in ((qwen, QWEN_CODER), (glm, GLM)):
+    for render, syntax in ((qwen, QWEN_CODER), (glm, GLM), (dsml, DEEPSEEK_DSML)):
         if syntax is GLM and "</tool_call>" in value:
             continue
         arguments = {"path": "a.txt", "content": value}
@@ -85,6 +96,7 @@ TEXTS: Final = st.lists(
         [
             *("</parameter>", "</function>", "</tool_call>", "<tool_call>", "<function=write>", "<parameter=path>"),
             *("<parameter=content>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "\n", " ", "x"),
+            *("</｜DSML｜parameter>", "</｜DSML｜invoke>", "</｜DSML｜tool_calls>", '<｜DSML｜parameter name="path">'),
         ]
     )
     | st.text(max_size=4),
@@ -97,6 +109,7 @@ def test_a_call_arrives_whole_or_is_broken(path: str, content: str) -> None:
     for render, syntax, parameters in (
         (qwen, QWEN_CODER, r"</parameter>\s*<parameter=(path|content)>"),
         (glm, GLM, r"</arg_value>\s*<arg_key>(path|content)</arg_key>\s*<arg_value>"),
+        (dsml, DEEPSEEK_DSML, r"</｜DSML｜parameter>\s*<｜DSML｜parameter name=\"(path|content)"),
     ):
         if re.search(parameters, path + content):
             continue  # a value that is the rest of a call to the letter cannot be told from one
@@ -107,7 +120,8 @@ def test_a_call_arrives_whole_or_is_broken(path: str, content: str) -> None:
 @given(st.text().filter(lambda text: "<" not in text), st.text().filter(lambda text: "<" not in text))
 def test_a_text_without_tags_is_never_broken(path: str, content: str) -> None:
     arguments = {"path": path, "content": content}
-    assert calls_in(qwen(arguments)) == calls_in(glm(arguments), GLM) == [("write", arguments)]
+    for render, syntax in ((qwen, QWEN_CODER), (glm, GLM), (dsml, DEEPSEEK_DSML)):
+        assert calls_in(render(arguments), syntax) == [("write", arguments)]
 
 
 @pytest.mark.parametrize(
