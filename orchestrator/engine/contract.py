@@ -364,6 +364,7 @@ class EngineStats:
     failed: int = 0
     drafted: int = 0  # draft tokens that were verified
     accepted: int = 0  # draft tokens that became part of a text
+    refused_drafts: int = 0  # drafts of which a token was refused, with those after it
     saved_seconds: float = 0.0  # time saved by speculation, by the cost model; negative if it costs time
     speculation: str = NOT_SET_UP  # whether speculation is in use now, and why
     llama_seconds: float = 0.0  # time in llama.cpp, to decode and to tokenize prompts

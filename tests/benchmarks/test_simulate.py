@@ -3,16 +3,17 @@
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.heads.compose import compose, head_file, read_head
 from benchmarks.page import page
 from benchmarks.peers.growth import chains
 from benchmarks.results import with_states
@@ -28,8 +29,9 @@ from benchmarks.simulate.validate import (
     servers,
     validate,
 )
+from benchmarks.tiny.sizes import SIZES
 from orchestrator.bench.critical_path.workloads import task_of, workloads
-from orchestrator.bench.simulate import measure
+from orchestrator.bench.simulate import measure, step_costs
 from orchestrator.bench.simulate.clock import run_virtually
 from orchestrator.bench.simulate.engines import (
     Behaviour,
@@ -42,13 +44,14 @@ from orchestrator.bench.simulate.engines import (
 from orchestrator.bench.simulate.machine import (
     RESOURCES,
     Drafts,
+    DraftSource,
     Machine,
     MachineModel,
     Overheads,
     read_machine,
     to_text,
 )
-from orchestrator.bench.simulate.measure import CALLS, CHAIN, FAN, ROUNDS, Probe, Ran, fit, read_task
+from orchestrator.bench.simulate.measure import CALLS, CHAIN, FAN, ROUNDS, Costs, Probe, Ran, drafts_of, fit, read_task
 from orchestrator.bench.simulate.run import (
     UNKNOWN,
     Simulated,
@@ -63,9 +66,11 @@ from orchestrator.bench.simulate.step_costs import median_costs
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.engine.kv.prefix_tree import common_prefix
+from orchestrator.engine.speculation.drafters import DRAFTERS
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError
 from orchestrator.registry.load import find_registry, load_registry
+from orchestrator.registry.options import MtpOptions, PromptLookupOptions, SpeculationOptions
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.validation import OutputSchema
@@ -298,6 +303,17 @@ def test_draft_tokens_that_are_accepted_save_steps_and_others_are_soon_given_up(
     assert rejected < 1.2 * slow
 
 
+@pytest.mark.parametrize("source", ["mtp", "draft"])
+def test_the_speed_with_drafts_follows_from_acceptance_and_the_costs_of_steps(source: str) -> None:
+    verify = Points((1, 3), (0.01, 0.0105))
+    costs = StepCostModel(Points((1, 16), (0.01, 0.02)), verify, 0.001, 0.0)
+    drafts = SimulatedDrafts(source, 2, 0.7, token_seconds=0.001)
+    plain = run_together(Behaviour(costs=costs), ["a"], tokens=2000)
+    drafted = run_together(Behaviour(costs=costs, drafting=drafts), ["a"], tokens=2000)
+    tokens, seconds = 1 + 0.7 + 0.7**2, 0.0105 + 2 * 0.001
+    assert plain[2] / drafted[2] == pytest.approx(tokens * 0.01 / seconds, rel=0.06)
+
+
 def test_nothing_is_drafted_where_it_would_not_pay() -> None:
     behaviour = Behaviour(costs=StepCostModel(STEEP, STEEP, 0.02, 0.0), drafting=SimulatedDrafts("lookup", 4, 1.0))
     assert run_together(behaviour, ["a"])[0].drafted == 0
@@ -520,6 +536,34 @@ def test_many_steps_take_no_more_calls_than_their_tokens_need(tmp_path: Path, co
 # Measuring a machine
 
 
+@pytest.mark.parametrize(
+    ("options", "drafts"),
+    [
+        ({}, None),
+        ({"prompt_lookup": PromptLookupOptions(3, 8)}, Drafts(source="lookup", k=8, acceptance=0.75, offered=0.5)),
+        ({"mtp": MtpOptions(3)}, Drafts(source="mtp", k=3, acceptance=0.75, token_seconds=0.001)),
+        (
+            {"speculation": SpeculationOptions("d", 4)},
+            Drafts(source="draft", k=4, acceptance=0.75, token_seconds=0.001),
+        ),
+    ],
+)
+def test_drafts_are_described_by_what_became_of_them(options: dict[str, Any], drafts: Drafts | None) -> None:
+    stats = EngineStats(output_tokens=200, drafted=100, accepted=60, refused_drafts=20)
+    costs = Costs(StepCostModel(ONE, ONE, 0.001, 0.0), False, 0.001)
+    assert drafts_of(EngineSpec(file="m", **options), stats, costs) == drafts
+    assert drafts_of(EngineSpec(file="m", **options), EngineStats(output_tokens=200), costs) is None
+
+
+def test_what_a_token_of_a_head_costs_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_costs, "TIMES", 1)
+    size = SIZES["large"]
+    compose(size.shipped, read_head(head_file(size.name)), tmp_path / "headed.gguf")
+    spec = EngineSpec(file=str(tmp_path / "headed.gguf"), context=128, slots=1, threads=1)
+    assert step_costs.costs_of(spec).draft_seconds == 0.0
+    assert step_costs.costs_of(replace(spec, mtp=MtpOptions(3))).draft_seconds > 0.0
+
+
 def as_measured(task: TaskIR, on: Machine, home: Path, rounds: int = ROUNDS) -> Ran:
     """Return what another simulated machine does as if it were a real one."""
     found = simulate_rounds(task, on, REGISTRY, home, rounds)
@@ -619,13 +663,15 @@ def test_what_a_task_is_advised_on_a_machine_is_in_the_table_of_the_page(tmp_pat
     assert f"| {machine().name} | wide-4 | 1 | {advice['seconds']:.1f} |" in told
 
 
-def test_drafts_are_part_of_a_machine_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", get_args(DraftSource))
+def test_drafts_are_part_of_a_machine_file(tmp_path: Path, source: DraftSource) -> None:
     file = tmp_path / "machine.json"
-    drafts = Drafts(source="lookup", k=8, acceptance=0.6, offered=0.3)
+    drafts = Drafts(source=source, k=8, acceptance=0.6, offered=0.3)
     file.write_text(to_text(machine(drafts=drafts, verify_seconds={1: 0.01, 8: 0.012})), encoding="utf-8")
     known = read_machine(file).models["m"]
     assert known.drafts == drafts
-    assert known.behaviour(1).drafting == SimulatedDrafts("lookup", 8, 0.6, 0.3)
+    assert known.behaviour(1).drafting == SimulatedDrafts(source, 8, 0.6, 0.3)
+    assert source in DRAFTERS, "simulated engines keep its acceptance as real ones do"
     broken = machine().model_dump(mode="json")
     broken["models"]["m"]["verify_seconds"] = {"1": 0.02}
     file.write_text(json.dumps(broken), encoding="utf-8")

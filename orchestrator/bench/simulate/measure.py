@@ -24,7 +24,7 @@ import psutil
 from orchestrator.bench import environment
 from orchestrator.bench.critical_path.workloads import deep, shared, task_of, tokens_per_word, tools, wide
 from orchestrator.bench.real.measure import registry_for
-from orchestrator.bench.simulate.machine import Drafts, Machine, MachineModel, Overheads
+from orchestrator.bench.simulate.machine import Drafts, DraftSource, Machine, MachineModel, Overheads
 from orchestrator.bench.simulate.run import answer_lengths, instance_of, simulate_rounds
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, ModelInfo
@@ -32,6 +32,7 @@ from orchestrator.engine.step_cost.model import StepCostModel
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.machine import read_topology
 from orchestrator.registry.models import Registry
+from orchestrator.registry.options import MtpOptions, PromptLookupOptions, SpeculationOptions
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.orchestrator import Orchestrator, Ports
@@ -63,7 +64,7 @@ class Costs:
 
     model: StepCostModel
     split: bool  # whether sequences have streams of KV cells of their own
-    draft_seconds: float  # a token of the draft model; 0 without one
+    draft_seconds: float  # a token of the MTP head or the draft model; 0 without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,17 +220,6 @@ def step_costs(spec: EngineSpec) -> Costs:
 def _model(ran: Ran, costs: Costs) -> MachineModel:
     """Return a model of the machine, with what its tasks say of draft tokens and of the engine's own time."""
     spec, stats, measured = ran.spec, ran.stats, costs.model
-    drafts = None
-    if stats.drafted and (spec.prompt_lookup is not None or spec.speculation is not None):
-        options = spec.prompt_lookup or spec.speculation
-        assert options is not None, "one of them drafts"
-        drafts = Drafts(
-            source="lookup" if spec.prompt_lookup is not None else "draft",
-            k=options.k,
-            acceptance=stats.accepted / stats.drafted,
-            offered=min(1.0, stats.drafted / max(1, stats.output_tokens)),
-            token_seconds=0.0 if spec.prompt_lookup is not None else costs.draft_seconds,
-        )
     return MachineModel(
         bytes=max(1, ran.info.bytes),
         context=ran.info.context,
@@ -244,7 +234,32 @@ def _model(ran: Ran, costs: Costs) -> MachineModel:
         batch_invariant=spec.batch_invariant,
         split=costs.split,
         pads=measured.pads,
-        drafts=drafts,
+        drafts=drafts_of(spec, stats, costs),
+    )
+
+
+def drafts_of(spec: EngineSpec, stats: EngineStats, costs: Costs) -> Drafts | None:
+    """Return the drafts of an engine by its counters, or None if it drafted nothing.
+
+    The counters are those of all methods together. The first one that is set counts as their source, as it is asked
+    first.
+    """
+    methods: tuple[tuple[DraftSource, PromptLookupOptions | MtpOptions | SpeculationOptions | None], ...] = (
+        ("lookup", spec.prompt_lookup),
+        ("mtp", spec.mtp),
+        ("draft", spec.speculation),
+    )
+    source, options = next((method for method in methods if method[1] is not None), methods[0])
+    if options is None or not stats.drafted:
+        return None
+    computes = source != "lookup"
+    return Drafts(
+        source=source,
+        k=options.k,
+        acceptance=stats.accepted / max(1, stats.accepted + stats.refused_drafts),
+        # What computes its tokens always has one to propose, so it is up to the controller how many it drafts.
+        offered=1.0 if computes else min(1.0, stats.drafted / max(1, stats.output_tokens)),
+        token_seconds=costs.draft_seconds if computes else 0.0,
     )
 
 

@@ -6,6 +6,7 @@ the process on errors.
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from statistics import median
 from typing import Final
 
@@ -14,6 +15,8 @@ import msgspec
 from orchestrator.bench.simulate.measure import Costs
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama
+from orchestrator.engine.speculation.drafter import CannotDraft
+from orchestrator.engine.speculation.mtp import load_mtp
 from orchestrator.engine.step_cost.attention_trial import apply_stored_attention
 from orchestrator.engine.step_cost.calibration import measure_step_costs
 from orchestrator.engine.step_cost.model import Points, StepCostModel
@@ -28,7 +31,10 @@ def costs_of(spec: EngineSpec) -> Costs:
     llama = Llama(spec)
     apply_stored_attention(llama, spec)
     found, draft = median_costs([measure_step_costs(llama) for _ in range(TIMES)]), 0.0
-    if spec.speculation is not None:
+    if spec.mtp is not None:
+        with suppress(CannotDraft):  # the engine drafts nothing then
+            draft = load_mtp(spec, llama, lambda seconds: None).seconds_per_token(1)
+    elif spec.speculation is not None:
         options = LoadOptions(context=spec.context, slots=spec.slots, threads=spec.threads)
         smaller = Llama(EngineSpec.of(options, file=spec.speculation.draft))
         draft = measure_step_costs(smaller).decode.seconds[0]

@@ -629,7 +629,7 @@ class Loop:
     def _sample(self, with_logits: list[_Outputs], logits: Logits) -> tuple[int, int]:
         best = logits.argmax(axis=1).tolist() if len(logits) else []
         states = self._llama.states() if len(logits) and self._speculator and self._speculator.wants_states else None
-        row = drafted = accepted = 0
+        row = drafted = accepted = refused = 0
         for sequence, drafts, prompt_rows, position, samples in with_logits:
             if sequence.prompt_logprobs is not None and prompt_rows:
                 sequence.prompt_logprobs.take(position, logits[row : row + prompt_rows])
@@ -639,13 +639,16 @@ class Loop:
             proposed = self._speculator.drafted(sequence) if len(drafts) and self._speculator is not None else 0
             end = row + len(drafts) + 1
             before = len(sequence.output)
-            accepted += min(proposed, self._accept_tokens(sequence, drafts, proposed, logits[row:end], best[row:end]))
+            kept = min(proposed, self._accept_tokens(sequence, drafts, proposed, logits[row:end], best[row:end]))
+            accepted += kept
+            refused += kept < proposed and sequence.finish is None
             if states is not None and self._speculator is not None and sequence.number in self._sequences.all:
                 self._speculator.follow(sequence, states[row : row + len(sequence.output) - before])
             drafted += proposed
             row = end
         self._counts["drafted"] += drafted
         self._counts["accepted"] += accepted
+        self._counts["refused_drafts"] += refused
         return drafted, accepted
 
     def _accept_tokens(self, sequence: Sequence, drafts: Tokens, proposed: int, logits: Logits, best: list[int]) -> int:

@@ -98,6 +98,7 @@ async def test_a_head_that_is_always_wrong_changes_no_text(headed: Path, layout:
     drafted, stats = await answered(spec_of(headed / "random.gguf", slots=4, **layout), requests)
     assert drafted == plain
     assert stats.drafted > 8 * stats.accepted
+    assert stats.accepted < stats.refused_drafts <= stats.drafted
 
 
 async def test_a_head_that_has_not_read_for_long_starts_again(headed: Path) -> None:

@@ -62,6 +62,7 @@ async def test_prompt_lookup_changes_no_text(models: Path, plain: list[Completio
     assert [done.text for done in drafted] == [done.text for done in plain]
     assert [done.finish for done in drafted] == [done.finish for done in plain]
     assert 0 < stats.accepted <= stats.drafted
+    assert stats.accepted + stats.refused_drafts <= stats.drafted
 
 
 @pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.slow), 5])
