@@ -32,6 +32,7 @@ from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.ports import Operation, Work
 from orchestrator.procedures.tuning import Compared, Dimension, Setting, TriedSetting, TuningResult, search
 from orchestrator.procedures.upkeep import Installation, run_to_end
+from orchestrator.registry.architectures import why_no_mtp
 from orchestrator.registry.checks import why_no_draft
 from orchestrator.registry.edit import change_model
 from orchestrator.registry.errors import RegistryError
@@ -42,12 +43,13 @@ from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.strict_yaml import parse_text
 from orchestrator.run.journal.home import Home
 
-Name = Literal["threads", "speculation", "prompt_lookup", "replicas", "kv_types", "experts"]
+Name = Literal["threads", "speculation", "prompt_lookup", "mtp", "replicas", "kv_types", "experts"]
 MOST_CONTEXT: Final = 4096  # tokens while settings are measured, so that two engines fit into memory
 MOST_AT_ONCE: Final = 4
 # Share of the time that an engine may take, once, to measure its steps, by which it chooses drafts.
 CALIBRATION_SHARE: Final = 0.03
 DRAFT_TOKENS: Final = (4, 8, 16)
+HEAD_TOKENS: Final = (1, 2, 3, 4)
 LOOKUPS: Final = ((3, 4), (3, 8), (3, 16), (2, 8))
 KV_TYPES: Final = ("q8_0", "q4_0", "f16")
 NOTE: Final = (
@@ -208,6 +210,7 @@ def dimensions(
         "threads": _threads(entry, topology),
         "speculation": _speculation(entry, registry),
         "prompt_lookup": _prompt_lookup(entry),
+        "mtp": _mtp(entry),
         "replicas": _replicas(entry, topology),
     }
     if arguments.kv_types or "kv_types" in arguments.only:
@@ -249,6 +252,15 @@ def _prompt_lookup(entry: ModelEntry) -> Dimension:
         if present is None or (present.ngram, present.k) != (ngram, k)
     ]
     return Dimension("prompt_lookup", (*([] if present is None else [{"prompt_lookup": None}]), *choices))
+
+
+def _mtp(entry: ModelEntry) -> Dimension:
+    present, header = entry.options.mtp, entry.header
+    assert header is not None, "a model that can be used has a header"
+    if (why_not := why_no_mtp(header.architecture, header.mtp_heads)) is not None:
+        return Dimension("mtp", (), refused=why_not)
+    choices: list[Setting] = [{"mtp": {"k": k}} for k in HEAD_TOKENS if present is None or present.k != k]
+    return Dimension("mtp", (*([] if present is None else [{"mtp": None}]), *choices))
 
 
 def _replicas(entry: ModelEntry, topology: Topology) -> Dimension:

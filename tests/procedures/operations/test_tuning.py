@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.heads.compose import compose, head_file, read_head
+from benchmarks.tiny.sizes import SIZES
 from orchestrator.pool import Node, Topology
 from orchestrator.pool.residency import Folders
 from orchestrator.procedures.errors import StepFailed
@@ -70,9 +72,10 @@ def searched(on: Installation, topology: Topology, **arguments: Any) -> dict[str
 def test_what_is_searched_is_what_the_model_and_the_machine_allow(tmp_path: Path) -> None:
     large = {"file": str(TINY / "large.gguf")}
     found = searched(installation(tmp_path, large), ONE_NODE)
-    assert set(found) == {"threads", "speculation", "prompt_lookup", "replicas"}
+    assert set(found) == {"threads", "speculation", "prompt_lookup", "mtp", "replicas"}
     assert found["threads"][0] == [{"threads": 8}, {"threads": 6}, {"threads": 4}, {"threads": 2}]
     assert found["speculation"] == ([], "no role has a smaller model with the same vocabulary")
+    assert found["mtp"] == ([], "the file has no MTP head")
     assert found["replicas"][1].startswith("this machine has one NUMA node")
 
     drafted = installation(tmp_path, {**large, "prompt_lookup": {"ngram": 3, "k": 8}, "instances": 2},
@@ -98,6 +101,23 @@ def test_what_the_architecture_forbids_is_refused_with_the_reason_and_not_measur
     assert {one["dimension"] for one in tried} == {"speculation", "prompt_lookup"}
     assert all("deepseek4 is a hybrid model" in one["refused"] for one in tried)
     assert on.registry.read_bytes() == before
+
+
+async def test_how_many_tokens_a_head_drafts_is_tried(tmp_path: Path) -> None:
+    size = SIZES["large"]
+    file = tmp_path / "headed.gguf"
+    compose(size.shipped, read_head(head_file(size.name)), file)
+    on = installation(tmp_path, {"file": str(file), "slots": 2, "batch_invariant": True})
+    assert searched(on, ONE_NODE)["mtp"] == ([{"mtp": {"k": k}} for k in (1, 2, 3, 4)], "")
+    present = installation(tmp_path, {"file": str(file), "slots": 2, "batch_invariant": True, "mtp": {"k": 2}})
+    assert searched(present, ONE_NODE)["mtp"][0] == [{"mtp": None}, *({"mtp": {"k": k}} for k in (1, 3, 4))]
+    asked = (AskedRequest(prompt="Summarize: The bell rang twice.", max_tokens=24),)
+    folders = Folders(tmp_path / "logs", tmp_path / "curves")
+    folders.logs.mkdir()
+    async with SettingComparison(on.registry, "main", asked, ONE_NODE, folders, 1.0, work()) as measured:
+        compared = await measured.compare({"mtp": None}, {"mtp": {"k": 3}}, 1)
+        assert (len(compared.ratios), compared.answers) == (1, 1)
+        assert compared.differing == 0, "a head changes no answer at temperature 0"
 
 
 @pytest.mark.parametrize("fits", [True, False])
