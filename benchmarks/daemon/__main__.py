@@ -26,7 +26,7 @@ PARTS: dict[str, tuple[Callable[[Path, int], Awaitable[PartResult]], int, str]] 
     "pressure": (pressure.measure, 1000, "runs"),
     "fairness": (fairness.measure, 400, "batch runs"),
     "hostile": (hostile.measure, 5, "times that each hostile thing is done"),
-    "swap": (swap.measure, 7, "rounds of conversations with two models that take turns in memory"),
+    "swap": (swap.measure, 5, "rounds of conversations with two models that take turns in memory"),
 }
 """The parts of the benchmark by name: the function that measures one, its default size, and what the size counts."""
 

@@ -3,23 +3,31 @@
 Four conversations of 2,000 tokens alternate between the models, so each second answer comes from an engine that has
 just been loaded. It restores what the engine before it computed, or computes all of it again. Loading takes the same
 time in both cases and is not counted. Files are read from the page cache where they are still there, as in use.
+
+Each round is kept in a file when it is over, so a run that was stopped continues with the next one. Rounds of another
+engine, machine or version of this benchmark do not count.
 """
 
+import json
 import logging
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from benchmarks.daemon.figures import PartResult
 from benchmarks.daemon.process import BenchmarkFailed
 from benchmarks.engine.models import SMALL, Generated
-from benchmarks.engine.paired import Ratio, ratio
+from benchmarks.engine.paired import ratio
+from benchmarks.engine.report import source_hash
 from benchmarks.engine.words import COUNT, FIRST, text_of, tokens_of
 from benchmarks.results import ROOT
+from benchmarks.routing.rows import Row, RowLog
+from orchestrator.bench import environment
 from orchestrator.bench.goals import Goal
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.pool import Pool
@@ -33,37 +41,52 @@ QUESTION: Final = 16  # tokens of the second question
 ANSWER: Final = 16  # tokens
 GOAL: Final = 5.0
 WAYS: Final = ("restored", "recomputed")
+BUILD: Final = ROOT / "build" / "bench"
+ROUNDS: Final = BUILD / "swap.jsonl"  # keeps the rounds; remove it to measure them again
 
 
-async def measure(folder: Path, rounds: int) -> PartResult:
-    """Measure both ways in each of `rounds` rounds, in alternating order, with other conversations in each round."""
+async def measure(folder: Path, rounds: int, file: Path = ROUNDS) -> PartResult:
+    """Measure both ways in each of `rounds` rounds, in alternating order, with other conversations in each round.
+
+    Rounds that are in `file` are not measured again.
+    """
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    registry = _registry(folder, ROOT / "build" / "bench" / "models", MODELS)
-    rounds_by_way: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    log, kept = RowLog(file), list[Row]()
+    stamp = json.dumps([environment.machine(), environment.versions("llama-cpp-python"), source_hash()])
     for number in range(rounds):
-        for way in WAYS if number % 2 == 0 else reversed(WAYS):
-            rounds_by_way[way].append(
-                await _round(folder / f"{number}-{way}", registry, number, restores=way == "restored")
-            )
-    seconds = {way: [float(each["second_answers_seconds"]) for each in rounds_by_way[way]] for way in WAYS}
-    return result(rounds_by_way, ratio(seconds["recomputed"], seconds["restored"]))
+        key = ("swap", str(number), stamp)
+        row = log.find(key, Path(__file__))
+        kept.append(log.add(key, await _round(folder, number), Path(__file__)) if row is None else row)
+    return result(kept)
 
 
-def result(rounds_by_way: dict[str, list[dict[str, Any]]], speedup: Ratio) -> PartResult:
+async def _round(folder: Path, number: int) -> Row:
+    begun, row = perf_counter(), Row()
+    registry = _registry(folder, BUILD / "models", MODELS)
+    for way in WAYS if number % 2 == 0 else reversed(WAYS):
+        row[way] = await _measured(folder / f"{number}-{way}", registry, number, restores=way == "restored")
+    return {**row, "seconds": round(perf_counter() - begun, 1)}
+
+
+def result(rounds: Sequence[Row]) -> PartResult:
     """Return the figures and the goal, which is judged by the better end of the interval, as other ratios are."""
+    by_way = {way: [row[way] for row in rounds] for way in WAYS}
+    seconds = {way: [float(each["second_answers_seconds"]) for each in by_way[way]] for way in WAYS}
+    speedup = ratio(seconds["recomputed"], seconds["restored"])
     interval = None if speedup.rounds == 1 else [round(speedup.low, 2), round(speedup.high, 2)]
     figures = {
         "conversations": CONVERSATIONS,
         "tokens_each": TOKENS,
+        "seconds": round(sum(row["seconds"] for row in rounds), 1),  # of all rounds, also those of earlier runs
         "speedup": {"median": round(speedup.median, 2), "interval": interval, "rounds": speedup.rounds},
-        "rounds": rounds_by_way,
+        "rounds": by_way,
     }
     reached = speedup.median >= GOAL or (interval is not None and interval[1] >= GOAL)
     name = "second answers after a swap, recomputed over restored"
     return PartResult(figures, [Goal(name, round(speedup.median, 2), f">= {GOAL:g}", reached)])
 
 
-async def _round(folder: Path, registry: Registry, number: int, *, restores: bool) -> dict[str, Any]:
+async def _measured(folder: Path, registry: Registry, number: int, *, restores: bool) -> Row:
     rng = random.Random(f"swap/{number}")  # noqa: S311 (prompts, no secrets)
     texts = [_words(rng, TOKENS) for _ in range(CONVERSATIONS)]
     names = [list(MODELS)[index % len(MODELS)] for index in range(CONVERSATIONS)]

@@ -3,7 +3,7 @@
 import ast
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -40,14 +40,22 @@ class RowLog:
 
         Raises OSError.
         """
-        name = json.dumps([*key, source_digest(*files)])
-        if name not in self.known:
-            self.known[name] = row = make()
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            with self._writing, self.file.open("a", encoding="utf-8") as file:
-                file.write(f"\n{json.dumps([name, row])}")  # a line that was cut off stays one of its own
-            self.say(f"{' '.join(key)}: {str(row)[:SAID]}")
-        return self.known[name]
+        row = self.find(key, *files)
+        return self.add(key, make(), *files) if row is None else row
+
+    def find(self, key: tuple[str, ...], *files: Path) -> Row | None:
+        """Return the row with this key, or None if it is not in the log."""
+        return self.known.get(_name(key, files))
+
+    def add(self, key: tuple[str, ...], row: Row, *files: Path) -> Row:
+        """Keep a row under this key, and return it. Raises OSError."""
+        name = _name(key, files)
+        self.known[name] = row
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self._writing, self.file.open("a", encoding="utf-8") as file:
+            file.write(f"\n{json.dumps([name, row])}")  # a line that was cut off stays one of its own
+        self.say(f"{' '.join(key)}: {str(row)[:SAID]}")
+        return row
 
     @property
     def known(self) -> dict[str, Row]:
@@ -61,6 +69,10 @@ class RowLog:
                     continue
                 self._known[name] = row
         return self._known
+
+
+def _name(key: tuple[str, ...], files: Sequence[Path]) -> str:
+    return json.dumps([*key, source_digest(*files)])
 
 
 def source_digest(*files: Path) -> str:

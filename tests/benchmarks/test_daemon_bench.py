@@ -1,6 +1,7 @@
 """The daemon benchmark's own parts: figures, bodies and the file of results. What it measures is in its results."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,6 @@ from benchmarks.daemon.bodies import chain, lasting, layered, modest, short
 from benchmarks.daemon.chain import figures
 from benchmarks.daemon.figures import PartResult, percentile, slope, spread
 from benchmarks.daemon.report import merged, read
-from benchmarks.engine.paired import ratio
 from benchmarks.results import FOLDER, write
 from orchestrator.bench.environment import machine
 from orchestrator.bench.goals import at_least, at_most, exactly
@@ -59,13 +59,45 @@ def test_every_body_is_a_task_that_can_be_run() -> None:
     assert (layers.width, len(layers.waves)) == (100, 3)
 
 
+def swapped(recomputed: float) -> dict[str, Any]:
+    """Return a round whose answers took so many seconds where they were computed again, and else one."""
+    ways = {"restored": 1.0, "recomputed": recomputed}
+    return {"seconds": 10.0, **{way: {"second_answers_seconds": seconds} for way, seconds in ways.items()}}
+
+
 def test_a_swap_is_judged_by_the_better_end_of_the_interval() -> None:
     for recomputed, met in (([9.0, 11.0, 10.0], True), ([4.0, 4.1, 6.0], True), ([3.0, 3.1, 3.2], False)):
-        part = swap.result({"restored": [], "recomputed": []}, ratio(recomputed, [1.0, 1.0, 1.0]))
+        part = swap.result([swapped(seconds) for seconds in recomputed])
         assert [goal.met for goal in part.goals] == [met]
-    once = swap.result({}, ratio([4.0], [1.0]))
+    once = swap.result([swapped(4.0)])
     assert once.figures["speedup"] == {"median": 4.0, "interval": None, "rounds": 1}
     assert not once.goals[0].met
+
+
+async def test_rounds_of_a_swap_are_kept_and_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[int] = []
+
+    async def one(folder: Path, number: int) -> dict[str, Any]:
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        measured.append(number)
+        return swapped(5.0 + number)
+
+    monkeypatch.setattr(swap, "_round", one)
+    with pytest.raises(KeyboardInterrupt):
+        await swap.measure(tmp_path, 3, tmp_path / "rounds.jsonl")
+    assert measured == [0, 1]
+    measured.clear()
+    part = await swap.measure(tmp_path, 3, tmp_path / "rounds.jsonl")
+    assert measured == [2]
+    assert part.figures["seconds"] == 30.0
+    assert [row["second_answers_seconds"] for row in part.figures["rounds"]["recomputed"]] == [5.0, 6.0, 7.0]
+    monkeypatch.setattr(swap, "source_hash", lambda: "another engine")
+    measured.clear()
+    await swap.measure(tmp_path, 1, tmp_path / "rounds.jsonl")
+    assert measured == [0]
 
 
 def test_the_time_of_the_engine_does_not_count_as_the_daemons() -> None:
