@@ -1,5 +1,7 @@
 """Measure the engine against its peers: `python -m benchmarks.engine {list,models,build,run,further,report,all}`.
 
+`run --cells NAME` measures one cell and publishes it next to the others. `further` does more rounds of the cells that
+do not show yet whether a goal is met, and measures those again whose rounds are of another engine or machine.
 `python -m benchmarks.engine run --library A --library B` compares builds of llama.cpp instead: our engine with each.
 """
 
@@ -8,7 +10,7 @@ import asyncio
 import itertools
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from benchmarks.engine.names import SPINNING, SYSTEMS, of_library
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import ModelMissing, PeerMissing, Peers, build, fetch_model
 from benchmarks.engine.run import FURTHER, BenchmarkPlan, run
-from benchmarks.engine.start import Place
+from benchmarks.engine.start import Place, takes_part
 from benchmarks.engine.suites import SUITES, Suite
 from benchmarks.engine.systems.daemon import DaemonFailed
 from benchmarks.options import positive
@@ -44,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not options.library and (others := [name for name in options.systems if name not in suite.systems]):
         accepted = ", ".join(suite.systems)
         raise SystemExit(f"not in the suite {options.suite}: {', '.join(others)}; accepted: {accepted}")
+    if not chosen(_cells(suite, options), options.cells):
+        accepted = f"names and patterns of `list`, such as {_cells(suite, options)[0].name}"
+        raise SystemExit(f"--cells {' '.join(options.cells)}: there is no such cell; accepted: {accepted}")
     if options.command == "list":
         for cell in chosen(_cells(suite, options), options.cells):
             _say(f"{cell.name:24} {cell.own} own tokens, {cell.answer} to generate")
@@ -93,22 +98,28 @@ def _prepare(options: argparse.Namespace) -> None:
 def _run(suite: Suite, options: argparse.Namespace, *, further: bool) -> None:
     """Measure the cells that are not finished, or do further rounds of finished ones, and print which are left."""
     peers = Peers.under(options.folder)
-    if missing := peers.missing(options.systems):
-        raise PeerMissing(f"missing: {', '.join(missing)}; `python -m benchmarks.engine build` builds them")
     cells, engine = chosen(_cells(suite, options), options.cells), report.source_hash(suite.source)
-    here = {name: each for name, each in _finished(suite, options).items() if each.machine == environment.machine()}
+    finished = _finished(suite, options)
+    here = {name: each for name, each in finished.items() if each.machine == environment.machine()}
     current = {name: each.rows for name, each in here.items() if each.engine == engine}
+    before: dict[str, list[rows.EngineRow]] = {}
     if further:
-        open_still = undecided(itertools.chain.from_iterable(current.values()), suite.goals)
+        open_still = undecided(itertools.chain.from_iterable(each.rows for each in finished.values()), suite.goals)
         left = tuple(cell for cell in cells if cell.name in open_still)
+        before = {cell.name: current[cell.name] for cell in left if cell.name in current and open_still[cell.name]}
         _say(f"{len(left)} of {len(cells)} cells do not show yet whether a goal is met")
+        if again := [cell.name for cell in left if cell.name not in before]:
+            _say(f"measured again, since they have no pairs of rounds of this engine and machine: {', '.join(again)}")
     else:
         left = tuple(cell for cell in cells if cell.name not in current)
         _say(f"{len(cells) - len(left)} of {len(cells)} cells are finished already")
+    needed = [name for name in options.systems if options.library or any(takes_part(name, cell) for cell in left)]
+    if missing := peers.missing(needed):
+        raise PeerMissing(f"missing: {', '.join(missing)}; `python -m benchmarks.engine build` builds them")
     plan = BenchmarkPlan(
         place=Place(options.folder, peers, tuple(options.systems), tuple(options.library)),
         cells=left,
-        before=current if further else {},
+        before=before,
         file=_rows_file(suite, options),
         stamp=_stamp(options),
         engine=engine,
@@ -132,9 +143,27 @@ def _report(suite: Suite, options: argparse.Namespace) -> None:
     if earlier := [name for name, each in finished.items() if each.engine != engine]:
         _say(f"measured with an earlier engine: {', '.join(earlier)}")
     if not (options.trial or options.library):
-        cells = suite.cells(_models(options))
-        results.write(suite.published, report.document(finished, reached, _stamp(options), engine, cells, suite.about))
-        _say(f"written to {suite.published}")
+        _publish(suite, options, finished)
+
+
+def _publish(suite: Suite, options: argparse.Namespace, finished: Mapping[str, rows.MeasuredCell]) -> None:
+    """Write the results of the finished cells, with the published ones whose models are not in the folder.
+
+    Nothing is written if a published cell would be lost.
+    """
+    stamp, engine = _stamp(options), report.source_hash(suite.source)
+    together = {**rows.published(suite.published, stamp, suite.known), **finished}
+    measured = {cell.name: cell for cell in suite.cells(_models(options)) if cell.name in finished}
+    cells = [measured.get(cell.name, cell) for cell in suite.known]
+    found = {cell.name: together[cell.name] for cell in cells if cell.name in together}
+    reached = goals((row for each in found.values() for row in each.rows), suite.goals)
+    document = report.document(found, reached, stamp, engine, cells, suite.about)
+    if lost := rows.lost(suite.published, document, suite.known):
+        problem = "has cells of other versions, systems or models, which would be lost"
+        _say(f"not written: {suite.published} {problem}: {', '.join(lost)}")
+        return
+    results.write(suite.published, document)
+    _say(f"written to {suite.published}")
 
 
 def _finished(suite: Suite, options: argparse.Namespace) -> dict[str, rows.MeasuredCell]:

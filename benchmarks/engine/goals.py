@@ -135,16 +135,23 @@ def goals(rows: Iterable[EngineRow], wanted: Goals) -> list[EngineGoal]:
 
 
 def undecided(rows: Iterable[EngineRow], wanted: Goals) -> dict[str, set[str]]:
-    """Return for each cell the systems that have to do further rounds, because a ratio's interval contains a goal.
+    """Return the cells in which a ratio's interval contains a goal, each with the systems that do further rounds.
 
-    Whether the median is on the good or the bad side of the goal plays no part.
+    Whether the median is on the good or the bad side of the goal plays no part. Systems of a ratio that have done
+    different numbers of rounds cannot be paired in further ones. If there are no others, the set is empty: the cell has
+    to be measured again.
     """
-    found: dict[str, set[str]] = {}
+    found: dict[str, dict[str, int]] = {}
     for goal in wanted(Table(rows)):
         for each in goal.undecided:
-            for row in each.rows:
-                found.setdefault(row.cell, set()).add(row.system)
-    return found
+            rounds = {row.system: len(row.seconds) for row in each.rows}
+            paired = found.setdefault(each.rows[0].cell, {})
+            if len({*rounds.values()}) == 1:
+                paired |= rounds
+    return {
+        cell: {system for system, count in paired.items() if count == max(paired.values())}
+        for cell, paired in found.items()
+    }
 
 
 def engine_goals(table: Table) -> list[WantedGoal]:

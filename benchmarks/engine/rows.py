@@ -103,6 +103,15 @@ def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, Meas
     return found
 
 
+def lost(file: Path, document: Mapping[str, Any], cells: Iterable[Cell]) -> list[str]:
+    """Return which of these cells published results have, and a document that would replace them has not."""
+    if not file.exists():
+        return []
+    wanted, after = [asdict(cell) for cell in cells], document["cells"]["measured"]
+    measured = json.loads(file.read_text(encoding="utf-8"))["cells"]["measured"]
+    return [name for name, cell in measured.items() if cell in wanted and after.get(name) != cell]
+
+
 def append(file: Path, stamp: Stamp, engine: str, cell: Cell, rows: Iterable[EngineRow]) -> None:
     """Add a finished cell to the file, completely or not at all. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)

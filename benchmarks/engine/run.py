@@ -78,12 +78,8 @@ def _place(plan: BenchmarkPlan, group: Sequence[Cell]) -> Place:
 
 
 def _undecided(plan: BenchmarkPlan, cell: Cell) -> set[str]:
-    """Return the systems that do further rounds; none that has done fewer rounds than others, as it cannot be
-    paired."""
-    before = plan.before[cell.name]
-    wanted = undecided(before, plan.goals).get(cell.name, set())
-    rounds = {row.system: len(row.seconds) for row in before if row.system in wanted}
-    return {name for name, count in rounds.items() if count == max(rounds.values())}
+    """Return the systems that do further rounds."""
+    return undecided(plan.before[cell.name], plan.goals).get(cell.name, set())
 
 
 async def _cell(plan: BenchmarkPlan, cell: Cell, systems: Sequence[System]) -> list[EngineRow]:

@@ -134,7 +134,7 @@ def takes_part(system: str, cell: Cell) -> bool:
 
     Our daemon with spinning threads is measured only on an idle machine with the first model and chats that share no
     document, and runs of steps only with our own daemon. Hybrids and models with windows are compared with llama-server
-    only.
+    only, and kinds of speculation with its own.
     """
     if isinstance(cell, UserCell):
         if system == SPINNING:
@@ -143,7 +143,7 @@ def takes_part(system: str, cell: Cell) -> bool:
     if isinstance(cell, HeadCell):
         return system in (OURS, speculating(OURS, HEAD))
     if cell.task:
-        return cell.width in SERVED_WIDTHS or not system.startswith(SERVER)
+        return system.startswith(OURS) or (system.startswith(SERVER) and cell.width in SERVED_WIDTHS)
     if keeps_otherwise(cell.model):
         return system in (OURS, SERVER)
     return cell.width != BETWEEN or system in (OURS, SERIAL)

@@ -26,6 +26,8 @@ class Suite:
 
     cells: Callable[[Path], tuple[Cell, ...]]
     """Returns the cells; takes the folder of the models."""
+    known: tuple[Cell, ...]
+    """The cells with all of its own models. What is published of them is kept where a model is not in the folder."""
     trial: tuple[Cell, ...]
     """Small cells for trying out the suite."""
     systems: tuple[str, ...]
@@ -53,6 +55,7 @@ def _user_cells(models: Path) -> tuple[Cell, ...]:
 SUITES = {
     "engine": Suite(
         cells=lambda _: all_cells(),
+        known=all_cells(),
         trial=trial_cells(),
         systems=SYSTEMS,
         goals=engine_goals,
@@ -64,6 +67,7 @@ SUITES = {
     ),
     "user-path": Suite(
         cells=_user_cells,
+        known=(*user_cells(SMOLLM2.name), *coder_cells(CODER)),
         trial=trial_user_cells(),
         systems=USER_PATH_SYSTEMS,
         goals=user_goals,

@@ -16,7 +16,7 @@ from benchmarks.engine.cells import EMBEDDED, PREFIXES, WIDTHS, Cell, State, all
 from benchmarks.engine.chain import cycle, mistaken, walk
 from benchmarks.engine.measure import in_turn, measure
 from benchmarks.engine.models import DRAFTS, LARGE, SMALL
-from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SYSTEMS
+from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SYSTEMS, speculating
 from benchmarks.engine.paired import Ratio, Rounds, ratio
 from benchmarks.engine.run import ROUNDS
 from benchmarks.engine.start import takes_part
@@ -333,3 +333,10 @@ def test_between_the_widths_only_one_after_the_other_is_compared() -> None:
     between, other = (Cell(model="150m", width=width, own=8, answer=4) for width in (2, 4))
     assert [takes_part(system, between) for system in (OURS, SERIAL, SERVER, POOLED)] == [True, True, False, False]
     assert takes_part(SERVER, other)
+
+
+@pytest.mark.parametrize(("width", "served"), [(1, True), (4, True), (16, False)])
+def test_kinds_of_speculation_need_no_other_peer_than_llama_server(width: int, served: bool) -> None:
+    cell = Cell(model="500m", width=width, own=8, answer=4, task="copy")
+    names = (OURS, speculating(OURS, "lookup"), SERVER, speculating(SERVER, "draft", "its settings"), SERIAL, EXAMPLE)
+    assert [takes_part(name, cell) for name in names] == [True, True, served, served, False, False]

@@ -11,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import results
+from benchmarks.engine import __main__ as command
 from benchmarks.engine import report, rows
 from benchmarks.engine.cells import EMBEDDED, HEADED, Cell, all_cells, coder_cells, user_cells
 from benchmarks.engine.goals import EngineGoal, Goals, engine_goals, goals, own_share, undecided, user_goals
-from benchmarks.engine.models import CODER
+from benchmarks.engine.models import CODER, INSTEAD, SMOLLM2
 from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPINNING, SPLIT, speculating
 from benchmarks.engine.rows import EngineRow, MeasuredCell
 from benchmarks.engine.suites import SUITES, Suite
 from orchestrator.bench.goals import state
+from orchestrator.engine.processor import usable_cores
 from tests.benchmarks.engine_rows import row
 
 # Rows
@@ -240,6 +242,17 @@ def test_a_ratio_that_may_lie_on_either_side_of_its_goal_is_undecided(factor: fl
     assert undecided(long, engine_goals) == {}
 
 
+def test_systems_with_different_numbers_of_rounds_get_no_further_ones_together() -> None:
+    few, many = (1.0, 1.0, 1.1, 0.9, 1.0), (1.0, 1.05, 0.95, 1.0, 1.1, 0.9)
+    ours = dataclasses.replace(row(OURS, 1.0), seconds=many)
+    ceilings = [dataclasses.replace(row(name, 1.0), seconds=few) for name in (POOLED, SPLIT)]
+    assert undecided([ours, *ceilings], engine_goals) == {ours.cell: set()}
+    longer = [dataclasses.replace(ceiling, seconds=many[::-1]) for ceiling in ceilings]
+    assert undecided([ours, *longer], engine_goals) == {ours.cell: {OURS, POOLED, SPLIT}}
+    serial = dataclasses.replace(row(SERIAL, 1.0), seconds=many[::-1])
+    assert undecided([ours, serial, *ceilings], engine_goals) == {ours.cell: {OURS, SERIAL}}
+
+
 def test_a_part_of_a_bound_has_an_interval_and_may_be_undecided() -> None:
     task: dict[str, Any] = {"cell": "speculation/copy/1", "task": "copy", "state": "warm", "width": 1, "prefix": 0}
     noisy = dataclasses.replace(row(OURS, 1.0, **task), seconds=(1.6, 2.0, 2.4, 1.8, 2.2))
@@ -298,6 +311,58 @@ def test_published_cells_count_as_finished_while_nothing_has_changed(tmp_path: P
     other = {**stamp, "machine": {"processor": "another", "cores": 2}, "rounds": 5}
     assert rows.published(file, other, cells) == finished
     assert rows.published(file, stamp, [dataclasses.replace(cell, own=7) for cell in cells]) == {}
+
+
+def published_suite(folder: Path, *cells: Cell) -> Suite:
+    """Return the suite of the user's path, of which these cells are published."""
+    suite = dataclasses.replace(SUITES["user-path"], published=folder / "user_path.json")
+    finished = {cell.name: MeasuredCell("old", [row(OURS, 1.0, cell=cell.name)]) for cell in cells}
+    document = report.document(finished, [], stamp_of(suite), "old", cells, suite.about)
+    results.write(suite.published, document)
+    return suite
+
+
+def stamp_of(suite: Suite) -> rows.Stamp:
+    return {**report.stamp(usable_cores()), "systems": list(suite.systems), "rounds": None}
+
+
+def published_after(suite: Suite, folder: Path, cell: Cell, *words: str) -> dict[str, float]:
+    """Publish a cell that was measured alone, and return the first seconds of all published cells."""
+    options = command._parser().parse_args(["run", "--suite", "user-path", "--folder", str(folder), *words])
+    options.systems = options.systems or list(suite.systems)
+    command._publish(suite, options, {cell.name: MeasuredCell("new", [row(OURS, 2.0, cell=cell.name)])})
+    published = json.loads(suite.published.read_text(encoding="utf-8"))["rows"]
+    return {each["cell"]: each["seconds"][0] for each in published}
+
+
+def test_a_cell_that_is_measured_alone_is_published_next_to_those_of_models_that_are_not_here(tmp_path: Path) -> None:
+    first, second, *_ = user_cells(SMOLLM2.name)
+    coder = coder_cells(CODER)[0]
+    SMOLLM2.file(tmp_path / "models").parent.mkdir(parents=True, exist_ok=True)
+    SMOLLM2.file(tmp_path / "models").touch()
+    suite = published_suite(tmp_path, first, second, coder)
+    assert published_after(suite, tmp_path, second) == {first.name: 1.0, second.name: 2.0, coder.name: 1.0}
+
+
+def test_nothing_is_published_in_place_of_cells_that_would_be_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, *_ = user_cells(SMOLLM2.name)
+    suite = published_suite(tmp_path, first, second)
+    kept = {first.name: 1.0, second.name: 1.0}
+    assert published_after(suite, tmp_path, user_cells(INSTEAD.name)[0]) == kept, "the model is another one"
+    assert f"would be lost: {first.name}" in capsys.readouterr().out
+    SMOLLM2.file(tmp_path / "models").parent.mkdir(parents=True, exist_ok=True)
+    SMOLLM2.file(tmp_path / "models").touch()
+    assert published_after(suite, tmp_path, first, "--systems", OURS) == kept, (
+        "the others were measured with all systems"
+    )
+    assert f"would be lost: {second.name}" in capsys.readouterr().out
+
+
+def test_cells_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(SystemExit, match=r"150m/none: there is no such cell; accepted: .* 150m/1x0"):
+        command.main(["list", "--cells", "150m/none"])
 
 
 @pytest.mark.parametrize("suite", [suite for suite in SUITES.values() if suite.published.exists()])
