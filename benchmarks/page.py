@@ -519,9 +519,13 @@ def _command(found: Results) -> str:
 
 def _machines(found: Results) -> list[str]:
     """Return the machines that these results, or their parts, were measured on."""
-    if "machines" in found:
-        return [*found["machines"]]
-    machines = [found["machine"]] if "machine" in found else [one["machine"] for one in found["parts"].values()]
+    each = found.get("machines")
+    if isinstance(each, list):
+        return each
+    if each is not None:  # by cell
+        machines = [*each.values()]
+    else:
+        machines = [found["machine"]] if "machine" in found else [one["machine"] for one in found["parts"].values()]
     return [*dict.fromkeys(f"{one['processor']} with {one['cores']} cores" for one in machines)]
 
 

@@ -19,6 +19,7 @@ from benchmarks.engine.models import CODER, INSTEAD, SMOLLM2
 from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPINNING, SPLIT, speculating
 from benchmarks.engine.rows import EngineRow, MeasuredCell
 from benchmarks.engine.suites import SUITES, Suite
+from benchmarks.page import page
 from orchestrator.bench.goals import state
 from orchestrator.engine.processor import usable_cores
 from tests.benchmarks.engine_rows import row
@@ -296,6 +297,18 @@ def test_the_document_is_json_with_a_row_and_a_goal_each() -> None:
     assert all({"name", "value", "goal", "met"} <= set(goal) for goal in again["goals"])
     assert (again["engine"], again["engines"]) == ("new", {"150m/16x1024": "old"})
     assert again["cells"] == {"measured": {"150m/16x1024": dataclasses.asdict(cells[0])}, "left": ["500m/16x1024"]}
+
+
+def test_the_page_names_the_machines_of_the_cells() -> None:
+    machines = [{"processor": name, "cores": 2} for name in ("One", "Two", "One")]
+    cells = all_cells()[: len(machines)]
+    finished = {
+        cell.name: MeasuredCell("new", [row(OURS, 1.0, cell=cell.name)], machine)
+        for cell, machine in zip(cells, machines, strict=True)
+    }
+    found = report.document(finished, [], report.stamp(2), "new", cells, report.about_engine())
+    told = page({"engine": results.with_states(found)})
+    assert "`make bench-engine`, One with 2 cores, and Two with 2 cores; all figures are in" in told
 
 
 def test_published_cells_count_as_finished_while_nothing_has_changed(tmp_path: Path) -> None:
