@@ -14,9 +14,9 @@ from orchestrator.cli.root import CommandPlace
 from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, plain_table, print_lines, print_result, size
-from orchestrator.memrl.episodes import Action
+from orchestrator.memrl.episodes import MODES, Action
 from orchestrator.memrl.learning import evaluate_router, explained_choices
-from orchestrator.memrl.router import CONFIDENT, MODES, named
+from orchestrator.memrl.router import CONFIDENT, named
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.service.extent import Extent
 

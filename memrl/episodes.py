@@ -2,13 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Self, overload
+from typing import Final, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.task.modes import Mode
+from orchestrator.task.taskir.models import Step, TaskIR
+
 # who judged the outcome; `run`: nothing did, the attempt just ended
 Source = Literal["gate", "checker", "judge", "person", "run"]
+
+# The memory's names of the modes.
+MODES: Final[Mapping[Mode, str]] = {
+    "as-planned": "planned",
+    "discover": "discover",
+    "serial": "serial",
+    "direct": "direct",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +36,30 @@ class Situation:
     input_bytes: int = 0
     failures: tuple[str, ...] = ()  # the kinds of the step's earlier failures, oldest first
     interactive: bool = False  # whether somebody waits for it
+
+
+def situation_of(
+    *,
+    role: str,
+    objective: str,
+    task: TaskIR | None,
+    step: Step | None,
+    plan: bool = False,
+    input_bytes: int = 0,
+    failures: tuple[str, ...] = (),
+    interactive: bool = False,
+) -> Situation:
+    return Situation(
+        # It counts only if the task states it.
+        task_type=task.task_type if task is not None and "task_type" in task.model_fields_set else None,
+        kind=step.kind if step is not None else "plan" if plan else "chat",
+        role=role,
+        # What is asked of the task and of the step, without default values.
+        text=objective if step is None or step.action in ("", objective) else f"{objective}\n{step.action}",
+        input_bytes=input_bytes,
+        failures=failures,
+        interactive=interactive,
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)

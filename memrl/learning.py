@@ -19,13 +19,12 @@ import numpy as np
 import structlog
 
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.memrl.contribution import READY_BY_CALLER, Contribution, readiness
 from orchestrator.memrl.episodes import Action, Episode, Reward
 from orchestrator.memrl.errors import MemoryUnavailable, MemrlError
 from orchestrator.memrl.lessons import Agreement, Lesson, chat_lesson, lessons_of
 from orchestrator.memrl.memory import DATABASE, Memory, MemoryOptions, MemoryStats, Teacher
 from orchestrator.memrl.policy import ExplorationSettings, Policy, PolicySettings
-from orchestrator.memrl.reward import judge_weight, staged, teaches
+from orchestrator.memrl.reward import READY_BY_CALLER, Contribution, judge_weight, readiness, staged, teaches
 from orchestrator.memrl.router import Embed, HybridRouter, Learned, Use, Vector, named
 from orchestrator.memrl.routers import ROUTERS, LoggedChoice, choices_of, evaluate
 from orchestrator.memrl.task_patterns import (
@@ -63,7 +62,7 @@ PROGRESS: Final = "progress"  # key of the reading progress in the memory
 # Cosine from which a model's vectors are of the same situation; those of unrelated texts are not far apart.
 MODEL_SIMILARITY: Final = 0.9
 # Advice is followed from this many outcomes on, if the configuration says "auto". Choices that a user forced do not
-# count, and those of one caller count only up to a limit (`memrl.contribution`).
+# count, and those of one caller count only up to a limit (`memrl.reward`).
 READY_OUTCOMES: Final = 200
 LEAST_EXPLORED: Final = 0.02  # the falling share of choices that try something else stops here
 RUNS_AT_A_TIME: Final = 16

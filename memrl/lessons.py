@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from orchestrator.memrl.episodes import Action, Outcome, Situation, Source
+from orchestrator.memrl.episodes import MODES, Action, Outcome, Situation, Source, situation_of
 from orchestrator.memrl.reward import (
     FORM_WEIGHT,
     IN_PROCESS,
@@ -14,7 +14,6 @@ from orchestrator.memrl.reward import (
     propensity_weight,
     success_weight,
 )
-from orchestrator.memrl.router import MODES, situation_of
 from orchestrator.run.journal.chats import ChatRecord
 from orchestrator.run.record.report import Report, StepRow, build_report
 from orchestrator.run.record.view import AttemptRow, RatingRow, RunView

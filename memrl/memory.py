@@ -19,10 +19,10 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.memrl.contribution import Contribution, share
 from orchestrator.memrl.episodes import Action, Episode, Neighbourhood, Outcome, Replaced, Reward, Situation, Value
 from orchestrator.memrl.errors import IndexNotReady, StoreError, VectorError
 from orchestrator.memrl.graph import Graph, GraphAnswer, Library, RunConfined
+from orchestrator.memrl.reward import Contribution, share
 from orchestrator.memrl.store import (
     LOG_BYTES,
     EpisodeState,
@@ -78,7 +78,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """Who teaches an outcome, see `contribution`."""
+    """Who teaches an outcome, see `reward`."""
 
     caller: str = ""  # empty for outcomes recorded before callers were
     trusted: bool = True  # outcomes count in full, however many

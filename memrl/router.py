@@ -7,7 +7,7 @@ journaled, so that other routers can be judged by the same outcomes.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -17,7 +17,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.memrl.episodes import Action, Situation
+from orchestrator.memrl.episodes import MODES, Action, Situation, situation_of
 from orchestrator.memrl.errors import MemrlError
 from orchestrator.memrl.memory import Memory
 from orchestrator.memrl.policy import Estimate, Policy, PolicyChoice
@@ -29,8 +29,7 @@ from orchestrator.run.routing.contract import Decision, DecisionContext, RouterU
 from orchestrator.run.routing.rules import by_rules, unforced_context
 from orchestrator.task.events import AdviceEstimate, AdviceVoice, RouteAdvice, RouteCandidate
 from orchestrator.task.lexical import embed as embed_lexically
-from orchestrator.task.modes import Mode
-from orchestrator.task.taskir.models import Level, Step, TaskIR
+from orchestrator.task.taskir.models import Level
 
 # What happens to the memory's advice: it is not asked for, journaled next to the rules' choice, or followed.
 Use = Literal["off", "shadow", "on"]
@@ -46,13 +45,6 @@ VOICES_KEPT: Final = 3  # journaled episodes that spoke for an action
 ESTIMATES_KEPT: Final = 6  # journaled estimates of actions
 NEIGHBOURS: Final = 100  # similar episodes that are looked at, over all actions
 LOAD_BYTES_PER_SECOND: Final = 5e8  # assumed speed of loading a model
-# The memory's names of the modes.
-MODES: Final[Mapping[Mode, str]] = {
-    "as-planned": "planned",
-    "discover": "discover",
-    "serial": "serial",
-    "direct": "direct",
-}
 # Roles that do no step unless they are named, though their tier would allow it.
 NOT_FOR_STEPS: Final = frozenset({"judge"})
 _NORMAL: Final = NormalDist()
@@ -65,34 +57,6 @@ class Learned:
     policy: Policy
     embed: Embed
     lock: Lock  # held while the policy is used or taught, well under a millisecond
-
-
-def situation_text(objective: str, action: str) -> str:
-    """Return what a situation is compared by: what is asked of the task and of the step, without default values."""
-    return objective if not action or action == objective else f"{objective}\n{action}"
-
-
-def situation_of(
-    *,
-    role: str,
-    objective: str,
-    task: TaskIR | None,
-    step: Step | None,
-    plan: bool = False,
-    input_bytes: int = 0,
-    failures: tuple[str, ...] = (),
-    interactive: bool = False,
-) -> Situation:
-    return Situation(
-        # It counts only if the task states it.
-        task_type=task.task_type if task is not None and "task_type" in task.model_fields_set else None,
-        kind=step.kind if step is not None else "plan" if plan else "chat",
-        role=role,
-        text=situation_text(objective, step.action if step is not None else ""),
-        input_bytes=input_bytes,
-        failures=failures,
-        interactive=interactive,
-    )
 
 
 class HybridRouter:

@@ -20,9 +20,9 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.memrl.contribution import Contribution
 from orchestrator.memrl.episodes import Action, Episode, Outcome, Reward, Situation, Value
 from orchestrator.memrl.errors import StoreCorrupt, StoreError, StoreTooNew
+from orchestrator.memrl.reward import Contribution
 
 VERSION: Final = 2
 BUSY_SECONDS: Final = 60.0

@@ -34,8 +34,7 @@ from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interv
 from orchestrator.bench.goals import Goal, above, at_least, at_most
 from orchestrator.memrl.head import HeadSettings
 from orchestrator.memrl.memory import MemoryOptions
-from orchestrator.memrl.policy import PolicySettings
-from orchestrator.memrl.retrieval import RetrievalSettings
+from orchestrator.memrl.policy import PolicySettings, RetrievalSettings
 from orchestrator.memrl.reward import Stage
 
 PRICES: Final = (0.05, 0.1, 0.3)

@@ -25,9 +25,8 @@ from benchmarks.tiny.sizes import CONTEXT
 from orchestrator.bench.families.example import SYSTEM_PROMPTS, persona_texts
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
-from orchestrator.memrl.episodes import Action, Situation
+from orchestrator.memrl.episodes import Action, Situation, situation_of
 from orchestrator.memrl.rollouts import MAX_TOKENS, RolloutTask, family_tasks
-from orchestrator.memrl.router import situation_of
 from orchestrator.run.steps.prompt import StepInput, step_messages
 from orchestrator.task import lexical
 from orchestrator.task.taskir.models import TaskIR

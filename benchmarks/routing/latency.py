@@ -12,11 +12,11 @@ import numpy as np
 
 from benchmarks.routing.rows import BenchmarkPart, Row
 from orchestrator.bench.goals import at_most
-from orchestrator.memrl.episodes import Action, Outcome, Situation
+from orchestrator.memrl.episodes import Action, Outcome, Situation, situation_of
 from orchestrator.memrl.memory import Memory, MemoryOptions
 from orchestrator.memrl.policy import Policy
 from orchestrator.memrl.reward import staged
-from orchestrator.memrl.router import NEIGHBOURS, HybridRouter, Learned, Vector, candidates, situation_of
+from orchestrator.memrl.router import NEIGHBOURS, HybridRouter, Learned, Vector, candidates
 from orchestrator.memrl.vectors import IndexSettings
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry

@@ -11,8 +11,7 @@ from benchmarks.routing.stream import STRONG, WEAK, Floats
 from orchestrator.memrl.episodes import Action, Neighbourhood, Outcome
 from orchestrator.memrl.exploration import Budget, draw, epsilon_greedy
 from orchestrator.memrl.head import Head, HeadSettings
-from orchestrator.memrl.policy import Policy, PolicyChoice, PolicySettings
-from orchestrator.memrl.retrieval import RetrievalSettings, two_phase
+from orchestrator.memrl.policy import Policy, PolicyChoice, PolicySettings, RetrievalSettings, two_phase
 from orchestrator.memrl.reward import Cost
 from orchestrator.memrl.router import NEIGHBOURS
 

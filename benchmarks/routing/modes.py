@@ -19,10 +19,9 @@ import numpy as np
 
 from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interval, interval
 from orchestrator.bench.goals import at_least
-from orchestrator.memrl.episodes import Action, Neighbourhood, Outcome, Situation
+from orchestrator.memrl.episodes import MODES, Action, Neighbourhood, Outcome, Situation, situation_of
 from orchestrator.memrl.policy import Policy, PolicySettings
 from orchestrator.memrl.reward import Stage
-from orchestrator.memrl.router import MODES, situation_of
 from orchestrator.registry.load import load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator

@@ -25,8 +25,7 @@ from benchmarks.routing.outcomes import Outcomes, read_outcomes
 from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interval, interval
 from benchmarks.routing.stream import Learner, Mode, run_stream, score
 from orchestrator.bench.goals import at_least, at_most
-from orchestrator.memrl.policy import PolicySettings
-from orchestrator.memrl.retrieval import RetrievalSettings
+from orchestrator.memrl.policy import PolicySettings, RetrievalSettings
 from orchestrator.memrl.reward import Stage
 from orchestrator.memrl.router import NEIGHBOURS
 from orchestrator.task import lexical

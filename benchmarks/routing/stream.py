@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.routing.outcomes import Outcomes
-from orchestrator.memrl.calibration import calibration_error
+from orchestrator.memrl.head import calibration_error
 
 Floats = NDArray[np.float64]
 Mode = Literal["full", "uniform", "chosen"]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.memrl.calibration import Calibrator, calibration_error, logit, sigmoid
+from orchestrator.memrl.head import Calibrator, calibration_error, logit, sigmoid
 
 
 @given(st.floats(-13, 13))

@@ -6,20 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.memrl.contribution import (
-    FULL_BY_ACTION,
-    FULL_BY_CALLER,
-    READY_BY_CALLER,
-    Contribution,
-    readiness,
-    share,
-)
 from orchestrator.memrl.reward import (
     FORM_WEIGHT,
+    FULL_BY_ACTION,
+    FULL_BY_CALLER,
     IN_PROCESS_WEIGHT,
+    READY_BY_CALLER,
     TESTED_WEIGHT,
     UNCHECKED_WEIGHT,
+    Contribution,
     propensity_weight,
+    readiness,
+    share,
     success_weight,
 )
 

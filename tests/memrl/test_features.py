@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from orchestrator.memrl.features import (
+from orchestrator.memrl.head import (
     CATEGORIES,
     DESCRIBED,
     SURFACE,

@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from orchestrator.memrl.calibration import sigmoid
 from orchestrator.memrl.episodes import Action, Replaced
-from orchestrator.memrl.head import Head, HeadSettings
+from orchestrator.memrl.head import Head, HeadSettings, sigmoid
 from tests.memrl.situations import LARGE, SMALL
 
 SIZE = 6

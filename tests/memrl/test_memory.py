@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from orchestrator.memrl.contribution import FULL_BY_ACTION
 from orchestrator.memrl.episodes import Action, Replaced
 from orchestrator.memrl.errors import StoreCorrupt, StoreError, VectorError
 from orchestrator.memrl.memory import DATABASE, Memory, MemoryOptions, Teacher
+from orchestrator.memrl.reward import FULL_BY_ACTION
 from orchestrator.memrl.vectors import IndexSettings
 from tests.memrl.observations import CODER, DIMENSIONS, WRITER, opened, outcome, situation, told, vector_of, vectors_of
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.memrl.episodes import Neighbourhood
-from orchestrator.memrl.retrieval import VOICES, RetrievalSettings, estimate, two_phase
+from orchestrator.memrl.policy import VOICES, RetrievalSettings, estimate, two_phase
 from tests.memrl.situations import LARGE, SMALL, neighbour
 
 SETTINGS = RetrievalSettings(threshold=0.1, candidates=4, chosen=2, weight=0.5)

@@ -9,11 +9,11 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from orchestrator.memrl.episodes import Action, Outcome
+from orchestrator.memrl.episodes import Action, Outcome, situation_of
 from orchestrator.memrl.memory import Memory
 from orchestrator.memrl.policy import ExplorationSettings, Policy, PolicySettings
 from orchestrator.memrl.reward import staged
-from orchestrator.memrl.router import CONFIDENT, HybridRouter, Learned, Use, candidates, settle, situation_of
+from orchestrator.memrl.router import CONFIDENT, HybridRouter, Learned, Use, candidates, settle
 from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.models import Registry
 from orchestrator.registry.persona import Persona

@@ -9,12 +9,12 @@ from threading import Lock
 import numpy as np
 import pytest
 
-from orchestrator.memrl.contribution import FULL_BY_ACTION, READY_BY_CALLER, Contribution, readiness
 from orchestrator.memrl.episodes import Action, Situation
 from orchestrator.memrl.learning import READY_OUTCOMES, Learning, ReadingProgress, teach
 from orchestrator.memrl.lessons import Lesson, lessons_of
 from orchestrator.memrl.memory import Memory
 from orchestrator.memrl.policy import Estimate, Policy
+from orchestrator.memrl.reward import FULL_BY_ACTION, READY_BY_CALLER, Contribution, readiness
 from orchestrator.memrl.router import Learned, Vector, settle
 from orchestrator.service.configuration import MemorySettings
 from orchestrator.task.events import (
