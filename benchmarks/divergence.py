@@ -22,7 +22,7 @@ from orchestrator.bench.environment import machine, versions
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.registry.options import PromptLookupOptions
-from orchestrator.run.steps.prompt import StepInput, step_messages
+from orchestrator.run.steps.role import StepInput, step_messages
 
 _TINY: Final = Path(__file__).parents[1] / "registry" / "tiny"
 _SLOTS: Final = 8

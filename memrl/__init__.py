@@ -6,13 +6,10 @@ store            the SQLite database, which is the truth
 vectors          the index of vectors, built from the database
 files            names whole files by a pointer file, for index and graph
 graph            the graph that answers Cypher, built from the database; graph_reader runs in the sandbox
-policy           Policy: chooses an action and learns from outcomes
-retrieval        estimates from similar episodes, in the two phases of MemRL
-head             linear models on the features of a situation (features)
-calibration      keeps predicted probabilities true
+policy           Policy: chooses an action by the head and by similar episodes, and learns from outcomes
+head             linear models on the features of a situation, and their calibration
 exploration      draws actions with known probabilities, within a budget
-reward           rewards and costs
-contribution     limits what one caller can teach
+reward           rewards and costs, and limits to what one caller can teach
 evaluation       off-policy estimates of other routers
 router           HybridRouter: follows the memory where it is sure enough, else the rules
 lessons          what a run or a chat teaches

@@ -25,8 +25,7 @@ from orchestrator.memrl.reward import Cost
 from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.persona import Persona
 from orchestrator.registry.thinking import thought_markers
-from orchestrator.run.routing.contract import Decision, DecisionContext, RouterUnavailable
-from orchestrator.run.routing.rules import by_rules, unforced_context
+from orchestrator.run.routing import Decision, DecisionContext, RouterUnavailable, by_rules, unforced_context
 from orchestrator.task.events import AdviceEstimate, AdviceVoice, RouteAdvice, RouteCandidate
 from orchestrator.task.lexical import embed as embed_lexically
 from orchestrator.task.taskir.models import Level

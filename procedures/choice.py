@@ -22,8 +22,7 @@ from orchestrator.run.frontdoor.planner import FRONTDOOR, lacks
 from orchestrator.run.planning import PlanContext
 from orchestrator.run.steps.attempt import added
 from orchestrator.run.steps.errors import map_error
-from orchestrator.run.steps.prompt import plan_messages
-from orchestrator.run.steps.role import resolve_role
+from orchestrator.run.steps.role import plan_messages, resolve_role
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.json_text import read_json
 from orchestrator.task.taskir.models import Plan, Step, TaskIR

@@ -9,7 +9,7 @@ from typing import Final
 
 from orchestrator.engine.contract import Message
 from orchestrator.registry.sources.local import find_here
-from orchestrator.run.steps.prompt import plan_messages
+from orchestrator.run.steps.role import plan_messages
 from orchestrator.service.configuration import load_configuration, models_folder
 
 SYSTEM: Final = "Plan the request as steps."

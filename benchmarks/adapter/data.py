@@ -18,7 +18,7 @@ from benchmarks.adapter.structure import ROLES
 from orchestrator.engine.contract import Message
 from orchestrator.run.frontdoor.compact import Part, plan_schema, plan_text
 from orchestrator.run.frontdoor.listed import Listed
-from orchestrator.run.steps.prompt import after_flaw, after_parts
+from orchestrator.run.steps.role import after_flaw, after_parts
 from orchestrator.task.taskir.json_text import compact_json
 
 SEED: Final = 31

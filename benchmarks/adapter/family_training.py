@@ -16,7 +16,7 @@ from orchestrator.bench.real.tasks import RealTask
 from orchestrator.engine.contract import Message
 from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.gates.judge import ACTION
-from orchestrator.run.steps.prompt import StepInput, step_messages
+from orchestrator.run.steps.role import StepInput, step_messages
 
 RANK: Final = 8
 """Half of the frontdoor's adapter, and so half of its bytes."""

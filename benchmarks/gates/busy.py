@@ -28,7 +28,7 @@ from benchmarks.routing.rows import Row, RowLog, goal_with_interval, interval
 from orchestrator.bench import environment
 from orchestrator.bench.goals import at_least, at_most
 from orchestrator.engine.contract import Generation, Message
-from orchestrator.pool import Pool, cores, read_topology
+from orchestrator.pool import Pool, decoding, read_topology
 from orchestrator.registry.load import load_registry
 from orchestrator.run.gates import shares as shares_module
 from orchestrator.run.gates.contract import Artifact, GateContext, RunJob
@@ -49,7 +49,7 @@ MUCH_SLACK = 3600.0
 AT_MOST = 20.0
 """How long a job of low priority is measured, in seconds. It may take far longer."""
 BUSY_LOOP = (sys.executable, "-c", "while True: pass")
-_SOURCES = tuple(Path(str(module.__file__)) for module in (cores, shares_module, launch))
+_SOURCES = tuple(Path(str(module.__file__)) for module in (decoding, shares_module, launch))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.memrl.episodes import Action, Situation, situation_of
 from orchestrator.memrl.rollouts import MAX_TOKENS, RolloutTask, family_tasks
-from orchestrator.run.steps.prompt import StepInput, step_messages
+from orchestrator.run.steps.role import StepInput, step_messages
 from orchestrator.task import lexical
 from orchestrator.task.taskir.models import TaskIR
 

@@ -20,8 +20,7 @@ from orchestrator.memrl.router import NEIGHBOURS, HybridRouter, Learned, Vector,
 from orchestrator.memrl.vectors import IndexSettings
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
-from orchestrator.run.routing import DecisionContext
-from orchestrator.run.routing.rules import by_rules
+from orchestrator.run.routing import DecisionContext, by_rules
 from orchestrator.task import lexical
 from orchestrator.task.taskir.models import Step
 

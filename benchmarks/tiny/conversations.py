@@ -11,7 +11,7 @@ from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.steps.context.budget import ContextBudget
 from orchestrator.run.steps.context.editor import BYTES_A_TOKEN, with_budget_notice
 from orchestrator.run.steps.context.window import Turn, Window
-from orchestrator.run.steps.prompt import step_messages
+from orchestrator.run.steps.role import step_messages
 from orchestrator.run.steps.tools.actions import Allowed, UseTool, action_schema, instructions
 from orchestrator.run.steps.tools.contract import Tool
 from orchestrator.run.steps.tools.loop import turn_of

@@ -12,7 +12,7 @@ from typing import Any, Final
 from benchmarks.tool_caller.syntax import CALCULATORS, SEARCH, ModelAnswer, TaughtCall
 from orchestrator.bench.families.example import SYSTEM_PROMPTS
 from orchestrator.bench.families.words import Lexicon, Split, WordingPool, sentence
-from orchestrator.run.steps.prompt import StepInput, step_messages
+from orchestrator.run.steps.role import StepInput, step_messages
 
 JsonObject = dict[str, Any]
 Number = int | float

@@ -17,10 +17,10 @@ from fastapi.responses import StreamingResponse
 from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
-from orchestrator.run.journal.codec import encode_event
 from orchestrator.run.journal.errors import UnknownRun
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.updates import EventUpdate, Update
+from orchestrator.task.events import encode_event
 
 PAGE_EVENTS: Final = 500  # read from the journal at a time
 

@@ -17,7 +17,7 @@ from orchestrator.cli.terminal import print_result, printable
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.diffs import result_diff
-from orchestrator.run.record.results import RunResult, results
+from orchestrator.run.record.report import RunResult, results
 from orchestrator.run.record.view import RunView
 
 # By the start of a line. The first match counts, so "---" and "+++" come before "-" and "+".

@@ -25,7 +25,7 @@ from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.run.journal.objects import DIGEST, digest_of
 from orchestrator.run.steps.seen import NO_FILE
 from orchestrator.task.taskir.fields import ARTIFACT
-from orchestrator.task.taskir.names import compose_name
+from orchestrator.task.taskir.models import compose_name
 
 # The file in a folder that says what is being written into it.
 RECORD: Final = ".orchestrator-write"

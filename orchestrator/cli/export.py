@@ -19,8 +19,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.files import replace_file
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.chrome_trace import chrome_trace
-from orchestrator.run.record.report import build_report
-from orchestrator.run.record.results import results
+from orchestrator.run.record.report import build_report, results
 from orchestrator.run.record.spans import run_spans
 from orchestrator.run.record.view import RunView
 

@@ -11,10 +11,9 @@ import httpx2
 from orchestrator.cli.client import Client, messages
 from orchestrator.cli.daemon import DaemonGone, key_header
 from orchestrator.run.job import Job
-from orchestrator.run.journal.codec import decode_event
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.updates import EventUpdate, Progress, Update
-from orchestrator.task.events import RunFinished
+from orchestrator.task.events import RunFinished, decode_event
 from orchestrator.task.taskir.parse import dump_task, task_from
 
 ATTEMPTS: Final = 3

@@ -1,17 +1,15 @@
 """Models on demand: residency, memory admission, leases, cores.
 
-pool           Pool: generates and embeds with models; loads, unloads and pins them
+pool           Pool: generates and embeds with models, also of other servers; loads, unloads and pins them
 residency      loads and stops engines as the policy decides
 policy         what to load, stop and drain, given the state of the pool; pure
 admission      whether an engine fits into memory, and which others to evict for it; pure
 footprint      measured memory of engines
-decoding       which engines are decoding, and with how many threads
-cores          how engines share the physical cores; pure
+decoding       which engines are decoding, and how they share the physical cores
 placement      the NUMA node of each replica, and which replica serves a request; pure
 handle         EngineHandle: the port to engines, real or simulated
 prefix_hashes  which prompt prefixes an engine has seen, as hashes
 managed_model  the state of one model: replicas, waiting requests, failures
-remotes        models that other servers run
 machine        reads the cores, nodes and memory of this machine
 status         the state of the pool and the counters of its engines, for the API and the command line
 errors         why a model cannot be used

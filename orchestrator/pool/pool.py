@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,10 +20,9 @@ from orchestrator.engine.contract import (
     TokenizedText,
 )
 from orchestrator.engine.errors import EngineDied, EngineError, NotStarted
-from orchestrator.engine.waits import pausing
 from orchestrator.pool.admission import PoolBudget
 from orchestrator.pool.decoding import Decoding
-from orchestrator.pool.errors import ModelPinned, PoolError, UnknownModel
+from orchestrator.pool.errors import ModelPinned, ModelRemote, ModelUnavailable, PoolError, UnknownModel
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import memory_budget, read_topology
@@ -31,13 +30,14 @@ from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
 from orchestrator.pool.placement import Topology
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.prefix_hashes import hash_prefixes
-from orchestrator.pool.remotes import Remotes
+from orchestrator.pool.remote import RemoteModel
 from orchestrator.pool.residency import Folders, Residency
-from orchestrator.pool.status import Counters, PoolSnapshot, RoleCounts, sum_counters
+from orchestrator.pool.status import Counters, ModelState, ModelStatus, PoolSnapshot, RoleUse, sum_counters
 from orchestrator.registry.diff import difference
-from orchestrator.registry.models import Registry
+from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.thinking import Thinking
 from orchestrator.task.events import Usage
+from orchestrator.task.stages import pausing
 
 _OF_A_NODE: Final = 0.9  # the share of a node's memory for engines bound to it
 # Seconds of extra slack for batch requests in an engine, so that later interactive ones need not queue behind a whole
@@ -365,3 +365,97 @@ def _later(request: Generation, remaining: float | None, waited: float) -> Gener
     # Slack shrinks while the request waits.
     slack = request.slack - waited + (BATCH_SLACK if request.priority == "batch" else 0.0)
     return dataclasses.replace(request, deadline_seconds=remaining, slack=slack)
+
+
+class RoleCounts:
+    def __init__(self) -> None:
+        self._uses: dict[str, dict[str, RoleUse]] = {}
+
+    @contextlib.contextmanager
+    def asking(self, model: str, role: str) -> Iterator[Callable[[Usage], None]]:
+        """Count a request while the block runs. Yields a function that counts the answer."""
+        use = self._uses.setdefault(model, {}).setdefault(role, RoleUse())
+
+        def answered(usage: Usage) -> None:
+            use.answers += 1
+            use.prompt_tokens += usage.prompt_tokens
+            use.output_tokens += usage.output_tokens
+            use.cached_tokens += usage.cached_tokens
+            use.prefill_seconds += usage.prefill_seconds
+            use.decode_seconds += usage.decode_seconds
+
+        use.requests += 1
+        try:
+            yield answered
+        finally:
+            use.requests -= 1
+
+    def of(self, model: str) -> Mapping[str, RoleUse]:
+        return {role: dataclasses.replace(use) for role, use in self._uses.get(model, {}).items()}
+
+
+class Remotes:
+    """The remote models among `entries`. Use it from one event loop, and `close` it at the end."""
+
+    def __init__(self, entries: Iterable[ModelEntry]) -> None:
+        self._models = {entry.id: RemoteModel(entry) for entry in entries if entry.remote is not None}
+        self._retired: set[RemoteModel] = set()
+
+    def adopt(self, entries: Iterable[ModelEntry]) -> list[RemoteModel]:
+        """Adopt other entries, and return the models to retire."""
+        before, self._models = self._models, {}
+        for entry in entries:
+            if entry.remote is None:
+                continue
+            model = before.get(entry.id)
+            if model is not None and (model.entry.remote, model.entry.slots) == (entry.remote, entry.slots):
+                model.entry = entry
+                self._models[entry.id] = before.pop(entry.id)
+            else:
+                self._models[entry.id] = RemoteModel(entry)
+        self._retired = {model for model in (*self._retired, *before.values()) if model.requests}
+        return list(before.values())
+
+    def get(self, model: str) -> RemoteModel | None:
+        """Return the remote model with this id, or None. Raises ModelUnavailable."""
+        remote = self._models.get(model)
+        if remote is not None and remote.entry.why_not is not None:
+            raise ModelUnavailable(model, remote.entry.why_not)
+        return remote
+
+    def refuse(self, model: str) -> None:
+        """Raise ModelRemote if `model` is remote, for operations that need a model loaded here."""
+        if model in self._models:
+            limits = "it is neither loaded nor unloaded here, nor are its prompts counted, nor does it embed"
+            raise ModelRemote(model, f"model {model} is run by another server: {limits}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._models)
+
+    def statuses(self, now: float) -> Iterator[ModelStatus]:
+        return (_status(remote, now) for remote in self._models.values())
+
+    async def close(self) -> None:
+        """End running requests, which raise EngineStopped, and close the connections."""
+        async with asyncio.TaskGroup() as closing:
+            for remote in (*self._models.values(), *self._retired):
+                closing.create_task(remote.close())
+
+
+def _status(remote: RemoteModel, now: float) -> ModelStatus:
+    why_not = remote.entry.why_not
+    state: ModelState = "unavailable" if why_not else "broken" if remote.open_seconds(now) else "ready"
+    return ModelStatus(
+        model=remote.entry.id,
+        residency=remote.entry.residency,
+        pinned=False,
+        state=state,
+        bytes=0,
+        waiting=remote.requests - remote.active,
+        requests=remote.requests,
+        active=remote.active,
+        threads=None,
+        pid=None,
+        reason=why_not or remote.why_resting(now) or remote.last_failure,
+        instances=(),
+    )

@@ -15,7 +15,6 @@ import structlog
 
 from orchestrator.engine.contract import EngineSpec, Generation, Message, SystemPrompt
 from orchestrator.engine.errors import EngineError, EngineStopped, ModelLoadFailed
-from orchestrator.engine.waits import PATIENCE_SECONDS, ModelWait, is_patient, wait_noted
 from orchestrator.pool.admission import NeverFits, PoolBudget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
@@ -26,7 +25,7 @@ from orchestrator.pool.placement import ReplicaId, Topology
 from orchestrator.pool.policy import PoolActions, PoolView, Rules, decide
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import ModelEntry
-from orchestrator.task.stages import ModelLoad, tell
+from orchestrator.task.stages import PATIENCE_SECONDS, ModelLoad, ModelWait, is_patient, tell, wait_noted
 
 log = structlog.get_logger(__name__)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.run.frontdoor.doubts import WrittenAnswer, doubts
-from orchestrator.run.record.results import answer_outputs
+from orchestrator.run.record.report import answer_outputs
 from orchestrator.run.record.view import RunView
 from orchestrator.task.events import AnswerChecked, AnswerDoubt
 

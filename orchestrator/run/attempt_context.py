@@ -23,7 +23,7 @@ from orchestrator.run.steps.tools.toolbox import Call, Toolbox
 from orchestrator.run.steps.tools.workspace import Workspace
 from orchestrator.task.events import Event, NoteChange, NoteChanged, RunAccepted, ToolCalled
 from orchestrator.task.modes import Priority
-from orchestrator.task.taskir.kinds import KINDS, StepKind
+from orchestrator.task.taskir.models import KINDS, StepKind
 
 
 @dataclass(frozen=True, slots=True)

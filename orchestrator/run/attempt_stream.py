@@ -7,11 +7,20 @@ from typing import Final, Protocol
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
-from orchestrator.engine.waits import ModelWait, waiting_for_models
 from orchestrator.run.steps.attempt import Attempt, Models, Produced, StepRunner
 from orchestrator.run.updates import Broadcast, Progress
 from orchestrator.task.events import AttemptGenerated, Event, ModelAwaited, Usage
-from orchestrator.task.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace, Stage, following
+from orchestrator.task.stages import (
+    GateEnd,
+    GateRun,
+    ModelLoad,
+    ModelWait,
+    PromptRead,
+    QueuePlace,
+    Stage,
+    following,
+    waiting_for_models,
+)
 
 PROGRESS_SECONDS: Final = 0.1  # between two publications
 TAIL_LENGTH: Final = 80

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from orchestrator.engine.waits import waiting_for_models
 from orchestrator.errors import InputError, RequestIncomplete
 from orchestrator.run.answer_check import check_answer
 from orchestrator.run.attempt_context import AttemptContext, job_slack
@@ -40,8 +39,7 @@ from orchestrator.run.steps.foreach import LIST_OF_TEXTS, gather, items_of, writ
 from orchestrator.run.steps.gating import Checks, pass_gates
 from orchestrator.run.steps.generate import GenerateRunner
 from orchestrator.run.steps.inputs import RunInputs
-from orchestrator.run.steps.prompt import StepInput
-from orchestrator.run.steps.role import ResolvedRole, resolve_role, with_options
+from orchestrator.run.steps.role import ResolvedRole, StepInput, resolve_role, with_options
 from orchestrator.run.steps.seen import NO_FILE, SeenFiles
 from orchestrator.run.steps.tools.notes import RunNotes
 from orchestrator.run.updates import Broadcast
@@ -72,9 +70,9 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.failures import failures_shown_to, previous_answer
 from orchestrator.task.prediction import predict_run, predict_seconds
+from orchestrator.task.stages import waiting_for_models
 from orchestrator.task.taskir.fields import REQUEST_LABEL
-from orchestrator.task.taskir.kinds import KINDS
-from orchestrator.task.taskir.models import Step, TaskInput
+from orchestrator.task.taskir.models import KINDS, Step, TaskInput
 
 NO_ORIGINALS: Final[Mapping[str, str]] = MappingProxyType({})
 

@@ -33,8 +33,7 @@ from orchestrator.task.prediction import RateTable
 from orchestrator.task.taskir.check import Capabilities, check_hints, check_task
 from orchestrator.task.taskir.fields import MAX_NAME, NAME
 from orchestrator.task.taskir.json_text import is_unicode
-from orchestrator.task.taskir.kinds import KINDS
-from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.models import KINDS, TaskIR
 from orchestrator.task.taskir.problems import MAX_PROBLEMS, InvalidTask, pointer
 from orchestrator.task.taskir.validation import unenforced
 

@@ -15,8 +15,7 @@ import structlog
 from orchestrator.errors import Problem
 from orchestrator.run.clock import Clock
 from orchestrator.run.journal.journal import Journal
-from orchestrator.run.routing import NO_MODEL, Decision, DecisionContext
-from orchestrator.run.routing.checked import fall_back_to_rules
+from orchestrator.run.routing import NO_MODEL, Decision, DecisionContext, fall_back_to_rules
 from orchestrator.run.scheduler import (
     AnswerDirectly,
     CancelAttempt,

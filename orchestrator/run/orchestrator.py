@@ -43,7 +43,7 @@ from orchestrator.run.sandboxes import Interpreters, SandboxOnDemand, why_no_san
 from orchestrator.run.scheduler import Command, fresh_state
 from orchestrator.run.services import RunProposes, Services, no_procedures_of_runs
 from orchestrator.run.state_folder import StateFolder
-from orchestrator.run.steps.prompt import system_messages
+from orchestrator.run.steps.role import system_messages
 from orchestrator.run.steps.tools.servers import Configured, ToolServers, no_servers
 from orchestrator.run.updates import Broadcast, EventUpdate, Update
 from orchestrator.task.analysis import analyze
@@ -132,19 +132,19 @@ class Orchestrator(StateFolder):
 
     async def _enter(self, stack: AsyncExitStack) -> None:
         await super()._enter(stack)
-        journal, home = self._journal, self._journal.home
-        await keep_prompts(journal, self._registry)
+        journal, home = self.journal, self.journal.home
+        await keep_prompts(journal, self.registry)
         self._rates = KnownRates(journal)
         await self._role_rates()  # so that the first job need not wait for the whole history
         self._waiting.update((row.run, asyncio.Lock()) for row in journal.unfinished())
-        self._pool = pool = await stack.enter_async_context(
+        self.pool = pool = await stack.enter_async_context(
             Pool(
-                self._registry,
+                self.registry,
                 home.logs,
                 footprints=home.footprints,
                 step_costs=home.step_costs,
                 prefixes=home.prefixes,
-                system_prompts=lambda model: system_messages(self._registry, model),
+                system_prompts=lambda model: system_messages(self.registry, model),
                 start_engine=self._ports.start_engine,
                 topology=self._ports.topology,
             )
@@ -156,10 +156,10 @@ class Orchestrator(StateFolder):
         cores, shares = pool.decoding.cores, JobShares(pool.decoding)
         gates, tools = (JobRunner(self._sandbox, cores, shares) for _ in range(2))
         self._services = Services(
-            self._registry.with_personas(self._personas.kept),
+            self.registry.with_personas(self._personas.kept),
             pool,
             journal,
-            self._clock,
+            self.clock,
             batch=pool.generate_batch,
             sessions=Interpreters(self._sandbox).open,
             servers=ToolServers(self._ports.servers, self._sandbox),
@@ -187,32 +187,28 @@ class Orchestrator(StateFolder):
         return self._registry_status
 
     def _define_personas(self, run: str, personas: Sequence[PlanPersona]) -> None:
-        if changed := self._personas.define(run, personas, self._clock.now()):
+        if changed := self._personas.define(run, personas, self.clock.now()):
             self._drive_on(self._personas.keep(changed))
 
     def _adopt_personas(self) -> None:
         self._adopt(self._files_registry, ())
 
-    @property
-    def pool(self) -> Pool:
-        return self._pool
-
     async def choose(self, role: str, objective: str, persona: str | None = None, model: str | None = None) -> Decision:
         """Choose role, persona and model outside of a run, for example for a chat. `model` is forced, if given."""
         context = DecisionContext(
-            registry=self._registry,
+            registry=self.registry,
             role=role,
-            roles=self._registry.step_roles,
+            roles=self.registry.step_roles,
             objective=objective,
             persona=persona,
-            resident=self._pool.resident,
+            resident=self.pool.resident,
             model=model,
         )
         return await self._router.choose(context)
 
     async def survey(self) -> PoolSnapshot:
         """Return the state of the models, with the counters of their engines."""
-        return await self._pool.survey()
+        return await self.pool.survey()
 
     async def submit(self, job: Job, checked: CheckedJob | None = None) -> str:
         """Accept a job, start it and return the id of its run, once it is durable.
@@ -234,10 +230,10 @@ class Orchestrator(StateFolder):
 
     async def _role_rates(self) -> Mapping[str, RoleRates]:
         async with self._rates_lock:  # one reader at a time
-            return await asyncio.to_thread(self._rates.read, self._registry)
+            return await asyncio.to_thread(self._rates.read, self.registry)
 
     async def _accept(self, job: Job, checked: CheckedJob | None = None) -> list[Event]:
-        registry, journal = self._registry, self._journal
+        registry, journal = self.registry, self.journal
         if checked is None:
             ports = self._ports
             checked = await check_job(job, registry, journal, self._sandbox, ports.planner, ports.servers)
@@ -249,7 +245,7 @@ class Orchestrator(StateFolder):
         if job.task is not None and as_given and checked.graph is not None:
             compared = plan_key(checked.graph, job.task, rates, checked.sizes, mode)
         earlier = await asyncio.to_thread(journal.earlier_runs, compared.shape) if compared is not None else []
-        now = self._clock.now()
+        now = self.clock.now()
         accepted = RunAccepted(
             at=now,
             run=time.strftime("%Y%m%d-%H%M%S-", time.localtime(now)) + secrets.token_hex(4),
@@ -292,7 +288,7 @@ class Orchestrator(StateFolder):
         self, job: Job, files: Sequence[str], sizes: Mapping[str, int], rates: Mapping[str, RoleRates]
     ) -> tuple[Mode, ModeChoice | None]:
         """Return how a job is run, and how the router chose that; None if it had no choice."""
-        planner, registry = self._ports.planner.planned_by(self._registry), self._registry
+        planner, registry = self._ports.planner.planned_by(self.registry), self.registry
         if job.request is None or not job.any_mode or planner.role not in registry.roles:
             return job.mode, None
         answer = await asyncio.to_thread(direct_answer, job.request, files, sizes, registry)  # of maybe many files
@@ -306,7 +302,7 @@ class Orchestrator(StateFolder):
                 role=planner.role,
                 roles=(planner.role,),
                 objective=job.request,
-                resident=self._pool.resident,
+                resident=self.pool.resident,
                 priority=job.urgency,
                 modes=(usual, *(mode for mode in get_args(Mode) if mode != usual)),
             )
@@ -329,7 +325,7 @@ class Orchestrator(StateFolder):
         """
         turn = self._waiting.get(run)
         if turn is None:
-            row = await asyncio.to_thread(self._journal.run, run)
+            row = await asyncio.to_thread(self.journal.run, run)
             if row.finished is not None:
                 raise InputError(Problem(f"run {run}", f"has ended: {row.status}", "a run that was interrupted"))
             return run
@@ -346,7 +342,7 @@ class Orchestrator(StateFolder):
 
     async def cancel(self, run: str, step: str | None = None, reason: str = "cancelled by the user") -> None:
         """Cancel a run, or one step and all that depends on it. No effect on a run that has ended."""
-        request = CancelRequested(at=self._clock.now(), step=step, reason=reason)
+        request = CancelRequested(at=self.clock.now(), step=step, reason=reason)
         if (turn := self._waiting.get(run)) is not None:
             async with turn:
                 if run in self._waiting:
@@ -360,10 +356,10 @@ class Orchestrator(StateFolder):
             # The run ends without starting any step.
             self._begin(await self._events(run), request)
             return
-        await self._journal.append(run, [request])  # takes effect, and watchers are told, when it starts
+        await self.journal.append(run, [request])  # takes effect, and watchers are told, when it starts
 
     async def _events(self, run: str) -> list[Event]:
-        return [event for _, event in await asyncio.to_thread(self._journal.events, run)]
+        return [event for _, event in await asyncio.to_thread(self.journal.events, run)]
 
     async def _broadcast(self, run: str) -> Broadcast:
         """Raises UnknownRun."""
@@ -383,7 +379,7 @@ class Orchestrator(StateFolder):
         A plan that depends on the output of one of its steps is returned up to that step. Raises InputError, and
         PlanError when the planner's model cannot be asked.
         """
-        registry, request, parts = self._registry, job.request or "", list[PlannedPart]()
+        registry, request, parts = self.registry, job.request or "", list[PlannedPart]()
         checked = await asyncio.to_thread(check_job_given, job, registry, {}, planner=self._ports.planner)
         files, sizes, rates = checked.files, checked.sizes, await self._role_rates()
         mode, choice = await self._choose_mode(job, files, sizes, rates)
@@ -428,9 +424,9 @@ class Orchestrator(StateFolder):
         for event in events[broadcast.events :]:
             broadcast.publish(EventUpdate(event))
         unplanned = not any(isinstance(event, PlanFinished | PlanFailed) for event in events)
-        loop = RunLoop(accepted.run, state, effects, self._journal, self._clock, broadcast)
+        loop = RunLoop(accepted.run, state, effects, self.journal, self.clock, broadcast)
         self._loops[accepted.run], self._broadcasts[accepted.run] = loop, broadcast
-        first: RunBegun | CancelRequested = cancel or RunBegun(at=self._clock.now())
+        first: RunBegun | CancelRequested = cancel or RunBegun(at=self.clock.now())
         state.handle(first)
         self._drive_on(self._drive(loop, state.resume(), first, plan=unplanned and cancel is None))
 
@@ -441,16 +437,16 @@ class Orchestrator(StateFolder):
 
     async def _take_up(self, reload: Reload) -> None:
         if reload.difference:
-            await keep_prompts(self._journal, reload.registry)  # first, since attempts will name them
+            await keep_prompts(self.journal, reload.registry)  # first, since attempts will name them
             self._adopt(reload.registry, reload.rewritten)
         self._registry_status = self._reloader.status
 
     def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
         self._files_registry = registry
-        self._registry = registry.with_personas(self._personas.in_use)
+        self.registry = registry.with_personas(self._personas.in_use)
         # Runs in progress may name what is no longer in it.
         self._services.registry = registry.with_personas(self._personas.kept).beside(self._services.registry)
-        self._pool.adopt(self._registry, rewritten)
+        self.pool.adopt(self.registry, rewritten)
 
     async def _drive(
         self, loop: RunLoop, outstanding: Sequence[Command], first: RunBegun | CancelRequested, *, plan: bool

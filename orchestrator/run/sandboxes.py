@@ -9,8 +9,7 @@ import structlog
 from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxUnavailable, Session
 from orchestrator.run.sandbox.memory_budget import memory_cost
 from orchestrator.run.steps.tools.toolbox import TOOLS
-from orchestrator.task.taskir.kinds import KINDS
-from orchestrator.task.taskir.models import Step, TaskIR
+from orchestrator.task.taskir.models import KINDS, Step, TaskIR
 
 log = structlog.get_logger(__name__)
 

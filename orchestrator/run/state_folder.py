@@ -33,7 +33,7 @@ class StateFolder:
         """`clock` makes the clock of events from the time of the journal's last event."""
         self._home = home
         self._files_registry = registry.with_personas(())
-        self._registry = registry
+        self.registry = registry  # in force, with the personas that were made at run time and are in use
         self._new_clock = clock
         self._open_journal = open_journal
         self._stack = AsyncExitStack()
@@ -50,29 +50,11 @@ class StateFolder:
         await self._stack.__aexit__(kind, error, trace)
 
     async def _enter(self, stack: AsyncExitStack) -> None:
-        self._journal = stack.enter_context(await asyncio.to_thread(self._open_journal, self._home))
-        self._clock = self._new_clock(self._journal.last_time())
-        self._views = ViewCache(self._journal)
-        self._personas = await PersonaBook.open(self._journal, self._adopt_personas)
-        self._registry = self._files_registry.with_personas(self._personas.in_use)
-
-    @property
-    def journal(self) -> Journal:
-        return self._journal
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
-
-    @property
-    def views(self) -> ViewCache:
-        """An LRU cache of views and reports of runs."""
-        return self._views
-
-    @property
-    def registry(self) -> Registry:
-        """The registry in force, with the personas that were made at run time and are in use."""
-        return self._registry
+        self.journal: Journal = stack.enter_context(await asyncio.to_thread(self._open_journal, self._home))
+        self.clock = self._new_clock(self.journal.last_time())
+        self.views = ViewCache(self.journal)
+        self._personas = await PersonaBook.open(self.journal, self._adopt_personas)
+        self.registry = self._files_registry.with_personas(self._personas.in_use)
 
     @property
     def personas(self) -> tuple[MadePersona, ...]:
@@ -84,11 +66,11 @@ class StateFolder:
 
         It is durable and in force when this returns. Raises InputError, JournalError.
         """
-        return await self._personas.add(proposal, self._registry, self._clock.now())
+        return await self._personas.add(proposal, self.registry, self.clock.now())
 
     async def retire_persona(self, name: str) -> MadePersona:
         """Retire a persona. Runs that name it continue to use it. Raises InputError, JournalError."""
-        return await self._personas.retire(name, self._registry, self._clock.now())
+        return await self._personas.retire(name, self.registry, self.clock.now())
 
     async def reload_personas(self) -> None:
         """Reload the personas after another process has changed the journal. Raises JournalError."""
@@ -99,14 +81,14 @@ class StateFolder:
 
         `shares` returns the share of attempts that succeed, by role.
         """
-        return await self._personas.retire_useless(shares, self._clock.now())
+        return await self._personas.retire_useless(shares, self.clock.now())
 
     async def delete(self, run: str) -> None:
         """Delete a run that has ended, with its folder. Raises UnknownRun, and InputError for one that has not."""
-        row = await asyncio.to_thread(self._journal.run, run)
+        row = await asyncio.to_thread(self.journal.run, run)
         if row.finished is None:
             raise InputError(Problem(f"run {run}", f"has not ended: {row.status}", "a run that has; cancel it first"))
-        await asyncio.to_thread(self._journal.delete, run)
+        await asyncio.to_thread(self.journal.delete, run)
 
     def _adopt_personas(self) -> None:
-        self._registry = self._files_registry.with_personas(self._personas.in_use)
+        self.registry = self._files_registry.with_personas(self._personas.in_use)

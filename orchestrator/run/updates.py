@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from orchestrator.run.journal.codec import encode_event
-from orchestrator.task.events import AttemptGenerated, Event, RunFinished
+from orchestrator.task.events import AttemptGenerated, Event, RunFinished, encode_event
 
 
 @dataclass(frozen=True)

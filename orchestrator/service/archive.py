@@ -6,10 +6,10 @@ import tarfile
 from collections.abc import Iterator
 from typing import IO, Any
 
-from orchestrator.run.journal.codec import encode_event
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import build_report
 from orchestrator.run.record.view import RunView
+from orchestrator.task.events import encode_event
 
 
 def write_archive(journal: JournalReader, run: str, target: IO[bytes]) -> None:

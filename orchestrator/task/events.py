@@ -9,7 +9,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Literal
+from functools import cache
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from orchestrator.task.critical_path import Effort
 from orchestrator.task.modes import Mode, Priority
@@ -648,3 +651,24 @@ Event = (
     | RunFinished
     | RatingGiven
 )
+
+
+@cache  # built at the first use, which most commands never reach
+def _events() -> TypeAdapter[Event]:
+    return TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+
+
+def encode_event(event: Event) -> str:
+    """Return the event as one JSON object."""
+    # Fields of a TaskIR that its author did not set are left out.
+    return _events().dump_json(event, exclude_unset=True).decode()
+
+
+def decode_event(body: str) -> Event:
+    """Return the event that `encode_event` encoded. Raises `ValueError`, with a reason in one line, for other text."""
+    try:
+        return _events().validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = "/".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}") from error

@@ -20,8 +20,7 @@ from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import critical_path
 from orchestrator.task.events import CHANCE, PlanKey, Prediction, RoleRates, RunAccepted
 from orchestrator.task.modes import Mode
-from orchestrator.task.taskir.kinds import KINDS
-from orchestrator.task.taskir.models import Step, TaskIR
+from orchestrator.task.taskir.models import KINDS, Step, TaskIR
 
 RATED_GENERATIONS: Final = 32  # last generations of a key that count
 FEW: Final = 2  # generations of a kind, before they count instead of those of the whole role

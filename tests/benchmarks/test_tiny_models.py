@@ -28,7 +28,7 @@ from orchestrator.bench.goals import wilson
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import PromptTooLong
-from orchestrator.run.steps.prompt import plan_messages
+from orchestrator.run.steps.role import plan_messages
 
 # What other processors may round differently, in answers of the FIRST_PROMPTS.
 MARGIN = 2

@@ -25,8 +25,7 @@ from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.run.routing import DecisionContext
-from orchestrator.run.routing.rules import by_rules
+from orchestrator.run.routing import DecisionContext, by_rules
 from orchestrator.service.configuration import Configuration, MemorySettings
 from orchestrator.service.service import Service
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, RatingGiven

@@ -17,8 +17,7 @@ from orchestrator.memrl.router import CONFIDENT, HybridRouter, Learned, Use, can
 from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.models import Registry
 from orchestrator.registry.persona import Persona
-from orchestrator.run.routing import CheckedRouter, DecisionContext
-from orchestrator.run.routing.rules import by_rules
+from orchestrator.run.routing import CheckedRouter, DecisionContext, by_rules
 from orchestrator.task.events import Failure, FailureKind, InputSize
 from orchestrator.task.failures import FailedAttempt
 from orchestrator.task.lexical import DIMENSIONS, NAME, embed

@@ -8,7 +8,7 @@ from orchestrator.registry.load import PACKAGED, load_registry
 from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import PlanStream
-from orchestrator.run.steps.prompt import plan_messages
+from orchestrator.run.steps.role import plan_messages
 from tests.registry.conftest import WriteGguf
 
 REGISTRY = """\

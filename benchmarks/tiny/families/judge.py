@@ -18,7 +18,7 @@ from orchestrator.bench.families.extract import Extract, compact
 from orchestrator.bench.families.summarize import Summarize
 from orchestrator.bench.families.words import Lexicon, Split, WordingPool
 from orchestrator.run.gates.judge import SCHEMA
-from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.role import StepInput
 
 ACTIONS = WordingPool(
     (

@@ -13,7 +13,7 @@ from orchestrator.bench.families.words import Lexicon, Split, sentence
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import PlanFlaw, PlanStream, plan_schema
 from orchestrator.run.planning import PlannedPart
-from orchestrator.run.steps.prompt import plan_messages
+from orchestrator.run.steps.role import plan_messages
 from orchestrator.task.taskir.models import Step
 
 ROLES = ("worker", "coder", "judge")

@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator.bench.families.words import Lexicon, Split, WordingPool, listing
 from orchestrator.run.frontdoor.compact import Part, plan_text
-from orchestrator.run.steps.prompt import after_parts
+from orchestrator.run.steps.role import after_parts
 
 MAX_FILES = 10
 

@@ -12,8 +12,8 @@ from orchestrator.bench.families import texts
 from orchestrator.bench.families.example import Example
 from orchestrator.bench.families.words import Lexicon, Split, listing
 from orchestrator.registry.prompts import prompt_set
-from orchestrator.run.steps.prompt import StepInput
 from orchestrator.run.steps.repl.attempt import code_in, instructions
+from orchestrator.run.steps.role import StepInput
 
 BATCH = """\
 found = llm_batch([{"prompt": f"$verb {name}.", "inputs": {name: text}} for name, text in inputs.items()])

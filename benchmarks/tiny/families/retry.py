@@ -15,7 +15,7 @@ from orchestrator.bench.families.shell import Shell
 from orchestrator.bench.families.summarize import Summarize
 from orchestrator.bench.families.words import Lexicon, Split
 from orchestrator.run.gates.findings import Finding, format_findings
-from orchestrator.run.steps.prompt import after_failure
+from orchestrator.run.steps.role import after_failure
 from orchestrator.task.events import Failure, FailureKind
 from orchestrator.task.failures import feedback
 from orchestrator.task.taskir.validation import OutputSchema, SchemaMismatch

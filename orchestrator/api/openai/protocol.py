@@ -13,8 +13,7 @@ from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.options import MAX_CONTEXT
 from orchestrator.registry.thinking import Thinking
-from orchestrator.run.steps.prompt import step_messages
-from orchestrator.run.steps.role import ResolvedRole
+from orchestrator.run.steps.role import ResolvedRole, step_messages
 from orchestrator.run.steps.unshown import about_address, unshown
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema
 

@@ -7,7 +7,7 @@ from random import Random
 from orchestrator.bench.families.code_operations import INT, LIST, OPERATIONS, STR, CodeOperation
 from orchestrator.bench.families.example import Example, pick_persona, step_example
 from orchestrator.bench.families.words import Lexicon, Split, WordingPool, sentence
-from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.role import StepInput
 
 ACTIONS = WordingPool(
     (

@@ -11,7 +11,7 @@ from orchestrator.bench.families.example import Example, pick_persona, step_exam
 from orchestrator.bench.families.extract import compact, record_object
 from orchestrator.bench.families.texts import Record
 from orchestrator.bench.families.words import Lexicon, Split, WordingPool
-from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.role import StepInput
 
 ACTIONS = WordingPool(
     (

@@ -12,7 +12,7 @@ import yaml
 from orchestrator.bench.families.words import Split
 from orchestrator.engine.contract import Message
 from orchestrator.registry.prompts import prompt_set
-from orchestrator.run.steps.prompt import StepInput, after_failure, step_messages
+from orchestrator.run.steps.role import StepInput, after_failure, step_messages
 
 # The system prompts that the models are trained on, by role. They ship with the models.
 SYSTEM_PROMPTS = prompt_set("tiny").roles

@@ -7,7 +7,7 @@ from orchestrator.bench.families.compare import format_record, listed_input
 from orchestrator.bench.families.example import Example, pick_persona, step_example
 from orchestrator.bench.families.extract import compact
 from orchestrator.bench.families.words import Lexicon, Split, WordingPool
-from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.role import StepInput
 
 ACTIONS = WordingPool(
     (

@@ -6,7 +6,7 @@ from orchestrator.bench.families import texts
 from orchestrator.bench.families.example import Example, pick_persona, step_example
 from orchestrator.bench.families.texts import Record
 from orchestrator.bench.families.words import Lexicon, Split, WordingPool
-from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.role import StepInput
 
 ACTIONS = WordingPool(
     (

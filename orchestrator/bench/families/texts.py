@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from orchestrator.bench.families.words import Lexicon
-from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.role import StepInput
 
 NUMERIC = tuple("price weight count length age score speed size cost height stock depth".split())
 TEXTUAL = tuple("city owner color status maker team phase code region model author room".split())

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from orchestrator.bench.real.requests import ROLES
 from orchestrator.registry.options import StepContext
 from orchestrator.registry.strict_yaml import parse_file
-from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.role import StepInput
 from orchestrator.task.taskir.models import Step
 
 MAX_TOKENS: Final = 96

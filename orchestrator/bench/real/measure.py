@@ -34,8 +34,7 @@ from orchestrator.run.steps.attempt import Attempt, Models, added
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.gating import Checks, pass_gates
 from orchestrator.run.steps.generate import GenerateRunner
-from orchestrator.run.steps.prompt import step_messages
-from orchestrator.run.steps.role import resolve_role
+from orchestrator.run.steps.role import resolve_role, step_messages
 from orchestrator.task.events import Usage
 
 T = TypeVar("T")

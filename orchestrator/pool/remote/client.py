@@ -16,7 +16,6 @@ from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation, TokenLogprob
 from orchestrator.engine.errors import BadRequest, EngineError, EngineStopped
 from orchestrator.engine.thinking import ThoughtSplitter
-from orchestrator.engine.waits import PATIENCE_SECONDS, ModelWait, is_patient, pausing, wait_noted
 from orchestrator.pool.remote.breaker import CLOSED, LONGEST_PAUSE, Breaker
 from orchestrator.pool.remote.errors import (
     ParameterRefused,
@@ -43,6 +42,7 @@ from orchestrator.registry.call_syntax import REMOTE
 from orchestrator.registry.models import ModelEntry
 from orchestrator.registry.thinking import TAGS
 from orchestrator.task.events import Usage
+from orchestrator.task.stages import PATIENCE_SECONDS, ModelWait, is_patient, pausing, wait_noted
 
 USAGE_SECONDS: Final = 1.0  # wait after the end of an answer for token counts and the end of the stream
 
@@ -53,7 +53,7 @@ class RemoteModel:
     """A model of the registry that another server runs.
 
     At most `slots` requests run at a time, the most urgent first. A request is retried until text arrives, if that may
-    help. While the circuit is open, requests wait (`orchestrator.engine.waits`). Use it from one event loop, and
+    help. While the circuit is open, requests wait (`orchestrator.task.stages`). Use it from one event loop, and
     `close` it. `chance` returns a random number in [0, 1).
     """
 

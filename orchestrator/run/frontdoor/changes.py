@@ -13,7 +13,7 @@ from orchestrator.run.frontdoor.request import instruction
 from orchestrator.run.frontdoor.sentences import sentences_of
 from orchestrator.run.frontdoor.words import folded
 from orchestrator.run.gates.planned import module_under_test
-from orchestrator.task.taskir.names import compose_name
+from orchestrator.task.taskir.models import compose_name
 
 _CHANGE: Final = re.compile(
     r"(?<!\bthe )(?<!\ba )(?<!\ban )\b(?:fix|repair|correct|debug|extend|refactor|rewrite|update|rename|move"

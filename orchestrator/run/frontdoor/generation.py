@@ -20,8 +20,7 @@ from orchestrator.run.frontdoor.trial import PlanTrial
 from orchestrator.run.planning import Accept, CheckSteps, Predict
 from orchestrator.run.steps.attempt import Models, added
 from orchestrator.run.steps.errors import map_error
-from orchestrator.run.steps.prompt import after_flaw, plan_messages
-from orchestrator.run.steps.role import ResolvedRole
+from orchestrator.run.steps.role import ResolvedRole, after_flaw, plan_messages
 from orchestrator.task.events import Failure, Usage
 
 

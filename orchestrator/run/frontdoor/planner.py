@@ -22,8 +22,7 @@ from orchestrator.run.planning import Accept, Extended, PlanContext, PlanError, 
 from orchestrator.run.routing import NO_MODEL
 from orchestrator.run.steps.attempt import Models
 from orchestrator.run.steps.errors import map_error
-from orchestrator.run.steps.prompt import after_parts, plan_messages
-from orchestrator.run.steps.role import resolve_role
+from orchestrator.run.steps.role import after_parts, plan_messages, resolve_role
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.models import Step
 

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import PurePosixPath
 
 from orchestrator.run.frontdoor.words import folded
-from orchestrator.task.taskir.names import compose_name, find_name
+from orchestrator.task.taskir.models import compose_name, find_name
 
 _REFERENCE = re.compile(r"P([1-9][0-9]{0,5})\Z")
 _ONE_LETTER_WORDS = ("a", "i")

@@ -27,7 +27,7 @@ from orchestrator.run.frontdoor.sentences import (
     use_of,
 )
 from orchestrator.run.frontdoor.words import folded
-from orchestrator.task.taskir.names import compose_name, find_name
+from orchestrator.task.taskir.models import compose_name, find_name
 from orchestrator.task.taskir.problems import nearest
 
 MAX_INSTRUCTION: Final = 1500  # characters; a longer request contains texts, whose file names do not count

@@ -4,8 +4,7 @@
     contract  Gate: `check(artifacts, context) -> GateResult`, and its inputs
     table     the code of each gate
     pipeline  runs a step's gates, and says which failure follows
-    jobs      runs tools and code as jobs of the sandbox
-    turns     which job runs next: the one with the least slack
+    jobs      runs tools and code as jobs of the sandbox, the one with the least slack first
     shares    processor time of running jobs next to engines
     findings  formats findings for the next attempt's prompt
     ruff      ruff's command line and reports, for format, lint and security

@@ -5,9 +5,9 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from math import ceil
@@ -16,11 +16,61 @@ from time import perf_counter
 
 from orchestrator.run.gates.contract import Artifact, GateError, RunJob
 from orchestrator.run.gates.findings import output_tail
-from orchestrator.run.gates.shares import JobShares, NoEngines
-from orchestrator.run.gates.turns import Turns
+from orchestrator.run.gates.shares import PATIENCE, JobShares, NoEngines, is_urgent
 from orchestrator.run.sandbox import MIB, JobOutcome, Sandbox, SandboxError, SandboxJob, SandboxLimits, StartTimeout
 from orchestrator.task.events import FailureKind
 from orchestrator.task.stages import waiting_for_core
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    due: float
+    turn: "asyncio.Future[None]"
+
+
+@dataclass(slots=True)
+class Turns:
+    """At most `urgent` urgent jobs run at once. Others start only while fewer than `patient` jobs run."""
+
+    urgent: int
+    patient: int
+    _waiting: list[_Waiting] = field(default_factory=list)
+    _running: list[float] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def of(self, due: float) -> AsyncIterator[None]:
+        """Wait for the turn of a job that is due at `due` (event loop time), and hold it."""
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(due, loop.create_future())
+        self._waiting.append(waiting)
+        self._waiting.sort(key=lambda job: job.due)
+        hurry = loop.call_later(max(0.0, due - PATIENCE - loop.time()), self._grant)
+        try:
+            self._grant()
+            await waiting.turn
+            yield
+        finally:
+            hurry.cancel()
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            else:
+                self._running.remove(due)
+            self._grant()
+
+    def _grant(self) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._waiting and self._may_run(self._waiting[0].due, now):
+            waiting = self._waiting.pop(0)
+            self._running.append(waiting.due)
+            if not waiting.turn.done():
+                waiting.turn.set_result(None)
+
+    def _may_run(self, due: float, now: float) -> bool:
+        if is_urgent(due, now):
+            return sum(is_urgent(running, now) for running in self._running) < self.urgent
+        # So no job with slack keeps an urgent one waiting.
+        return len(self._running) < self.patient
+
 
 # Limits of a tool that only reads the artifacts; a long artifact may have many findings. The limit that counts is
 # `cpu`: on a busy machine a job may get only a tenth of a core, so `wall` is ten times as long.

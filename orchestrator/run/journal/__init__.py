@@ -2,10 +2,10 @@
 
     journal       Journal: events and chats, committed by one writer thread
     reader        JournalReader: what is committed, for anybody and without a lock
-    store         the tables in SQLite; codec: events as JSON
+    store         the tables in SQLite
     objects       artifacts by SHA-256; artifacts: their names
     home          Home: the paths of the state folder, and its lock
-    survey        checks for damage; housekeeping frees space; disk retries writes while the disk is full
+    housekeeping  checks for damage, and frees space; disk retries writes while the disk is full
     presence      notices that files in use were moved, deleted or replaced
     chats, outcomes, errors
 

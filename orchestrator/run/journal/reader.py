@@ -7,15 +7,13 @@ from types import TracebackType
 from typing import Self
 
 from orchestrator.run.journal.chats import ChatEvent, ChatRecord, chat_records, decode_chat_event
-from orchestrator.run.journal.codec import decode_event
 from orchestrator.run.journal.errors import JournalCorrupt, UnknownChat, UnknownRun
 from orchestrator.run.journal.home import Home
-from orchestrator.run.journal.housekeeping import MaintenanceStore
+from orchestrator.run.journal.housekeeping import MaintenanceStore, SurveyStore
 from orchestrator.run.journal.objects import ObjectStore
 from orchestrator.run.journal.outcomes import AttemptOutcome, decode_outcome
 from orchestrator.run.journal.store import GenerationRow, PersonaUse, RunRow, Store
-from orchestrator.run.journal.survey import SurveyStore
-from orchestrator.task.events import Event
+from orchestrator.task.events import Event, decode_event
 from orchestrator.task.made_personas import MadePersona, decode_persona
 from orchestrator.task.modes import RunStatus
 from orchestrator.task.prediction import COMPARED_RUNS, EarlierRun

@@ -16,7 +16,6 @@ from threading import Lock
 from typing import Any, Self
 
 from orchestrator.run.journal.chats import MOST_CHATS, ChatEvent, encode_chat_event
-from orchestrator.run.journal.codec import encode_event
 from orchestrator.run.journal.errors import (
     DISK_FULL_ERRNOS,
     DiskFull,
@@ -27,7 +26,7 @@ from orchestrator.run.journal.errors import (
 )
 from orchestrator.run.journal.migrations import MIGRATIONS, VERSION
 from orchestrator.run.journal.outcomes import AttemptOutcome, encode_outcome
-from orchestrator.task.events import Event, RunAccepted, RunFinished
+from orchestrator.task.events import Event, RunAccepted, RunFinished, encode_event
 from orchestrator.task.made_personas import MadePersona, encode_persona
 from orchestrator.task.modes import Mode, RunStatus
 from orchestrator.task.prediction import EarlierRun, MeasuredGeneration

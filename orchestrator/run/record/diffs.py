@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator
 
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.run.record.results import RunResult
+from orchestrator.run.record.report import RunResult
 
 NO_END = "\\ No newline at end of file\n"
 

@@ -5,16 +5,15 @@ Times are in seconds since the run was accepted.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from orchestrator.run.gates.planned import PlannedGate, gates_for_step
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.run.record.mispredictions import WRONG, Misprediction, misprediction
-from orchestrator.run.record.results import RunResult, answer_outputs, answer_text, results
 from orchestrator.run.record.steps import PlanRecord, RunStep
 from orchestrator.run.record.view import AttemptRow, RatingRow, ReplanRow, RunView
+from orchestrator.run.steps.seen import NO_FILE
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import (
     Effort,
@@ -28,9 +27,140 @@ from orchestrator.task.events import MODEL_CALLS, AnswerDoubt, ModeChoice, ModeF
 from orchestrator.task.modes import Mode, RunStatus
 from orchestrator.task.prediction import predict_run
 from orchestrator.task.reuse import Reuse
+from orchestrator.task.taskir.models import compose_name
 
 Read = Callable[[str], bytes]
 Times = Mapping[str, tuple[float | None, float | None]]
+# A prediction is wrong if the measured time differs by more than this part of it.
+WRONG: Final = 0.5
+LEAST_SECONDS: Final = 0.01  # smaller differences are ignored
+# A cause is named if it explains at least this part of the difference.
+SHARE: Final = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class MispredictionCause:
+    why: str  # in words, as the end of a sentence about the step
+    seconds: float  # by which it made the step longer; negative: shorter
+
+
+@dataclass(frozen=True, slots=True)
+class Misprediction:
+    """A step whose prediction was wrong by more than half."""
+
+    step: str
+    predicted_seconds: float
+    seconds: float
+    causes: tuple[MispredictionCause, ...]  # the greatest first; they need not add up to the whole difference
+    assumed: bool  # nothing like it had been measured
+
+
+def misprediction(
+    step: str, predicted: Prediction, seconds: float, attempts: Sequence[AttemptRow]
+) -> Misprediction | None:
+    """Return the error of the prediction for a step, and its causes; None if it was right within `WRONG`."""
+    late = seconds - predicted.seconds
+    if abs(late) < LEAST_SECONDS or abs(late) <= WRONG * predicted.seconds:
+        return None
+    causes = [cause for cause in _causes(predicted, attempts) if cause.seconds * late > 0]
+    named = [cause for cause in causes if abs(cause.seconds) >= SHARE * abs(late)]
+    named.sort(key=lambda cause: -abs(cause.seconds))
+    if predicted.generations == 0:
+        named.append(MispredictionCause("no generation of such a step was known, so its time was assumed", late))
+    return Misprediction(step, predicted.seconds, seconds, tuple(named), assumed=predicted.generations == 0)
+
+
+def _causes(predicted: Prediction, attempts: Sequence[AttemptRow]) -> Iterable[MispredictionCause]:
+    if not attempts:
+        return
+    *earlier, last = attempts
+    lost = sum(row.finished - row.started for row in earlier if row.finished is not None)
+    if lost:
+        yield MispredictionCause(f"it was tried {len(attempts)} times", lost)
+    usage = last.usage
+    yield MispredictionCause("it waited for a slot", usage.queued_seconds)
+    wrote = usage.output_tokens - predicted.output_tokens
+    per_token = predicted.decode_seconds / predicted.output_tokens if predicted.output_tokens else 0.0
+    expected = f"{predicted.output_tokens:.0f} were expected"
+    yield MispredictionCause(f"it wrote {usage.output_tokens} tokens, {expected}", wrote * per_token)
+    computed = usage.prompt_tokens - usage.cached_tokens
+    read = computed - predicted.prompt_tokens
+    per_prompt = predicted.prefill_seconds / predicted.prompt_tokens if predicted.prompt_tokens else 0.0
+    expected = f"{predicted.prompt_tokens:.0f} were expected"
+    yield MispredictionCause(f"{computed} tokens of its prompt were not in the cache, {expected}", read * per_prompt)
+    took = usage.prefill_seconds + usage.decode_seconds
+    alone = usage.alone_seconds or took
+    normal = predicted.alone_seconds + wrote * per_token + read * per_prompt
+    slower = alone - normal
+    word = "slower" if slower > 0 else "faster"
+    yield MispredictionCause(
+        f"the model was {word} than usual: {alone:.2g} s alone for what takes {max(0.0, normal):.2g} s", slower
+    )
+    beside = predicted.seconds - predicted.alone_seconds - predicted.other_seconds
+    crowd = (took - alone) - beside
+    yield MispredictionCause(
+        "more was computed at the same time" if crowd > 0 else "less was computed at the same time", crowd
+    )
+    if last.finished is not None:
+        remainder = last.finished - last.started - usage.queued_seconds - took - predicted.other_seconds
+        yield MispredictionCause(
+            "gates, tools and what else is not the model took " + ("longer" if remainder > 0 else "less"), remainder
+        )
+
+
+def answer_outputs(view: RunView) -> dict[str, str]:
+    """Return the outputs that are the answer, in order: artifact name to digest."""
+    outputs = {name: digest for step in view.graph.steps for name, digest in view.outputs.get(step, {}).items()}
+    if answer := {name: outputs[name] for name in view.wanted if name in outputs}:
+        return answer
+    # If the plan names no wanted outputs, the answer is what no other step depends on.
+    continued = {row.after for row in view.replans if row.steps}
+    last = [step for step in view.graph.steps if not view.graph.after[step] and step not in continued]
+    return {name: outputs[name] for step in last for name in view.outputs.get(step, {})}
+
+
+def answer_text(texts: Mapping[str, str], request: str) -> str:
+    """Return the answer as one text: each output under its name, a single one without unless the request names it."""
+    if len(texts) == 1:
+        ((name, text),) = texts.items()
+        if name not in request:
+            return text
+    return "\n\n".join(f"[{name}]\n{text}" for name, text in texts.items())
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """An output of a run that the user gets."""
+
+    name: str
+    digest: str  # of its newest version
+    # The digest of the file in the run's folder that it replaces; `NO_FILE` if there was no such file, and None if the
+    # run has not recorded that.
+    original: str | None = None
+    has_changed: bool = False  # the run saw several versions of that file: somebody changed it meanwhile
+
+
+def results(view: RunView) -> tuple[RunResult, ...]:
+    """Return what a run has made for the user: the wanted outputs."""
+    outputs = answer_outputs(view)
+    if not view.wanted:
+        # The plan does not say which: the outputs that no other step reads, and all new versions of files.
+        outputs |= {name: digest for name, digest in _newest(view).items() if _replaces(view, name)}
+    return tuple(_result(view, name, digest) for name, digest in outputs.items())
+
+
+def _result(view: RunView, name: str, digest: str) -> RunResult:
+    file = compose_name(name)
+    return RunResult(name, digest, view.originals.get(file), len(view.versions.get(file, ())) > 1)
+
+
+def _newest(view: RunView) -> Mapping[str, str]:
+    # In document order; no single items of a list.
+    return {name: digest for step in view.graph.steps for name, digest in view.outputs.get(step, {}).items()}
+
+
+def _replaces(view: RunView, name: str) -> bool:
+    return view.originals.get(compose_name(name), NO_FILE) != NO_FILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class PlanRecord:
         self.steps = RunSteps()
         self.predicted: dict[str, Prediction] = {}  # empty in runs of early versions
         self._analysis = _analysis_of(accepted)
-        self._escalation = chain_of(accepted)
+        self._accepted = accepted
         self._is_limited = accepted.mode == "serial" or (task is not None and _limits(task))
         self._to_cancel: deque[tuple[RunStep, Cause]] = deque()
         self._unfinished = 0
@@ -318,7 +318,7 @@ class PlanRecord:
             return
         failed, earlier = row.failed(event.failure, event.answer), row.failures
         row.failures = (*earlier, failed)
-        decision = None if row.fans_out else decide(failed, earlier, self._escalation)
+        decision = None if row.fans_out else decide(failed, earlier, chain_of(self._accepted))
         if decision is None:
             self._give_up(row, event.failure.message)
         elif isinstance(decision, GiveUp):

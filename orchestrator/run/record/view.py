@@ -42,7 +42,7 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.modes import RunStatus
 from orchestrator.task.states import FINAL
-from orchestrator.task.taskir.names import compose_name
+from orchestrator.task.taskir.models import compose_name
 
 # How many of a run's steps the message about an unknown step lists.
 STEPS_NAMED: Final = 10

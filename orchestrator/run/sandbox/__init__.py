@@ -8,9 +8,9 @@ session        messages to and from a running program
 inside         the first program in the sandbox: sets limits and identity, then execs the job
 filesystem     which files of this machine the sandbox shows
 files          copies files into and out of the work folder
-control_group, rlimits, memory_budget, uid_pool    memory, processes and identities
-niceness, waiting    processor time of a job
-seccomp, syscalls    the system call filter, and the allowed calls
+control_group, rlimits, memory_budget    memory and processes
+niceness       processor time of a job
+seccomp        the system call filter, and the allowed calls
 probe          checks that a sandbox contains programs
 """
 

@@ -2,17 +2,21 @@
 
 import asyncio
 import contextlib
+import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from orchestrator.run.sandbox.contract import JobOutcome, LimitName, SandboxJob
 from orchestrator.run.sandbox.control_group import ControlGroup
 from orchestrator.run.sandbox.files import collect_files, is_full
 from orchestrator.run.sandbox.launch import Confinement, SandboxConfig, StartedSandbox, start, start_program
-from orchestrator.run.sandbox.waiting import waited_seconds
 
 _SIGNAL_BASE = 128
 _CHUNK = 64 * 1024
@@ -227,3 +231,42 @@ async def _feed(stream: asyncio.StreamWriter, content: bytes) -> None:
         return
     finally:
         stream.close()
+
+
+_NANOSECONDS = 1e9
+_TICKS = os.sysconf("SC_CLK_TCK")
+# Which field after the state is the start of a thread, in ticks since boot (proc_pid_stat(5)).
+_START = 18
+
+
+def waited_seconds(ancestor: int) -> float:
+    """Return the longest wait for a core of any thread of a process's descendants.
+
+    The kernel counts it for living threads (schedstats, Linux `Documentation/scheduler/sched-stats.rst`); 0.0 if it
+    does not, or if the process has ended.
+    """
+    try:
+        descendants = psutil.Process(ancestor).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return 0.0
+    return max((_waited(thread) for process in descendants for thread in _threads(process.pid)), default=0.0)
+
+
+def _threads(pid: int) -> list[Path]:
+    try:
+        return list(Path("/proc", str(pid), "task").iterdir())
+    except OSError:
+        return []  # it has ended meanwhile
+
+
+def _waited(thread: Path) -> float:
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        computed, waited = map(int, (thread / "schedstat").read_text(encoding="ascii").split()[:2])
+        state, *fields = (thread / "stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
+        if state != "R":
+            return waited / _NANOSECONDS
+        # The kernel adds a wait only when it is over: for a thread that could run now, all its time without a core
+        # counts.
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[_START]) / _TICKS
+        return max(waited, age * _NANOSECONDS - computed) / _NANOSECONDS
+    return 0.0

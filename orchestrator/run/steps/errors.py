@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from orchestrator.engine.errors import BadRequest, BrokenModel, EngineError, ModelLoadFailed, PromptTooLong
-from orchestrator.engine.waits import pausing
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError, UnknownModel
 from orchestrator.pool.remote.errors import RemoteBusy, RemoteResting
 from orchestrator.task.events import Failure, FailureKind, GateResult
+from orchestrator.task.stages import pausing
 
 # Seconds past its deadline for a model to report how far it came, before the attempt is stopped.
 GRACE = 1.0

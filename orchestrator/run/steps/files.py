@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator.task.taskir.names import find_name
+from orchestrator.task.taskir.models import find_name
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 

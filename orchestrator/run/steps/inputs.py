@@ -7,12 +7,11 @@ from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.steps.errors import AttemptError, unusable_input
 from orchestrator.run.steps.files import UnreadableFile, size_of
 from orchestrator.run.steps.foreach import Items, items_of
-from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.role import StepInput
 from orchestrator.run.steps.seen import SeenFiles
 from orchestrator.task.analysis import Source
 from orchestrator.task.events import Failure, FailureKind, InputSize
-from orchestrator.task.taskir.models import Step, TaskInput
-from orchestrator.task.taskir.names import find_name
+from orchestrator.task.taskir.models import Step, TaskInput, find_name
 
 
 class RunInputs:

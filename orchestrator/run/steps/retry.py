@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from orchestrator.registry.prompts import PromptSet
-from orchestrator.run.steps.prompt import after_failure
+from orchestrator.run.steps.role import after_failure
 from orchestrator.task.events import Failure
 from orchestrator.task.failures import feedback
 

@@ -1,16 +1,82 @@
-"""Resolve a role of the registry to all that a request to its model needs; shared by steps, plans and chats."""
+"""Resolve a role of the registry to all that a request to its model needs, and lay out the prompt of a step.
 
-from collections.abc import Mapping
+Steps, plans and chats share this. The order of a prompt is a contract: role's system prompt, persona, inputs in
+document order, action. So siblings share the longest possible token prefix, which is computed once, and the embedded
+models are trained on it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack, cast
 
-from orchestrator.engine.contract import Generation, Infill, Message, Priority
+from orchestrator.engine.contract import Generation, Infill, Message, Priority, SystemPrompt
 from orchestrator.registry.call_syntax import CallSyntax
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import DEFAULT_SAMPLING, Adapters, SamplingOptions
 from orchestrator.registry.prompts import PromptSet, prompt_set
 from orchestrator.registry.thinking import THINKING_WORDS, Thinking
 from orchestrator.task.events import RunOptions
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """A text that a step reads: an artifact, an input of the task or a file."""
+
+    name: str
+    text: str
+
+
+def step_messages(system: str, persona: str, inputs: Sequence[StepInput], action: str) -> tuple[Message, Message]:
+    """Return the system and the user message of a step. `persona` is its text, or empty for none."""
+    instructions = f"{system}\n{persona}" if persona else system
+    blocks = [f"[{item.name}]\n{item.text.strip()}\n\n" for item in inputs]
+    return Message("system", instructions), Message("user", "".join(blocks) + f"{TASK} {action}")
+
+
+TASK = "Task:"
+# Before the reason why an earlier answer was refused.
+FAILED_BEFORE = "The previous answer failed:"
+
+
+def plan_messages(system: str, files: Iterable[str], request: str, cores: int = 0) -> tuple[Message, Message]:
+    """Return the messages that ask the frontdoor for a plan. The request may refer to `files`.
+
+    With `cores`, they say how many cores the machine has.
+    """
+    listed = ", ".join(files)
+    files_line = f"Files: {listed}\n" if listed else ""
+    cores_line = f"Cores: {cores}\n" if cores else ""
+    return Message("system", system), Message("user", f"{files_line}{cores_line}Request: {request}")
+
+
+def after_failure(action: str, evidence: Iterable[str]) -> str:
+    """Return `action` with the reasons of earlier failures, so that no retry repeats the same greedy prompt."""
+    return "\n".join([action, *(f"{FAILED_BEFORE} {text}" for text in evidence)])
+
+
+def after_flaw(request: str, flaw: str) -> str:
+    return f"{request}\nThe previous plan failed: {flaw}"
+
+
+def after_parts(request: str, plan: str, name: str, output: str) -> str:
+    """Return `request` with the `plan` so far (JSON) and the `output` of part `name` that the rest needs."""
+    return f"{request}\nDone: {plan}\n[{name}]\n{output.strip()}\nPlan the rest."
+
+
+def system_messages(registry: Registry, model: str) -> tuple[SystemPrompt, ...]:
+    """Return all system messages that steps' prompts for `model` may start with, and their adapters."""
+    # One for each role of the model, without a persona and with each persona.
+    roles = [role for role in registry.roles.values() if role.model == model and role.system]
+    personas = ["", *(persona.text for persona in registry.personas.values())]
+    # The frontdoor's (tier A) is computed ahead: every request in words starts with it.
+    prompts = (
+        SystemPrompt(
+            step_messages(role.system, text, (), "")[0].content, role.lora, ahead=role.tier == "A" and not text
+        )
+        for role in roles
+        for text in personas
+    )
+    return tuple(dict.fromkeys(prompts))
 
 
 class RequestOptions(TypedDict, total=False):

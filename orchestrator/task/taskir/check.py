@@ -7,9 +7,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from orchestrator.errors import Problem
-from orchestrator.task.taskir.arguments import input_references
-from orchestrator.task.taskir.kinds import KINDS
-from orchestrator.task.taskir.models import Agent, Step, TaskIR
+from orchestrator.task.taskir.models import KINDS, Agent, Step, TaskIR, input_references
 from orchestrator.task.taskir.patterns import BadPattern, patterns_in, read_pattern
 from orchestrator.task.taskir.problems import MAX_PROBLEMS, format_known_names, format_value, pointer
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema, schema_mismatch

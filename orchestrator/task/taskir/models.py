@@ -1,6 +1,9 @@
 """Define the models of a TaskIR document. They are frozen and strict, and can be dumped as they were read."""
 
-from typing import Annotated, Literal
+import unicodedata
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,7 +28,25 @@ from orchestrator.task.taskir.fields import (
     Timestamp,
     Tokens,
 )
-from orchestrator.task.taskir.kinds import KINDS, StepKind
+
+StepKind = Literal["generate", "repl", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    description: str  # what such a step does, for TaskIR's JSON Schema
+    runner: str  # makes what carries it out, as `MODULE:FUNCTION` in `orchestrator.run.steps`
+    acts: bool = True  # does more than write text, even without tools: so it may have no outputs, and its order matters
+    calls_tools: bool = False  # must have tools; may be one call that the document gives
+    sandboxed: bool = False  # runs code in the sandbox
+
+
+KINDS: Final[Mapping[StepKind, KindRow]] = {
+    "generate": KindRow("generate text", "generate:runner", acts=False),
+    "repl": KindRow("work in a REPL", "repl.attempt:runner", sandboxed=True),
+    "tool": KindRow("use tools", "tools.attempt:runner", calls_tools=True),
+}
+
 
 Level = Literal["B1", "B2", "B3"]
 InputType = Literal["path", "url", "text", "image", "audio"]
@@ -208,3 +229,34 @@ class TaskIR(_Record):
         labels = frozenset(self.labels)
         paths = [item for item in self.inputs if item.type == "path" and item.value and item.value not in labels]
         return {item.label: item.value for item in paths if item.label}
+
+
+def find_name(name: str, known: Collection[str]) -> str | None:
+    """Return this name from `known`, or else the first that looks the same; None for none."""
+    if name in known or name.isascii():
+        return name if name in known else None
+    composed = compose_name(name)
+    return min((candidate for candidate in known if compose_name(candidate) == composed), default=None)
+
+
+def compose_name(name: str) -> str:
+    """Return a name in NFC, so that names that look the same are equal."""
+    return unicodedata.normalize("NFC", name)
+
+
+INPUT = "$input"
+
+
+def fill_arguments(arguments: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments with each reference replaced by its text. Raises KeyError for a name not in `inputs`."""
+    reads = input_references(arguments)
+    return {name: inputs[reads[name]] if name in reads else value for name, value in arguments.items()}
+
+
+def input_references(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return the referenced input names by argument name."""
+    return {name: value[INPUT] for name, value in arguments.items() if _is_reference(value)}
+
+
+def _is_reference(value: object) -> bool:
+    return isinstance(value, dict) and value.keys() == {INPUT} and isinstance(value[INPUT], str)

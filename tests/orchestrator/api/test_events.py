@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.api.events import PAGE_EVENTS, journaled_events
-from orchestrator.run.journal.codec import encode_event
 from orchestrator.run.journal.journal import Journal
-from orchestrator.task.events import RunAccepted, StepExpanded
+from orchestrator.task.events import RunAccepted, StepExpanded, encode_event
 
 COUNT = 2 * PAGE_EVENTS
 

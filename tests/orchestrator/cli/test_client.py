@@ -15,10 +15,9 @@ from orchestrator.app import ROOT
 from orchestrator.cli.run_client import RunClient
 from orchestrator.cli.settings import Settings
 from orchestrator.registry.load import PACKAGED
-from orchestrator.run.journal.codec import encode_event
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.updates import EventUpdate, Progress, Update
-from orchestrator.task.events import Event, RunAccepted, RunFinished
+from orchestrator.task.events import Event, RunAccepted, RunFinished, encode_event
 from tests.orchestrator.cli.cli_command import Cli
 from tests.registry.sources.model_server import SECONDS_TO_END
 

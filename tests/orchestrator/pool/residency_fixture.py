@@ -14,7 +14,6 @@ from orchestrator.bench.simulate.clock import VirtualTimeLoop
 from orchestrator.bench.simulate.engines import SimulatedEngine, model_info, words
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, LoadFailure, ModelLoadFailed
-from orchestrator.engine.waits import waiting_for_models
 from orchestrator.pool.admission import PoolBudget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import PoolError
@@ -26,6 +25,7 @@ from orchestrator.pool.residency import Folders, Residency
 from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.models import ModelEntry
 from orchestrator.registry.options import LoadOptions
+from orchestrator.task.stages import waiting_for_models
 
 SLOTS = 2
 TWO_NODES = Topology((Node(0, ((0,),), 1 << 34), Node(1, ((1,),), 1 << 34)))

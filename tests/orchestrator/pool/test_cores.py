@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.pool.cores import PATIENCE_SECONDS, TURN_SECONDS, DecodingEngine, share_cores
+from orchestrator.pool.decoding import PATIENCE_SECONDS, TURN_SECONDS, DecodingEngine, share_cores
 from orchestrator.pool.placement import Node, Topology
 
 

@@ -6,9 +6,16 @@ from collections.abc import Callable, Sequence
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.run.attempt_stream import AttemptStream
-from orchestrator.run.journal.codec import encode_event
 from orchestrator.run.updates import Broadcast, EventUpdate, Progress, Update
-from orchestrator.task.events import AttemptCancelled, AttemptGenerated, CancelRequested, Event, RunFinished, Usage
+from orchestrator.task.events import (
+    AttemptCancelled,
+    AttemptGenerated,
+    CancelRequested,
+    Event,
+    RunFinished,
+    Usage,
+    encode_event,
+)
 from orchestrator.task.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.journal.codec import encode_event
 from orchestrator.run.journal.errors import ObjectMissing
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.migrations import MIGRATIONS
@@ -33,6 +32,7 @@ from orchestrator.task.events import (
     RunFinished,
     StepsPlanned,
     Usage,
+    encode_event,
 )
 from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.service.alone import vacuum_alone

@@ -15,7 +15,7 @@ from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import KnownRates, known_rates
 from orchestrator.run.journal.journal import Journal
-from orchestrator.run.record.mispredictions import misprediction
+from orchestrator.run.record.report import misprediction
 from orchestrator.run.record.view import AttemptRow
 from orchestrator.task.analysis import StepGraph, analyze_task
 from orchestrator.task.events import (

@@ -11,10 +11,9 @@ from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
 from orchestrator.run.steps.attempt import added
 from orchestrator.run.steps.context.editor import BYTES_A_TOKEN
-from orchestrator.run.steps.prompt import StepInput, step_messages
 from orchestrator.run.steps.repl.budget import Spending
 from orchestrator.run.steps.repl.protocol import Answer, LlmCall
-from orchestrator.run.steps.role import ResolvedRole
+from orchestrator.run.steps.role import ResolvedRole, StepInput, step_messages
 
 
 class NoSuchRole(Exception):

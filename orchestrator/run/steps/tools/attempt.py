@@ -13,8 +13,8 @@ from orchestrator.run.steps.context.conversation import Conversation
 from orchestrator.run.steps.errors import AttemptError, attempt_timeout
 from orchestrator.run.steps.gating import text_of
 from orchestrator.run.steps.means import Means
-from orchestrator.run.steps.prompt import step_messages
 from orchestrator.run.steps.retry import shown_previous, with_evidence
+from orchestrator.run.steps.role import step_messages
 from orchestrator.run.steps.tools.actions import instructions
 from orchestrator.run.steps.tools.contract import Tool, ToolError, ToolServerFailed
 from orchestrator.run.steps.tools.loop import ToolLoop
@@ -22,8 +22,8 @@ from orchestrator.run.steps.tools.servers import ToolServers
 from orchestrator.run.steps.tools.toolbox import Toolbox
 from orchestrator.run.steps.trivial import refuse_trivial
 from orchestrator.task.events import Failure, FailureKind, Usage
-from orchestrator.task.taskir.arguments import fill_arguments
 from orchestrator.task.taskir.json_text import compact_json
+from orchestrator.task.taskir.models import fill_arguments
 
 
 def runner(means: Means) -> StepRunner:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator.run.steps.files import UnreadableFile
 from orchestrator.run.steps.seen import SeenFiles
-from orchestrator.task.taskir.names import find_name
+from orchestrator.task.taskir.models import find_name
 
 MAX_TEXTS_BYTES = 64 * 1024 * 1024  # of text that one call may read
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.run.job import Job
-from orchestrator.run.journal.codec import decode_event, encode_event
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record import load_report
-from orchestrator.task.events import NoteChanged, ToolCalled
+from orchestrator.task.events import NoteChanged, ToolCalled, decode_event, encode_event
 from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.pool.remote.conftest import RemoteRegistry
 from tests.orchestrator.pool.remote.server_answers import ok

@@ -7,9 +7,9 @@ import pytest
 from orchestrator.engine.client.engine import Completion, StopGenerating
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineStopped
-from orchestrator.engine.waits import ModelWait, waiting_for_models
 from orchestrator.pool.remote import RemoteFailed, RemoteRefused, RemoteResting
 from orchestrator.pool.remote.breaker import GIVE_UP, THRESHOLD, Breaker
+from orchestrator.task.stages import ModelWait, waiting_for_models
 from tests.orchestrator.pool.remote.conftest import Opened
 from tests.orchestrator.pool.remote.remote_asking import HELLO, failing
 from tests.orchestrator.pool.remote.server_answers import USAGE, does, error, ok, piece, stream

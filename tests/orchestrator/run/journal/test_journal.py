@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.journal.codec import decode_event, encode_event
 from orchestrator.run.journal.errors import (
     HomeLocked,
     JournalClosed,
@@ -44,6 +43,8 @@ from orchestrator.task.events import (
     StepGathered,
     StepsPlanned,
     Usage,
+    decode_event,
+    encode_event,
 )
 from orchestrator.task.prediction import MeasuredGeneration
 from orchestrator.task.taskir.models import Step

@@ -8,7 +8,6 @@ import pytest
 from orchestrator.engine.client.engine import OnText
 from orchestrator.memrl.lessons import lessons_of
 from orchestrator.run.job import Job
-from orchestrator.run.journal.codec import decode_event, encode_event
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedPart
@@ -17,7 +16,17 @@ from orchestrator.run.record.report import build_report
 from orchestrator.run.record.view import RunView
 from orchestrator.run.scheduler import fresh_state
 from orchestrator.task.analysis import StepGraph, analyze
-from orchestrator.task.events import Event, PlanFinished, PlanReplaced, RoleRates, RunAccepted, StepsPlanned, Usage
+from orchestrator.task.events import (
+    Event,
+    PlanFinished,
+    PlanReplaced,
+    RoleRates,
+    RunAccepted,
+    StepsPlanned,
+    Usage,
+    decode_event,
+    encode_event,
+)
 from orchestrator.task.prediction import predict_run
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.run.test_planners import Stored

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.run.record.report import build_report
-from orchestrator.run.record.results import RunResult, results
+from orchestrator.run.record.report import RunResult, build_report, results
 from orchestrator.run.record.view import RunView
 from orchestrator.run.steps.seen import NO_FILE
 from orchestrator.task.events import (

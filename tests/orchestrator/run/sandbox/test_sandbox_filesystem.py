@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.run.sandbox import SandboxUnavailable
 from orchestrator.run.sandbox.filesystem import environment, host_filesystem
-from orchestrator.run.sandbox.uid_pool import UidPool
+from orchestrator.run.sandbox.sandbox import UidPool
 
 
 def test_the_view_shows_the_installation_and_no_more() -> None:

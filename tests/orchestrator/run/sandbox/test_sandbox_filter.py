@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.run.sandbox import SandboxUnavailable
-from orchestrator.run.sandbox.seccomp import filter_program
-from orchestrator.run.sandbox.syscalls import allowed_calls
+from orchestrator.run.sandbox.seccomp import allowed_calls, filter_program
 
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _MISSING, _REFUSED = 0x00050000 | errno.ENOSYS, 0x00050000 | errno.EPERM

@@ -8,7 +8,7 @@ from orchestrator.run.journal.objects import ObjectStore
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.foreach import Items
 from orchestrator.run.steps.inputs import RunInputs
-from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.role import StepInput
 from orchestrator.task.analysis import Source, analyze
 from orchestrator.task.events import FailureKind, InputSize
 from orchestrator.task.taskir.models import Step, TaskInput

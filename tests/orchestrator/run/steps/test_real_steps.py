@@ -15,7 +15,7 @@ from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.steps.attempt import Attempt
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.generate import GenerateRunner
-from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.role import StepInput
 from orchestrator.task.events import FailureKind, Usage
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.model_calls import attempt_of

@@ -3,7 +3,7 @@ from types import MappingProxyType
 
 from orchestrator.engine.contract import SystemPrompt
 from orchestrator.registry.persona import Persona
-from orchestrator.run.steps.prompt import StepInput, step_messages, system_messages
+from orchestrator.run.steps.role import StepInput, step_messages, system_messages
 from tests.orchestrator.run_jobs import REGISTRY
 
 

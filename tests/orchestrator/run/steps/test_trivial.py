@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.role import StepInput
 from orchestrator.run.steps.trivial import why_trivial
 
 NOTES = StepInput("notes.txt", "Buy milk and bread.\nCall Anna about the offer on Tuesday.")

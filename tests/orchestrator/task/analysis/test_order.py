@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.task.analysis.order import cycles, neighbours, topological, waves
+from orchestrator.task.analysis import cycles, neighbours, topological, waves
 
 IDS = tuple("abcdef")
 PAIRS = st.lists(st.tuples(st.sampled_from(IDS), st.sampled_from(IDS)), max_size=15)

@@ -9,8 +9,7 @@ from orchestrator.run.frontdoor.references import FileNames
 from orchestrator.run.steps.files import UnreadableFile, read_text
 from orchestrator.run.steps.tools.workspace import Workspace
 from orchestrator.task.analysis import Source, analyze
-from orchestrator.task.taskir.models import Step
-from orchestrator.task.taskir.names import find_name
+from orchestrator.task.taskir.models import Step, find_name
 
 COMPOSED = unicodedata.normalize("NFC", "résumé.txt")
 DECOMPOSED = unicodedata.normalize("NFD", COMPOSED)

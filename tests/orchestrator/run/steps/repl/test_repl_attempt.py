@@ -17,11 +17,10 @@ from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.sandbox import Sandbox
 from orchestrator.run.steps.attempt import Attempt, Models, Produced
 from orchestrator.run.steps.errors import AttemptError
-from orchestrator.run.steps.prompt import StepInput
 from orchestrator.run.steps.repl.attempt import ReplRunner
 from orchestrator.run.steps.repl.budget import ReplBudget
 from orchestrator.run.steps.repl.subcalls import SubcallModels
-from orchestrator.run.steps.role import ResolvedRole
+from orchestrator.run.steps.role import ResolvedRole, StepInput
 from orchestrator.task.events import Failure, FailureKind, Usage
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.model_calls import attempt_of

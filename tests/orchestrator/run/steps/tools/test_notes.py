@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.journal.codec import decode_event, encode_event
 from orchestrator.run.steps.tools.notes import NoSuchNote, Notes, RunNotes
-from orchestrator.task.events import NoteChange, NoteChanged
+from orchestrator.task.events import NoteChange, NoteChanged, decode_event, encode_event
 
 
 class Written:

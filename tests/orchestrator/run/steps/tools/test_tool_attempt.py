@@ -15,7 +15,7 @@ from orchestrator.pool.placement import Topology
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.steps.attempt import Attempt, Produced
 from orchestrator.run.steps.errors import AttemptError
-from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.role import StepInput
 from orchestrator.run.steps.tools.attempt import ToolRunner
 from orchestrator.run.steps.tools.loop import AGAIN
 from orchestrator.task.events import Failure, FailureKind, Usage
