@@ -10,14 +10,12 @@ policy           Policy: chooses an action by the head and by similar episodes, 
 head             linear models on the features of a situation, and their calibration
 exploration      draws actions with known probabilities, within a budget
 reward           rewards and costs, and limits to what one caller can teach
-evaluation       off-policy estimates of other routers
 router           HybridRouter: follows the memory where it is sure enough, else the rules
 lessons          what a run or a chat teaches
-routers          what was chosen in past runs, and what other routers would have chosen
+routers          what was chosen in past runs, and what other routers would have earned: off-policy estimates
 learning         Learning: the memory of a state folder, which learns from its journal; what a service has of all this
 task_patterns    proposes a persona for tasks that come often and are not done well
-graph_questions  has the sandbox answer questions to the graph
 rollouts         has tasks done whose answers can be checked, to learn from them
-endpoints        the API of the memory
+endpoints        the API of the memory; has the sandbox answer questions to the graph
 commands         the commands about the memory; train
 """

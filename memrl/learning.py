@@ -45,10 +45,10 @@ from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.view import accepted_in
 from orchestrator.service.attachments import Learner
-from orchestrator.service.callers import Callers
+from orchestrator.service.callers import Callers, granted
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings
 from orchestrator.service.extent import Extent
-from orchestrator.service.permissions import Permission, granted
+from orchestrator.service.permissions import Permission
 from orchestrator.service.service import Service
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RatingGiven, RouteAdvice
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME

@@ -14,8 +14,7 @@ from orchestrator.memrl.episodes import Episode
 from orchestrator.registry.persona import Persona
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.task.lexical import embed
-from orchestrator.task.made_personas import MadePersona, in_use
-from orchestrator.task.personas import persona_name
+from orchestrator.task.personas import MadePersona, in_use, persona_name
 
 OFTEN: Final = 20  # times that tasks have to come to be a pattern
 NOT_WELL: Final = 0.8  # highest Q of a pattern that gets a persona

@@ -25,7 +25,7 @@ locks         keeps a second process from changing the same folders
 tuning        searches the fastest settings
 operations    what steps can call; upkeep says what they act on
 installation  the engine of an installation, and what it says as JSON
-queue         executes procedures in turn and by schedule (calendar), and tells watchers
+queue         executes procedures in turn and by schedule, and tells watchers
 service_queue the queue of a service, and what its operations act on
 attachment    what a service has of all this: the planner, and the queue when it is needed
 endpoints     the API of procedures

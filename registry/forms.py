@@ -19,7 +19,6 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from orchestrator.registry.errors import RegistryError, RegistryProblem, nearest
-from orchestrator.registry.names import NAME, NAME_RULE
 from orchestrator.registry.options import (
     DEFAULT_SAMPLING,
     MAX_CONTEXT,
@@ -31,6 +30,7 @@ from orchestrator.registry.options import (
     SlotCount,
     StepContext,
 )
+from orchestrator.registry.persona import NAME, NAME_RULE
 from orchestrator.registry.strict_yaml import KeyPath, YamlDocument
 from orchestrator.registry.thinking import THINKING_WORDS, Thinking
 

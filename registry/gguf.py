@@ -11,8 +11,7 @@ from typing import Final
 
 from orchestrator.registry.errors import GgufError
 from orchestrator.registry.gguf_cache import Attention, read_cache
-from orchestrator.registry.gguf_layout import FILE_TYPES, POOLING
-from orchestrator.registry.gguf_reader import MAGIC, Fields, RawHeader, read_raw
+from orchestrator.registry.gguf_reader import FILE_TYPES, MAGIC, POOLING, Fields, RawHeader, read_raw
 
 MAX_LAYERS: Final = 4096
 NO_MODELS: Final = ("adapter", "imatrix", "mmproj")

@@ -10,7 +10,7 @@ from typing import Final, get_args
 
 from orchestrator.registry.architectures import COMPRESSED, ROLLS_BACK
 from orchestrator.registry.gguf import GgufHeader
-from orchestrator.registry.gguf_layout import TENSOR_TYPES
+from orchestrator.registry.gguf_reader import TENSOR_TYPES
 from orchestrator.registry.options import (
     INVARIANT_MICRO_BATCH,
     INVARIANT_ROWS,

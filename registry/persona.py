@@ -1,7 +1,11 @@
 """Personas: ways to do the work of a role."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+NAME_RULE: Final = "letters, digits, '_', '.' and '-', up to 64 characters"
+
 
 Maker = Literal["file", "user", "plan", "memory"]
 

@@ -16,8 +16,7 @@ from orchestrator.registry.persona import Maker
 from orchestrator.run.personas import PersonaProposal
 from orchestrator.service.callers import Access
 from orchestrator.service.service import Service
-from orchestrator.task.made_personas import MadePersona
-from orchestrator.task.personas import unknown_persona
+from orchestrator.task.personas import MadePersona, unknown_persona
 
 router = APIRouter(prefix="/v1", tags=["models"], responses=dict(DOCUMENTED))
 

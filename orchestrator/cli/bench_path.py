@@ -25,10 +25,9 @@ from orchestrator.bench.real.measure import registry_for
 from orchestrator.cli.complete import complete_model, complete_run
 from orchestrator.cli.documents import read_task
 from orchestrator.cli.logs import log_to
-from orchestrator.cli.modes import ModeOption
 from orchestrator.cli.registry import registry_of
 from orchestrator.cli.run_names import find_run
-from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
+from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
 from orchestrator.cli.source import check_folder
 from orchestrator.cli.terminal import make_console, one_line, print_result, printable, seconds, write
 from orchestrator.engine.contract import Message

@@ -45,11 +45,11 @@ COMMANDS: Final = {
         "Show the report of a run, or the answer of a failed attempt at one of its steps.",
     ),
     "diff": CommandPlace(
-        "orchestrator.cli.apply:diff",
+        "orchestrator.cli.export:diff",
         "Show how the results of a run differ from the files that it read, as a unified diff.",
     ),
     "apply": CommandPlace(
-        "orchestrator.cli.apply:apply",
+        "orchestrator.cli.export:apply",
         "Write the results of a run into the folder whose files it read: all of them or none.",
     ),
     "export": CommandPlace(

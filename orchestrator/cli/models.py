@@ -39,7 +39,7 @@ from orchestrator.registry.forms import usual_tier
 from orchestrator.registry.gguf import read_header
 from orchestrator.registry.load import PACKAGED, blank_registry, configured_registry, load_registry
 from orchestrator.registry.models import ModelEntry, Registry, RoleEntry
-from orchestrator.registry.names import NAME, NAME_RULE
+from orchestrator.registry.persona import NAME, NAME_RULE
 from orchestrator.registry.propose import Proposal, count, full_path, propose
 from orchestrator.registry.sources.local import as_candidate, catalogue_entry
 from orchestrator.registry.strict_yaml import write_section, write_yaml

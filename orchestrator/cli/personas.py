@@ -18,8 +18,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.registry.persona import Persona
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import PersonaUse
-from orchestrator.task.made_personas import MadePersona
-from orchestrator.task.personas import MAX_TEXT, Placed, unknown_persona
+from orchestrator.task.personas import MAX_TEXT, MadePersona, Placed, unknown_persona
 
 LARGEST_FILE: Final = 64 * 1024  # bytes; a larger file is refused before all of it is read
 

@@ -9,7 +9,7 @@ from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.task.made_personas import in_use
+from orchestrator.task.personas import in_use
 
 
 def registry_path(options: Settings) -> Path:

@@ -1,23 +1,142 @@
-"""Print the report of a run: the DAG, the answer, a timeline with the critical path marked, and the figures."""
+"""Print the report of a run: the DAG, the answer, a timeline with the critical path marked, and the figures.
+
+The bars of the timeline are over a common time axis. Critical steps have a mark and a heavier bar, so that they stand
+out without colours. There is a speedup over a serial run only if both runs did the same work.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
+from typing import Any, Literal
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.speedup import Speedup, format_speedup
 from orchestrator.cli.step_table import select_steps, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
-from orchestrator.cli.timeline import Bar, TimeSpan, timeline
 from orchestrator.run.gates.planned import PlannedGate
 from orchestrator.run.record.report import PathRow, Report, StepRow
 from orchestrator.run.record.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.task.events import Usage
 from orchestrator.task.reuse import LOSS_TEXTS, Reuse
 from orchestrator.task.states import State
+
+BAR_STYLES = {"critical": "bold yellow", "ran": "cyan", "broken": "red"}
+MIN_WIDTH = 16  # columns of the axis
+MARK = 2  # columns of the mark of a critical step
+GAP = 2  # columns between those of the table
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """A span of time, in seconds since the run was accepted. `broken` is an attempt that failed or was cancelled."""
+
+    start: float
+    end: float
+    kind: Literal["ran", "broken"] = "ran"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One line of the timeline: a step and its attempts."""
+
+    label: str
+    spans: tuple[TimeSpan, ...]
+    critical: bool = False
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds from the start of the first attempt to the end of the last one; None without attempts."""
+        if not self.spans:
+            return None
+        return max(span.end for span in self.spans) - min(span.start for span in self.spans)
+
+
+def timeline(bars: Sequence[Bar], total: float, width: int, signs: Glyphs) -> RenderableType:
+    """Return the timeline of a run of `total` seconds, `width` columns wide."""
+    labels = max((len(bar.label) for bar in bars), default=0)
+    times = max((len(seconds(bar.seconds)) for bar in bars), default=0)
+    columns = max(MIN_WIDTH, width - (labels + MARK) - times - 2 * GAP)
+    table = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, width=columns)
+    table.add_column(no_wrap=True, justify="right")
+    table.add_row("", Text(axis(total, columns, signs), style="dim"), "")
+    for bar in bars:
+        mark = "*" if bar.critical else " "
+        label = Text(f"{mark} {bar.label}", style="bold" if bar.critical else "")
+        table.add_row(label, draw_bar(bar, total, columns, signs), Text(seconds(bar.seconds)))
+    return table
+
+
+def axis(total: float, columns: int, signs: Glyphs) -> str:
+    right = f" {seconds(total)}"
+    return f"0 {signs.rule * (columns - 2 - len(right))}{right}"
+
+
+def draw_bar(bar: Bar, total: float, columns: int, signs: Glyphs) -> Text:
+    cells = [" "] * columns
+    styles = [""] * columns
+    for span in bar.spans:
+        first, last = _columns(span, total, columns)
+        kind = "broken" if span.kind == "broken" else "critical" if bar.critical else "ran"
+        sign = {"broken": signs.broken, "critical": signs.critical, "ran": signs.bar}[kind]
+        for column in range(first, last + 1):
+            cells[column], styles[column] = sign, BAR_STYLES[kind]
+    drawn = Text()
+    for cell, style in zip(cells, styles, strict=True):
+        drawn.append(cell, style=style)
+    return drawn
+
+
+def _columns(span: TimeSpan, total: float, columns: int) -> tuple[int, int]:
+    scale = columns / total if total > 0 else 0.0
+    # At least one column, so that short spans are visible.
+    first = min(columns - 1, max(0, int(span.start * scale)))
+    last = min(columns - 1, max(first, round(span.end * scale) - 1))
+    return first, last
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """How much faster a run was than the same task run serially. Times are in seconds and include planning."""
+
+    value: float | None  # wall time of the serial run / that of the other; None if they cannot be compared
+    seconds: float
+    serial_seconds: float
+    serial_run: str  # its id
+    why_none: str = ""  # why the runs cannot be compared
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `--compare-serial` adds to the JSON object of a run."""
+        pair = {"seconds": self.seconds, "serial_seconds": self.serial_seconds, "serial_run_id": self.serial_run}
+        return {"speedup": self.value, "paired": {**pair, "why_not": self.why_none or None}}
+
+
+def format_speedup(speedup: Speedup) -> str:
+    serially = f"{seconds(speedup.serial_seconds)} serially (run {speedup.serial_run})"
+    pair = f"{seconds(speedup.seconds)} against {serially}"
+    return f"none: {speedup.why_none}; {pair}" if speedup.value is None else f"{speedup.value:.2f} = {pair}"
+
+
+def compare_with_serial(report: Report, serial: Report) -> Speedup:
+    """Return the speedup in wall time of `report` over `serial`, the same task run serially."""
+    why = ""
+    if "done" != report.status or "done" != serial.status:
+        why = f"the runs ended as {report.status} and {serial.status}"
+    elif _work(report) != _work(serial):
+        why = "the two plans differ"
+    elif serial.wall_seconds <= 0 or report.wall_seconds <= 0:
+        why = "a run took no time"
+    value = None if why else serial.wall_seconds / report.wall_seconds
+    return Speedup(value, report.wall_seconds, serial.wall_seconds, serial.run_id, why)
+
+
+def _work(report: Report) -> list[tuple[str, str, str]]:
+    return [(step.id, step.role, step.action) for step in report.steps]
+
 
 MANY = 40  # the most steps, edges or names that are printed unless the user asks for all
 SHOWN_SECONDS = 0.005  # a shorter time would be printed as 0.00 s

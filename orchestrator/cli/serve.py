@@ -1,33 +1,39 @@
 """The commands about the daemon itself: serve, mcp, service, config, logs.
 
 `serve` and `mcp` replace themselves by other programs with exec, so that the other commands need not import these.
+Only this file talks to logind, which may end the services of a user with the last logout.
 """
 
 import os
+import pwd
+import subprocess
 import sys
+import textwrap
+from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from orchestrator.api.listen import tcp_address
 from orchestrator.cli.complete import complete_run
 from orchestrator.cli.daemon import NoDaemon, answers
-from orchestrator.cli.linger import ENABLE, enable_linger, lingers
-from orchestrator.cli.permissions_view import permission_lines, permissions_json
 from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_lines
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.home import Home
+from orchestrator.service.callers import Access, Callers
 from orchestrator.service.configuration import (
+    ServerSettings,
     configuration_path,
     load_configuration,
     show_configuration,
     variable,
 )
+from orchestrator.service.permissions import ANY, COMMANDS, OPEN, ROUTES, TOOLS, Permission
 
 MCP_PROGRAM: Final = (sys.executable, "-m", "orchestrator.api.mcp")
 UNIT: Final = "orchestrator.service"
@@ -213,3 +219,103 @@ def _quoted(text: str) -> str:
     # systemd expands % specifiers.
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
+
+
+TABLES: Final = {"routes": ROUTES, "tools": TOOLS, "commands": COMMANDS}
+TITLES: Final = {OPEN: "open: needs no permission", ANY: "any: needs at least one permission"}
+WIDTH: Final = 116
+UNBROKEN: Final = "\u00a0"  # stands for a space at which no line is broken
+
+
+def permissions_json(settings: ServerSettings, home: Path) -> dict[str, Any]:
+    """Return the permissions and roles of each caller, and what each permission is for."""
+    return {
+        "callers": {access.key: [*_permissions(access), *_other_roles(access)] for access in _callers(settings, home)},
+        "needs": {
+            str(need): {kind: list(table.get(need, ())) for kind, table in TABLES.items()}
+            for need in (OPEN, ANY, *Permission)
+        },
+    }
+
+
+def permission_lines(settings: ServerSettings, home: Path) -> Iterator[str]:
+    """Yield `permissions_json` as lines of text."""
+    shown = permissions_json(settings, home)
+    yield "Who may do what; `callers` of [server] says so."
+    width = max(map(len, shown["callers"]))
+    for key, granted in shown["callers"].items():
+        yield f"  {key:{width}}  {' '.join(granted) or 'nothing'}"
+    yield ""
+    yield "What each permission is for. It is for one's own runs, chats, responses and files; read:all and operate are"
+    yield "for those of others, too. An X-Force-Model header needs teach as well."
+    for need, tables in shown["needs"].items():
+        yield TITLES.get(need, need)
+        for kind, names in tables.items():
+            if names:
+                head = f"  {kind:9} "
+                joined = ", ".join(name.replace(" ", UNBROKEN) for name in names)
+                lines = textwrap.wrap(joined, WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+                yield from (line.replace(UNBROKEN, " ") for line in lines)
+
+
+def _callers(settings: ServerSettings, home: Path) -> list[Access]:
+    callers = Callers(home, settings.callers)
+    users = [key.removeprefix("user:") for key in settings.callers if key.startswith("user:")]
+    named = [key.partition(":")[2] for key in settings.callers if key.startswith("token:")]
+    accesses = [
+        callers.named_user(callers.folder_owner().removeprefix("user:")),
+        callers.named_user("root"),
+        *map(callers.named_user, users),
+        callers.token("", ""),
+        *(callers.token(name, "") for name in (*settings.tokens, *named)),
+    ]
+    # The configuration may name the owner or root too.
+    return list({access.key: access for access in accesses}.values())
+
+
+def _permissions(access: Access) -> list[str]:
+    return [permission for permission in Permission if permission in access.permissions]
+
+
+def _other_roles(access: Access) -> list[str]:
+    # Only procedures know these roles.
+    return sorted(access.caller.roles - {"owner", "operator", "approver"})
+
+
+ENABLE: Final = "loginctl enable-linger"
+# The error of loginctl for a user without a session whose services do not outlive one
+_NO_SESSION: Final = "not logged in or lingering"
+_SECONDS: Final = 10.0  # timeout of one loginctl call
+
+
+def lingers() -> bool | None:
+    """Return whether this user's services continue after the last logout; None if logind does not say."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    process = _loginctl("show-user", user, "--property=Linger", "--value")
+    if process is None:
+        return None
+    if process.returncode != 0:
+        return False if _NO_SESSION in process.stderr else None
+    return {"yes": True, "no": False}.get(process.stdout.strip())
+
+
+def enable_linger() -> str:
+    """Keep this user's services running after the last logout. Return why that failed; empty if it did not."""
+    process = _loginctl("enable-linger")
+    if process is None:
+        return "loginctl does not run here"
+    return "" if process.returncode == 0 else process.stderr.strip() or f"loginctl ended with {process.returncode}"
+
+
+def _loginctl(*words: str) -> subprocess.CompletedProcess[str] | None:
+    try:
+        return subprocess.run(  # noqa: S603 (fixed words and the name of this user)
+            ["loginctl", *words],  # noqa: S607 (systemd's own, wherever the system has it)
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None

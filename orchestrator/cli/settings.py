@@ -10,6 +10,7 @@ import typer
 from orchestrator.cli.root import Root
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.home import home_path
+from orchestrator.task.modes import Mode
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 AllFlag = Annotated[bool, typer.Option("--all", help="Show every step, however many there are.")]
@@ -46,3 +47,16 @@ def settings_so_far(context: typer.Context) -> Settings:
     """Return the settings while a word is completed, when no callback has run."""
     outermost = context.find_root()
     return Settings(outermost.params.get("registry"), outermost.params.get("home"), outermost.obj)
+
+
+ModeOption = Annotated[
+    Mode | None,
+    typer.Option(
+        help="as-planned: by the edges of the plan; discover: without edges that carry no data; serial: one by one; "
+        "direct: one step answers the whole request. Without it: directly if no plan can be expected to be better, "
+        "else as planned; or as the router has learned."
+    ),
+]
+DirectFlag = Annotated[
+    bool, typer.Option("--direct", help="Answer the request by one step, without a plan: --mode direct.")
+]

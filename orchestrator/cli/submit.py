@@ -12,8 +12,7 @@ import typer
 
 from orchestrator.cli.complete import complete_run
 from orchestrator.cli.daemon import DaemonClient, key_header
-from orchestrator.cli.modes import ModeOption
-from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, settings
+from orchestrator.cli.settings import AllFlag, DirOption, JsonFlag, ModeOption, settings
 from orchestrator.cli.source import check_folder, problems_in, read_source
 from orchestrator.cli.terminal import print_lines
 from orchestrator.errors import InputError, Problem

@@ -2,8 +2,7 @@
 
 pool           Pool: generates and embeds with models, also of other servers; loads, unloads and pins them
 residency      loads and stops engines as the policy decides
-policy         what to load, stop and drain, given the state of the pool; pure
-admission      whether an engine fits into memory, and which others to evict for it; pure
+policy         what to load, stop, drain and evict, given the state of the pool and its memory; pure
 footprint      measured memory of engines
 decoding       which engines are decoding, and how they share the physical cores
 placement      the NUMA node of each replica, and which replica serves a request; pure

@@ -20,7 +20,6 @@ from orchestrator.engine.contract import (
     TokenizedText,
 )
 from orchestrator.engine.errors import EngineDied, EngineError, NotStarted
-from orchestrator.pool.admission import PoolBudget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelPinned, ModelRemote, ModelUnavailable, PoolError, UnknownModel
 from orchestrator.pool.footprint import Footprints
@@ -28,7 +27,7 @@ from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import memory_budget, read_topology
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
 from orchestrator.pool.placement import Topology
-from orchestrator.pool.policy import Rules
+from orchestrator.pool.policy import PoolBudget, Rules
 from orchestrator.pool.prefix_hashes import hash_prefixes
 from orchestrator.pool.remote import RemoteModel
 from orchestrator.pool.residency import Folders, Residency

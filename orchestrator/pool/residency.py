@@ -15,14 +15,13 @@ import structlog
 
 from orchestrator.engine.contract import EngineSpec, Generation, Message, SystemPrompt
 from orchestrator.engine.errors import EngineError, EngineStopped, ModelLoadFailed
-from orchestrator.pool.admission import NeverFits, PoolBudget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints, measure
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
 from orchestrator.pool.placement import ReplicaId, Topology
-from orchestrator.pool.policy import PoolActions, PoolView, Rules, decide
+from orchestrator.pool.policy import NeverFits, PoolActions, PoolBudget, PoolView, Rules, decide
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import ModelEntry
 from orchestrator.task.stages import PATIENCE_SECONDS, ModelLoad, ModelWait, is_patient, tell, wait_noted

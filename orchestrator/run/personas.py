@@ -18,9 +18,17 @@ from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.store import PersonaUse
 from orchestrator.task.events import PlanPersona
-from orchestrator.task.made_personas import MadePersona, in_use, retired
 from orchestrator.task.persona_placing import place_persona
-from orchestrator.task.personas import MAX_IN_USE, Placed, name_taken, persona_problems, unknown_persona
+from orchestrator.task.personas import (
+    MAX_IN_USE,
+    MadePersona,
+    Placed,
+    in_use,
+    name_taken,
+    persona_problems,
+    retired,
+    unknown_persona,
+)
 
 # Personas of these makers are retired when they are useless. Those of users are theirs to retire.
 MADE_BY_ITSELF: Final[Collection[Maker]] = ("plan", "memory")

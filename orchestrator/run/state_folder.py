@@ -13,8 +13,7 @@ from orchestrator.run.clock import Clock, SystemClock
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.personas import PersonaBook, PersonaProposal
 from orchestrator.run.record.cache import ViewCache
-from orchestrator.task.made_personas import MadePersona
-from orchestrator.task.personas import Placed
+from orchestrator.task.personas import MadePersona, Placed
 
 
 class StateFolder:

@@ -11,14 +11,14 @@ owner of the folder cannot be told from that user.
 import os
 import pwd
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.service.permissions import ANY, OPEN, ROLES, Need, Permission, granted, procedure_roles
+from orchestrator.service.permissions import ANY, OPEN, ROLES, Need, Permission
 
 OWN_WORDS: Final = ("owner", "operator", "approver")  # of the folder's owner and root, by default
 TOKEN_WORDS: Final = ("operator",)  # of the API's own token; programs hold it, so it neither approves nor owns
@@ -31,6 +31,15 @@ _ACCEPTED: Final = (
     f" ({', '.join(Permission)}) or roles ({', '.join(ROLES)}, or one that a procedure names),"
     ' as "token:ann" = "read:own submit"'
 )
+
+
+# The role by which procedures know whoever is given a permission by itself.
+_PROCEDURE_WORDS: Final[Mapping[str, str]] = {
+    Permission.OWN: "owner",
+    Permission.OPERATE: "operator",
+    Permission.APPROVE: "approver",
+}
+_NAMES: Final = frozenset(map(str, Permission))
 
 
 class Forbidden(OrchestratorError):
@@ -46,6 +55,21 @@ def check_callers(stated: Mapping[str, str]) -> Mapping[str, str]:
             if word not in set(Permission) and (not _ROLE.fullmatch(word) or word in NOT_GIVEN):
                 raise ValueError(f"{word!r} is no permission or role that {key} can have; accepted: {_ACCEPTED}")
     return stated
+
+
+def granted(words: Iterable[str]) -> frozenset[Permission]:
+    """Return the permissions that words of a configuration grant. Other words are roles of procedures."""
+    permissions: frozenset[Permission] = frozenset()
+    for word in words:
+        permissions |= ROLES.get(word, frozenset()) if word not in _NAMES else {Permission(word)}
+    return permissions | {Permission.READ_OWN} if Permission.READ_ALL in permissions else permissions
+
+
+def procedure_roles(words: Iterable[str]) -> frozenset[str]:
+    """Return the roles by which procedures know a caller who has these words in the configuration."""
+    return frozenset(
+        _PROCEDURE_WORDS.get(word, word) for word in words if word in _PROCEDURE_WORDS or word not in _NAMES
+    )
 
 
 @dataclass(frozen=True, slots=True)

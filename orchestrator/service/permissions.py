@@ -31,14 +31,6 @@ ROLES: Final[Mapping[str, frozenset[Permission]]] = {
     "operator": frozenset({Permission.READ_ALL, Permission.SUBMIT, Permission.OPERATE, Permission.TEACH}),
     "approver": frozenset({Permission.READ_ALL, Permission.APPROVE}),
 }
-# The role by which procedures know whoever is given a permission by itself.
-_PROCEDURE_WORDS: Final[Mapping[str, str]] = {
-    Permission.OWN: "owner",
-    Permission.OPERATE: "operator",
-    Permission.APPROVE: "approver",
-}
-_NAMES: Final = frozenset(map(str, Permission))
-
 FORCED_MODEL: Final = "X-Force-Model"  # a header; its outcome teaches the router, so it needs `teach` as well
 
 # These routes are there with and without `/v1`.
@@ -207,18 +199,3 @@ def undeclared(names: Iterable[str], table: Mapping[Need, tuple[str, ...]]) -> l
         *(f"{name} declares no permission" for name in sorted(there - declared.keys())),
         *(f"{name} has a permission, but does not exist" for name in sorted(declared.keys() - there)),
     ]
-
-
-def granted(words: Iterable[str]) -> frozenset[Permission]:
-    """Return the permissions that words of a configuration grant. Other words are roles of procedures."""
-    permissions: frozenset[Permission] = frozenset()
-    for word in words:
-        permissions |= ROLES.get(word, frozenset()) if word not in _NAMES else {Permission(word)}
-    return permissions | {Permission.READ_OWN} if Permission.READ_ALL in permissions else permissions
-
-
-def procedure_roles(words: Iterable[str]) -> frozenset[str]:
-    """Return the roles by which procedures know a caller who has these words in the configuration."""
-    return frozenset(
-        _PROCEDURE_WORDS.get(word, word) for word in words if word in _PROCEDURE_WORDS or word not in _NAMES
-    )

@@ -39,15 +39,14 @@ from orchestrator.service.configuration import Configuration, tool_servers
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.extent import Extent
 from orchestrator.service.queue import RunQueue, Submitted
-from orchestrator.service.quota import effective_limits, enforce_quota, why_full
+from orchestrator.service.quota import Totals, effective_limits, enforce_quota, why_full
 from orchestrator.service.ratings import rate, rate_chat
 from orchestrator.service.retention import Retention, VacuumResult, vacuum
 from orchestrator.service.telemetry import RunExporter, check_telemetry
-from orchestrator.service.totals import Totals
 from orchestrator.service.uploaded_files import UploadedFiles
 from orchestrator.task.events import RatingGiven, RunAccepted
-from orchestrator.task.made_personas import in_use
 from orchestrator.task.modes import Priority
+from orchestrator.task.personas import in_use
 
 T = TypeVar("T")
 Folder = TypeVar("Folder", bound=StateFolder)

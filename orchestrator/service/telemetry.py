@@ -17,7 +17,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.service.configuration import TelemetrySettings
-from orchestrator.service.totals import Totals
+from orchestrator.service.quota import Totals
 
 if TYPE_CHECKING:
     from orchestrator.service.otlp import Collector

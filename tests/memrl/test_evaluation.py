@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from orchestrator.memrl.evaluation import ESTIMATORS, Log, difference, doubly_robust, ips
+from orchestrator.memrl.routers import ESTIMATORS, Log, difference, doubly_robust, ips
 
 
 def logged(count: int, seed: int, *, model: float = 1.0) -> tuple[Log, float]:

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.memrl import graph_reader
+from orchestrator.memrl.endpoints import ask_graph
 from orchestrator.memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError
 from orchestrator.memrl.graph import NO_TYPE, POINTER, GraphAnswer, Library, check_reads_only
-from orchestrator.memrl.graph_questions import ask_graph
 from orchestrator.memrl.memory import Memory, MemoryOptions
 from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxUnavailable
 from orchestrator.run.sandbox.memory_budget import MemoryBudget

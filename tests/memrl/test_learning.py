@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.models import ModelShape, write_bert
 from orchestrator.app import attached
+from orchestrator.memrl.endpoints import ask_graph
 from orchestrator.memrl.episodes import Action, Outcome, Reward, Situation
-from orchestrator.memrl.graph_questions import ask_graph
 from orchestrator.memrl.learning import FOLDER, POLICY, learning_of
 from orchestrator.memrl.lessons import Lesson, lessons_of
 from orchestrator.memrl.memory import DATABASE, Memory

@@ -7,8 +7,7 @@ import pytest
 from orchestrator.memrl.episodes import Action, Episode, Outcome, Reward, Situation
 from orchestrator.memrl.task_patterns import common_words, proposed_persona, room_for_proposals
 from orchestrator.registry.persona import Persona
-from orchestrator.task.made_personas import MadePersona
-from orchestrator.task.personas import persona_problems
+from orchestrator.task.personas import MadePersona, persona_problems
 
 TERSE = Persona("terse", "Write terse code.", "")
 

@@ -41,7 +41,7 @@ async def test_what_executes_procedures_is_made_when_it_is_first_needed(tmp_path
 async def test_procedures_that_cannot_be_executed_leave_the_service_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attachment, "QUEUE", "orchestrator.procedures.service_queue:Nothing")
+    monkeypatch.setattr(attachment, "QUEUE", "orchestrator.procedures.attachment:Nothing")
     registry = empty_registry(tmp_path / "r.yaml")
     async with attached().service(tmp_path, registry, Configuration(), Extent.NOTHING) as service:
         assert isinstance(service.procedures, ServiceProcedures)

@@ -4,7 +4,7 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from orchestrator.procedures.calendar import Calendar
+from orchestrator.procedures.queue import Calendar
 from orchestrator.service.schedules import LATE_SECONDS, schedules_from
 
 HOURLY = "0 * * * * backup"

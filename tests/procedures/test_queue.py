@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from orchestrator.procedures.audit import Entry
-from orchestrator.procedures.calendar import Calendar
 from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.errors import ChangedMeanwhile, ProcedureForbidden, ProcedureRefused, UnknownExecution
 from orchestrator.procedures.execution import Execution
 from orchestrator.procedures.installation import listing
 from orchestrator.procedures.ports import Operation, Work
-from orchestrator.procedures.queue import ProcedureQueue, StepProgress
+from orchestrator.procedures.queue import Calendar, ProcedureQueue, StepProgress
 from orchestrator.procedures.retention import plan_file
 from orchestrator.service.callers import Caller
 from orchestrator.service.schedules import Schedule, schedules_from

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.models import ModelShape, write_jamba, write_mamba
 from orchestrator.registry.errors import GgufError
 from orchestrator.registry.gguf import pieces, read_adapter, read_header
-from orchestrator.registry.gguf_layout import FILE_TYPES, TENSOR_TYPES
+from orchestrator.registry.gguf_reader import FILE_TYPES, TENSOR_TYPES
 from tests.registry.conftest import WriteGguf, write_adapter
 
 

@@ -4,8 +4,6 @@ client    RemoteModel: slots, deadline, retries and circuit breaker around singl
 http      one streamed POST request; the only file that knows the HTTP library and the API key
 wire      builds the JSON of requests, and reads the JSON of answers
 breaker   circuit breaker for a server that keeps failing; pure
-retry     how long to wait before the next try; pure
-slots     how many requests run at a time, and which waiting request is next
 errors    the errors of remote models
 """
 

@@ -1,12 +1,13 @@
 """Generate with a remote model as with a local engine: streaming, deadline, cancellation, typed errors."""
 
 import asyncio
+import heapq
 import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -25,9 +26,7 @@ from orchestrator.pool.remote.errors import (
     RemoteResting,
     ToolsRefused,
 )
-from orchestrator.pool.remote.http import Server
-from orchestrator.pool.remote.retry import pause
-from orchestrator.pool.remote.slots import RequestSlots
+from orchestrator.pool.remote.http import Server, pause
 from orchestrator.pool.remote.wire import (
     BYTES_A_TOKEN,
     SUBSTITUTES,
@@ -43,6 +42,48 @@ from orchestrator.registry.models import ModelEntry
 from orchestrator.registry.thinking import TAGS
 from orchestrator.task.events import Usage
 from orchestrator.task.stages import PATIENCE_SECONDS, ModelWait, is_patient, pausing, wait_noted
+
+
+class RequestSlots:
+    """A semaphore of `count` slots, granted in the order of `due` (event loop time), then of arrival.
+
+    No request starves, because later requests are due later, except for a difference in slack.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._arrivals = itertools.count()
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def hold(self, due: float) -> AsyncIterator[None]:
+        await self._take(due)
+        try:
+            yield
+        finally:
+            self._give()
+
+    async def _take(self, due: float) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (due, next(self._arrivals), turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # the slot was given at the same moment as the cancellation
+                self._give()
+            raise
+
+    def _give(self) -> None:
+        while self._waiting:
+            *_, turn = heapq.heappop(self._waiting)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
 
 USAGE_SECONDS: Final = 1.0  # wait after the end of an answer for token counts and the end of the stream
 

@@ -1,6 +1,6 @@
 """Plan requests in plain language: a request becomes the steps of a TaskIR, which start while the plan is written.
 
-planner     FrontdoorPlanner, the Planner port that asks a model; make_plan, extend_plan
+planner     FrontdoorPlanner, the Planner port that asks a model; make_plan, extend_plan; which outputs are wanted
 generation  one plan, or the rest of one, while a model writes it
 compact     the form in which a model writes a plan: Part, its JSON Schema, PlanStream, PlanFlaw
 listed      the JSON Schema of a plan that can only name existing files and parts
@@ -11,7 +11,6 @@ direct      the single step that answers a request without a plan
 personas    which persona a part gets
 request     which files a request names, wants and lacks; sentences, clauses, orders, changes read its text
 references  which files and parts a name stands for; words compares words of four languages
-wanted      which outputs of a plan the user wants
 doubts      what speaks against an answer; wishes and languages read what was wanted
 """
 

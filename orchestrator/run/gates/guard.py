@@ -1,14 +1,40 @@
-"""Refuse code that reaches for what runs or judges it, before a gate runs it."""
+"""Refuse code that reaches for what runs or judges it, before a gate runs it.
+
+The programs of `inside` go into the sandbox as text, so that they import nothing of ours there.
+"""
 
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from orchestrator.run.gates.contract import Artifact, GateContext, GateError, RunJob
 from orchestrator.run.gates.findings import Finding
 from orchestrator.run.gates.jobs import files_of, run_tool
 from orchestrator.run.gates.planned import file_name
-from orchestrator.run.gates.programs import COMMAND, document
+
+_FOLDER = Path(__file__).parent / "inside"
+_PACKAGE = "orchestrator.run.gates.inside"
+BOOT = (_FOLDER / "boot.py").read_text(encoding="utf-8")
+_TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}
+
+# Starts a program that it reads from stdin.
+COMMAND = ("python", "-I", "-c", BOOT)
+
+
+def program(names: Sequence[str], spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a program: modules in import order, the last of which has `main`, and the spec that `main` gets."""
+    return {
+        "modules": {f"{_PACKAGE}.{name}": _TEXTS[name] for name in names},
+        "main": f"{_PACKAGE}.{names[-1]}",
+        "spec": spec,
+    }
+
+
+def document(names: Sequence[str], spec: Mapping[str, Any]) -> bytes:
+    return json.dumps(program(names, spec)).encode()
+
 
 MODULES = ("guard",)
 # Names of files that check others.

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError
 from orchestrator.run.gates.findings import Finding, format_findings, output_tail
-from orchestrator.run.gates.guard import guarded, kept_checks, read_problems
+from orchestrator.run.gates.guard import BOOT, COMMAND, document, guarded, kept_checks, program, read_problems
 from orchestrator.run.gates.jobs import files_of, not_installed, run_code
 from orchestrator.run.gates.planned import (
     Scope,
@@ -19,7 +19,6 @@ from orchestrator.run.gates.planned import (
     stem_of,
     unit_tests,
 )
-from orchestrator.run.gates.programs import BOOT, COMMAND, document, program
 from orchestrator.run.sandbox import JobOutcome
 from orchestrator.task.events import FailureKind, GateResult
 

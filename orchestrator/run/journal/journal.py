@@ -28,7 +28,7 @@ from orchestrator.task.events import (
     ReplanFinished,
     StepGathered,
 )
-from orchestrator.task.made_personas import MadePersona
+from orchestrator.task.personas import MadePersona
 
 log = structlog.get_logger(__name__)
 

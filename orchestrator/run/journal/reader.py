@@ -14,8 +14,8 @@ from orchestrator.run.journal.objects import ObjectStore
 from orchestrator.run.journal.outcomes import AttemptOutcome, decode_outcome
 from orchestrator.run.journal.store import GenerationRow, PersonaUse, RunRow, Store
 from orchestrator.task.events import Event, decode_event
-from orchestrator.task.made_personas import MadePersona, decode_persona
 from orchestrator.task.modes import RunStatus
+from orchestrator.task.personas import MadePersona, decode_persona
 from orchestrator.task.prediction import COMPARED_RUNS, EarlierRun
 from orchestrator.task.reuse import Reuse
 

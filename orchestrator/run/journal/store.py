@@ -27,8 +27,8 @@ from orchestrator.run.journal.errors import (
 from orchestrator.run.journal.migrations import MIGRATIONS, VERSION
 from orchestrator.run.journal.outcomes import AttemptOutcome, encode_outcome
 from orchestrator.task.events import Event, RunAccepted, RunFinished, encode_event
-from orchestrator.task.made_personas import MadePersona, encode_persona
 from orchestrator.task.modes import Mode, RunStatus
+from orchestrator.task.personas import MadePersona, encode_persona
 from orchestrator.task.prediction import EarlierRun, MeasuredGeneration
 from orchestrator.task.reuse import Reuse
 

@@ -1,7 +1,6 @@
 """Carry out one step.
 
-    prompt      layout of prompts
-    role        a role with all that a request to its model needs
+    role        a role with all that a request to its model needs; layout of prompts
     inputs      what steps read; files: from the user's folder
     seen        which versions of the user's files an attempt has read
     attempt     Attempt, Models, Produced, StepRunner
@@ -15,5 +14,5 @@
     context     long steps: pruned and condensed
     errors      AttemptError, failures, time limits
 
-This file imports nothing: the trainer of the embedded models uses `prompt` without the dependencies of the others.
+This file imports nothing: the trainer of the embedded models uses `role` without the dependencies of the others.
 """

@@ -17,8 +17,9 @@ from orchestrator.api.access import Undeclared
 from orchestrator.api.app import make_app
 from orchestrator.app import attached
 from orchestrator.registry.load import find_registry, load_registry
+from orchestrator.service.callers import granted
 from orchestrator.service.configuration import Configuration
-from orchestrator.service.permissions import ANY, OPEN, ROUTES, TOOLS, Need, Permission, by_name, granted
+from orchestrator.service.permissions import ANY, OPEN, ROUTES, TOOLS, Need, Permission, by_name
 from tests.orchestrator.api.callers import client_of, daemon_with, token_of
 from tests.orchestrator.api.daemon_process import Running
 from tests.orchestrator.api.test_mcp import over_tcp, text_of

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
+from orchestrator.cli.report_view import Bar, TimeSpan, axis, draw_bar, timeline
 from orchestrator.cli.terminal import ASCII, UNICODE
-from orchestrator.cli.timeline import Bar, TimeSpan, axis, draw_bar, timeline
 
 
 def test_bars_cover_their_share_of_the_axis() -> None:

@@ -9,10 +9,8 @@ from rich.console import Console, RenderableType
 
 from orchestrator.cli.explain_view import print_explanation
 from orchestrator.cli.forecast_view import Forecast, print_forecast
-from orchestrator.cli.live import render
-from orchestrator.cli.progress_lines import progress_line
-from orchestrator.cli.report_view import print_report
-from orchestrator.cli.speedup import compare_with_serial, format_speedup
+from orchestrator.cli.live import progress_line, render
+from orchestrator.cli.report_view import compare_with_serial, format_speedup, print_report
 from orchestrator.cli.terminal import ASCII, UNICODE, Glyphs
 from orchestrator.run.planning import planned_task
 from orchestrator.run.record.report import Report, build_report, explanation_json

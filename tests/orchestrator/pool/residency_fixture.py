@@ -14,13 +14,12 @@ from orchestrator.bench.simulate.clock import VirtualTimeLoop
 from orchestrator.bench.simulate.engines import SimulatedEngine, model_info, words
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, LoadFailure, ModelLoadFailed
-from orchestrator.pool.admission import PoolBudget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import PoolError
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
 from orchestrator.pool.placement import Node, Topology
-from orchestrator.pool.policy import Rules
+from orchestrator.pool.policy import PoolBudget, Rules
 from orchestrator.pool.residency import Folders, Residency
 from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.models import ModelEntry

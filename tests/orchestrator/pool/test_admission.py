@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.pool.admission import Admitted, MustWait, NeverFits, PoolBudget, Resident, Verdict, admit
+from orchestrator.pool.policy import Admitted, MustWait, NeverFits, PoolBudget, Resident, Verdict, admit
 
 
 def _idle(model: str, size: int, last_used: float, node: int | None = None) -> Resident:

@@ -6,8 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.pool.admission import PoolBudget
-from orchestrator.pool.policy import Demand, ModelView, PoolActions, PoolView, ReplicaView, Rules, decide
+from orchestrator.pool.policy import Demand, ModelView, PoolActions, PoolBudget, PoolView, ReplicaView, Rules, decide
 
 RULES = Rules(idle_unload_seconds=900, residency_seconds=10, pause_seconds=0.2, patience=5, batch_patience=30)
 

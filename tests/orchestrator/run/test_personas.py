@@ -15,8 +15,7 @@ from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.personas import PersonaProposal, checked_proposal, useless_personas
 from orchestrator.run.planning import Accept, PlanContext, Planned, PlannedPart
 from orchestrator.task.events import AttemptStarted, PlanPersona, RunAccepted, StepsPlanned, Usage
-from orchestrator.task.made_personas import MadePersona
-from orchestrator.task.personas import MAX_IN_USE
+from orchestrator.task.personas import MAX_IN_USE, MadePersona
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.run.test_planners import Stored
 from tests.orchestrator.run_jobs import ON_DEMAND, RECORDS, REGISTRY, execute, job, report_of, step

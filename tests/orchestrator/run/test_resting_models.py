@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.bench.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
 from orchestrator.bench.simulate.engines import SimulatedAnswer, SimulatedEngine, SimulatedMachine, words
-from orchestrator.cli.progress_lines import progress_line
+from orchestrator.cli.live import progress_line
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import EngineDied, LoadFailure, ModelLoadFailed
 from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILED_LOADS, MAX_FAILURES

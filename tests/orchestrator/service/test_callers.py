@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.service.callers import NOBODY, Access, Callers, Forbidden, user_key
+from orchestrator.service.callers import NOBODY, Access, Callers, Forbidden, granted, procedure_roles, user_key
 from orchestrator.service.configuration import load_configuration
-from orchestrator.service.permissions import ANY, OPEN, Permission, by_name, granted, procedure_roles, undeclared
+from orchestrator.service.permissions import ANY, OPEN, Permission, by_name, undeclared
 
 NO_USER = 65_530
 

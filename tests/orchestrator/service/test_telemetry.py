@@ -23,9 +23,9 @@ from orchestrator.service import telemetry
 from orchestrator.service.configuration import Configuration, RunSettings, TelemetrySettings
 from orchestrator.service.extent import Extent
 from orchestrator.service.otlp import Collector
+from orchestrator.service.quota import Totals
 from orchestrator.service.service import Service
 from orchestrator.service.telemetry import RunExporter
-from orchestrator.service.totals import Totals
 from orchestrator.service.trace_context import ParentSpan, parent_span, valid_traceparent
 from orchestrator.task.events import Event
 from tests.orchestrator.run.record.run_courses import recorded

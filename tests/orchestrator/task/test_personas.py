@@ -5,9 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.registry.persona import Maker, Persona
-from orchestrator.task.made_personas import MadePersona, decode_persona, encode_persona
 from orchestrator.task.persona_placing import place_persona
-from orchestrator.task.personas import persona_name, persona_problems, unknown_persona
+from orchestrator.task.personas import (
+    MadePersona,
+    decode_persona,
+    encode_persona,
+    persona_name,
+    persona_problems,
+    unknown_persona,
+)
 
 HARBOURS = "Write as a historian of harbours, who knows ships, tides and trade."
 KNOWN = {"historian": Persona("historian", HARBOURS, ""), "terse": Persona("terse", "Write terse code.", "")}

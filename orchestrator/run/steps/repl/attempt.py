@@ -21,11 +21,10 @@ from orchestrator.run.steps.context.conversation import Conversation
 from orchestrator.run.steps.context.window import Turn
 from orchestrator.run.steps.errors import AttemptError, attempt_timeout
 from orchestrator.run.steps.means import Means
-from orchestrator.run.steps.repl.budget import ReplBudget, Spending
 from orchestrator.run.steps.repl.host import Host
 from orchestrator.run.steps.repl.outputs import Outputs
 from orchestrator.run.steps.repl.session import Interpreter, Open, interpreter
-from orchestrator.run.steps.repl.subcalls import SubcallModels
+from orchestrator.run.steps.repl.subcalls import ReplBudget, Spending, SubcallModels
 from orchestrator.run.steps.retry import shown_previous, with_evidence
 from orchestrator.run.steps.role import StepInput, step_messages
 from orchestrator.run.steps.tools.actions import described

@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 
-from orchestrator.run.steps.repl.budget import BudgetSpent, Spending
 from orchestrator.run.steps.repl.outputs import NoSuchOutput, Outputs
 from orchestrator.run.steps.repl.protocol import Answer, Ask, LlmBatch, LlmCall, ReadOutput, ToolAsk, Write
-from orchestrator.run.steps.repl.subcalls import SubcallModels, ask_all
+from orchestrator.run.steps.repl.subcalls import BudgetSpent, Spending, SubcallModels, ask_all
 from orchestrator.run.steps.tools.contract import ToolError
 from orchestrator.run.steps.tools.toolbox import Call, OnCall, Toolbox, shortened
 from orchestrator.run.steps.tools.workspace import NoSuchText

@@ -20,7 +20,6 @@ from orchestrator.run.sandbox import (
     StartTimeout,
 )
 from orchestrator.run.steps.errors import AttemptError
-from orchestrator.run.steps.repl.budget import ReplBudget
 from orchestrator.run.steps.repl.host import Host
 from orchestrator.run.steps.repl.outputs import Outputs, TooMuchOutput, peek
 from orchestrator.run.steps.repl.protocol import (
@@ -35,6 +34,7 @@ from orchestrator.run.steps.repl.protocol import (
     decode,
     encode,
 )
+from orchestrator.run.steps.repl.subcalls import ReplBudget
 from orchestrator.task.events import Failure, FailureKind
 
 PROGRAM = "interpreter.py"

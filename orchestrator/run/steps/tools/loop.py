@@ -1,6 +1,10 @@
-"""Let a model call tools, turn by turn, until it finishes."""
+"""Let a model call tools, turn by turn, until it finishes.
 
-from typing import Any
+A call that a model repeats with the same result is noticed, as a model in a loop makes them.
+"""
+
+from collections import Counter
+from typing import Any, Final
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.run.steps.attempt import Attempt
@@ -19,10 +23,34 @@ from orchestrator.run.steps.tools.actions import (
     read_action,
 )
 from orchestrator.run.steps.tools.contract import ToolError
-from orchestrator.run.steps.tools.repeats import MAX_SAME, Repeats
+from orchestrator.run.steps.tools.files import GREP, LIST_FILES, READ_FILE, SEARCH
 from orchestrator.run.steps.tools.toolbox import Toolbox, shortened
 from orchestrator.task.events import Failure, FailureKind
 from orchestrator.task.taskir.json_text import compact_json
+
+# The attempt ends with the call of this number that has the same arguments and the same result.
+MAX_SAME: Final = 3
+# Calls of these change nothing.
+_READING: Final = frozenset(tool.name for tool in (READ_FILE, LIST_FILES, SEARCH, GREP))
+
+
+class Repeats:
+    """Counts the calls of one attempt by arguments and result; a new call that may change something resets it."""
+
+    def __init__(self) -> None:
+        self._calls: Counter[tuple[str, str, str]] = Counter()
+        self._made: set[tuple[str, str, str]] = set()
+
+    def count(self, tool: str, arguments: str, result: str) -> int:
+        """Count a call, and return how often it has had this result."""
+        call = (tool, arguments, result)
+        if tool not in _READING and call not in self._made:
+            # Tests may be run again after a change.
+            self._calls.clear()
+        self._made.add(call)
+        self._calls[call] += 1
+        return self._calls[call]
+
 
 # The attempt fails after so many answers in a row that are no action.
 MAX_BAD = 3

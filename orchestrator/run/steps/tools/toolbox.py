@@ -13,11 +13,28 @@ from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult, ToolServerFailed
 from orchestrator.run.steps.tools.files import GREP, LIST_FILES, READ_FILE, SEARCH, WRITE_ARTIFACT
 from orchestrator.run.steps.tools.notes import MAX_TEXT, NoSuchNote
-from orchestrator.run.steps.tools.procedures import PROCEDURE
 from orchestrator.run.steps.tools.running import RUN_TESTS, SHELL
 from orchestrator.run.steps.tools.workspace import NoSuchText
 from orchestrator.task.events import CallOutcome, Failure, FailureKind
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
+
+
+async def _procedure(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+    notice = await context.propose(arguments["name"], arguments.get("inputs", {}))
+    return ToolResult(notice, notice)
+
+
+PROCEDURE = Tool(
+    "procedure",
+    "Plan a maintenance procedure. It changes nothing: the plan waits for the approval of a person.",
+    _procedure,
+    {
+        "name": {"type": "string", "minLength": 1, "maxLength": 64, "description": "as `procedures list` names it"},
+        "inputs": {"type": "object", "maxProperties": 100, "description": "its inputs by name"},
+    },
+    ("name",),
+)
+
 
 _NEEDS: Mapping[str, tuple[str, ...]] = {"add": ("text",), "edit": ("id", "text"), "drop": ("id",), "list": ()}
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.pool.remote.retry import FIRST_PAUSE, LONGEST_PAUSE, PATIENCE, TRIES, pause, retry_after
+from orchestrator.pool.remote.http import FIRST_PAUSE, LONGEST_PAUSE, PATIENCE, TRIES, pause, retry_after
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CHANCE = st.floats(0, 1, exclude_max=True)

@@ -3,7 +3,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.pool.remote.slots import RequestSlots
+from orchestrator.pool.remote.client import RequestSlots
 
 Course = list[tuple[float, bool]]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.run.frontdoor.wanted import wanted_outputs
+from orchestrator.run.frontdoor.planner import wanted_outputs
 from orchestrator.task.taskir.models import Step
 
 FILES = ("a.md", "b.md", "menu.txt")

@@ -10,11 +10,10 @@ from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
 from orchestrator.run.sandbox import Sandbox
-from orchestrator.run.steps.repl.budget import ReplBudget, Spending
 from orchestrator.run.steps.repl.host import Host
 from orchestrator.run.steps.repl.outputs import Outputs
 from orchestrator.run.steps.repl.session import Interpreter, interpreter
-from orchestrator.run.steps.repl.subcalls import NoSuchRole, SubcallModels
+from orchestrator.run.steps.repl.subcalls import NoSuchRole, ReplBudget, Spending, SubcallModels
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.run.steps.tools.contract import ToolContext
 from orchestrator.run.steps.tools.notes import Notes, RunNotes

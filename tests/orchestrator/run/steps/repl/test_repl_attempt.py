@@ -18,8 +18,7 @@ from orchestrator.run.sandbox import Sandbox
 from orchestrator.run.steps.attempt import Attempt, Models, Produced
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.repl.attempt import ReplRunner
-from orchestrator.run.steps.repl.budget import ReplBudget
-from orchestrator.run.steps.repl.subcalls import SubcallModels
+from orchestrator.run.steps.repl.subcalls import ReplBudget, SubcallModels
 from orchestrator.run.steps.role import ResolvedRole, StepInput
 from orchestrator.task.events import Failure, FailureKind, Usage
 from orchestrator.task.taskir.models import Step

@@ -10,10 +10,10 @@ from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.run.sandbox import Sandbox, Session
 from orchestrator.run.steps.errors import AttemptError
-from orchestrator.run.steps.repl.budget import ReplBudget
 from orchestrator.run.steps.repl.host import Host
 from orchestrator.run.steps.repl.outputs import SHOWN, Outputs
 from orchestrator.run.steps.repl.session import Interpreter
+from orchestrator.run.steps.repl.subcalls import ReplBudget
 from orchestrator.task.events import FailureKind
 from tests.orchestrator.run.steps.repl.repl_fixture import INPUTS, ReplFixture, echo, running, shown
 

@@ -15,9 +15,9 @@ from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.run.sandbox import InvalidJob, Sandbox
 from orchestrator.run.steps.attempt import Produced
 from orchestrator.run.steps.errors import AttemptError
-from orchestrator.run.steps.repl.budget import ReplBudget
 from orchestrator.run.steps.repl.host import Host
 from orchestrator.run.steps.repl.session import interpreter
+from orchestrator.run.steps.repl.subcalls import ReplBudget
 from orchestrator.run.steps.tools.actions import Allowed, action_schema
 from orchestrator.run.steps.tools.attempt import ServedRunner, ToolRunner
 from orchestrator.run.steps.tools.contract import Tool, ToolServerFailed
