@@ -42,8 +42,7 @@ MODES: Final[Mapping[str, Mapping[str, Any]]] = {
     "common pool, batched, prompt lookup": {"prompt_lookup": _LOOKUP, "always_draft": True},
     "common pool, one slot": {"slots": 1},
     "common pool, one slot, prompt lookup": {"slots": 1, "prompt_lookup": _LOOKUP, "always_draft": True},
-}
-"""The settings of an EngineSpec that are compared, by the name of each combination."""
+}  # the settings of an EngineSpec that are compared, by the name of each combination
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +51,8 @@ class Divergence:
 
     texts: int
     differing: int
-    earliest: int | None
-    """The smallest index of a character at which a text differs first; None if none differs."""
-    typical: float | None
-    """The median of these indices."""
+    earliest: int | None  # the smallest index of a character at which a text differs first; None if none differs
+    typical: float | None  # the median of these indices
 
     @property
     def share(self) -> float:

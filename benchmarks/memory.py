@@ -39,11 +39,9 @@ from orchestrator.task import lexical
 
 FOLDER: Final = Path(__file__).parents[1] / "build" / "memory"
 RESULTS: Final = results.FOLDER / "memory.json"
-POOL: Final = 4000
-"""How many requests and how many actions are generated. A text is a pair of them."""
+POOL: Final = 4000  # how many requests and how many actions are generated. A text is a pair of them.
 QUERIES: Final = 500
-FEW: Final = 20
-"""With fewer pairs of prompts than this nothing is said about them."""
+FEW: Final = 20  # with fewer pairs of prompts than this nothing is said about them
 NEIGHBOURS: Final = 20
 ACTIONS: Final = tuple(
     Action(role, persona, model) for role in ("worker", "coder") for persona in ("", "terse") for model in ("s", "l")
@@ -448,8 +446,8 @@ PARTS: Final[Mapping[str, Callable[[argparse.Namespace], list[Row]]]] = {
     "similarity": similarity,
     "memory": memory,
 }
+# What tells rows apart: a row replaces an earlier one that has the same of these.
 KEYS: Final = tuple("vectors episodes dimensions kind components lists probes candidates data threshold".split())
-"""What tells rows apart: a row replaces an earlier one that has the same of these."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

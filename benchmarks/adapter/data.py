@@ -23,14 +23,13 @@ from orchestrator.task.taskir.json_text import compact_json
 
 SEED: Final = 31
 UNSEEN_SEED: Final = 1_000_003
-LONGEST: Final = 256
-"""Examples with more tokens are left out: they are rare, and each takes the time of two others."""
+LONGEST: Final = 256  # Examples with more tokens are left out: they are rare, and each takes the time of two others
+# How much a token inside an action counts for the loss. Other tokens of a plan decide its structure, and count 1.
 ACTION_WEIGHT: Final = 0.3
-"""How much a token inside an action counts for the loss. Other tokens of a plan decide its structure, and count 1."""
+# Every plan begins with this. The grammar allows nothing else, so there is no loss on it.
 _HEAD: Final = '{"plan":[{"role":"'
-"""Every plan begins with this. The grammar allows nothing else, so there is no loss on it."""
+# The keys of a part in the order of the grammar of listed names.
 _ORDER: Final = ("role", "each", "foreach", "inputs", "action", "output", "replan")
-"""The keys of a part in the order of the grammar of listed names."""
 _ACTION: Final = re.compile(r'"action":"((?:[^"\\]|\\.)*)"')
 
 
@@ -38,10 +37,8 @@ _ACTION: Final = re.compile(r'"action":"((?:[^"\\]|\\.)*)"')
 class TokenizedExample:
     """The tokens of an example."""
 
-    tokens: list[int]
-    """Prompt and answer."""
-    weights: list[float]
-    """How much the prediction of each token counts for the loss: 0 for those of the prompt."""
+    tokens: list[int]  # Prompt and answer
+    weights: list[float]  # how much the prediction of each token counts for the loss: 0 for those of the prompt
 
 
 def answer_text(parts: Sequence[Part]) -> str:

@@ -36,12 +36,10 @@ class ExampleDraft:
     clauses: list[str] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     meant: list[tuple[StepStructure, ...]] = field(default_factory=list)
-    question: bool = False
-    """Whether the last clause is a question, which no polite form goes around."""
+    question: bool = False  # whether the last clause is a question, which no polite form goes around
     done: tuple[Part, ...] = ()
     output: str = ""
-    worded: str = ""
-    """The whole request, if its form has worded it already."""
+    worded: str = ""  # the whole request, if its form has worded it already
 
     @property
     def random(self) -> random.Random:
@@ -130,8 +128,7 @@ _VERBS: Final = {
     **{f"{verb}s": verb for verb in ("mention", "use", "state", "report", "leave", "argue", "sound", "mean", "say")},
     "is": "are",
     "was": "were",
-}
-"""Verbs that follow `{x}` in wordings, and what they are where it stands for several files."""
+}  # Verbs that follow `{x}` in wordings, and what they are where it stands for several files
 
 
 def any_operation(draft: ExampleDraft) -> TextOperation:

@@ -15,8 +15,7 @@ from orchestrator.bench.real.requests import RealRequest, RightPart
 from orchestrator.registry.load import load_registry
 from orchestrator.run.frontdoor.compact import Part
 
-BARE_TOKENS: Final = 256
-"""The longest plan of the bare model: without an end of its own, it writes as long as it may."""
+BARE_TOKENS: Final = 256  # the longest plan of the bare model: without an end of its own, it writes as long as it may
 BARE_AT_ONCE: Final = 16
 
 
@@ -25,12 +24,11 @@ class PlanningSetup:
     """How the model is set up as the frontdoor. The grammar is always that of the product."""
 
     about: str
-    system: str | None = None
-    """The system prompt; None for the one that ships, with its worked examples."""
+    system: str | None = None  # the system prompt; None for the one that ships, with its worked examples
     adapter: Path | None = None
     at_once: int = AT_ONCE
+    # The most tokens of a plan, which is then asked for only once; None for what the product does.
     once: int | None = None
-    """The most tokens of a plan, which is then asked for only once; None for what the product does."""
 
 
 SHIPPED: Final = PlanningSetup(about="with the prompt that ships, asked as the product asks")

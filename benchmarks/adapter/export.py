@@ -15,8 +15,7 @@ _NAMES: Final = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
-}
-"""What the projections of a model are called in a GGUF file."""
+}  # what the projections of a model are called in a GGUF file
 _KEY: Final = re.compile(r"model\.layers\.(\d+)\.(\w+\.\w+)\.lora_([AB])(?:\.\w+)?\.weight\Z")
 
 

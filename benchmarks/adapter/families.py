@@ -35,8 +35,8 @@ REASONS: Final = (
     "the key was lost|the heating has failed|too few people came|the wall is being painted|a permit is missing|"
     "the lock was changed|the engine makes a noise|the owner is abroad|the licence has run out|a window was left open"
 ).split("|")
+# The kinds of slots that hold several values, and of what kind each of these is.
 LISTS: Final = {"people": "person", "things": "thing", "places": "place"}
-"""The kinds of slots that hold several values, and of what kind each of these is."""
 EXTRACT: Final = ["Extract {}.", "Extract {} from the text.", "Find {}.", "Give {}.", "Look up {}.", "Get {}."]
 UNSEEN_EXTRACT: Final = ["Read the text and note {}.", "Please extract {}."]
 LIST: Final = ["List {}.", "Make a list of {}.", "List {}, in the order of the text.", "Extract {}, as a list."]
@@ -55,16 +55,14 @@ WRONG: Final[Mapping[str, Any]] = {
     "extract-people": ["Nadia Ferro", "Ole Brandt", "Karim Said"],
     "extract-colour": "Green.",
     "extract-reason": "Because of the weather.",
-}
-"""A wrong answer to each of the natural tasks of extraction."""
+}  # a wrong answer to each of the natural tasks of extraction
 RIGHT: Final[Mapping[str, str]] = {
     "extract-train": "It arrives at 9.31. The other one is cancelled because a signal has failed.",
     "extract-allergy": "Penicillin and latex.",
     "extract-rent": "It has 58 square metres and is on the third floor.",
     "extract-colour": "Dark blue.",
     "extract-reason": "Because the slipway has to be rebuilt.",
-}
-"""A right answer to each of those that ask for text; those that ask for JSON have one."""
+}  # a right answer to each of those that ask for text; those that ask for JSON have one
 _SLOT: Final = re.compile(r"\{(\w+)\}")
 
 
@@ -81,10 +79,8 @@ class Scene:
 class SlotValue:
     """A value of a slot."""
 
-    said: str
-    """How the text says it."""
-    value: Any
-    """The JSON value."""
+    said: str  # how the text says it
+    value: Any  # the JSON value
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +89,8 @@ class ExtractExample:
 
     task: RealTask
     answer: str
+    # For each value of the right answer the value itself, and a wrong one of the same kind.
     facts: tuple[tuple[SlotValue, SlotValue], ...]
-    """For each value of the right answer the value itself, and a wrong one of the same kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +100,8 @@ class JudgeCase:
     task: RealTask
     answer: str
     right: bool
+    # What the judge should answer, as JSON; empty for a natural task, of which only the verdict is known.
     opinion: str = ""
-    """What the judge should answer, as JSON; empty for a natural task, of which only the verdict is known."""
 
 
 @cache

@@ -33,14 +33,12 @@ from orchestrator.run.steps.gating import judge_of
 from orchestrator.run.steps.role import resolve_role
 
 ROOT: Final = Path(__file__).parents[2]
+# The texts of which summaries are asked for.
 TEXTS: Final = (*sorted((ROOT / "examples/texts").glob("*.txt")), *sorted((ROOT / "docs/adr").glob("000[1-4]-*.md")))
-"""The texts of which summaries are asked for."""
 PUBLISHED: Final = results.FOLDER / "real_smollm2-135m.json"
-WORDS: Final = 160
-"""How many words of a text are read, at most."""
+WORDS: Final = 160  # how many words of a text are read, at most
 KEPT_FILE: Final = "kept.json"
-KEPT: Final = 16
-"""How many answers of the model itself are trained on."""
+KEPT: Final = 16  # how many answers of the model itself are trained on
 
 
 def keep_answers(model: Path, folder: Path, say: Say) -> Path:

@@ -18,11 +18,10 @@ from orchestrator.registry.prompts import prompt_set
 from orchestrator.run.gates.judge import ACTION
 from orchestrator.run.steps.role import StepInput, step_messages
 
-RANK: Final = 8
-"""Half of the frontdoor's adapter, and so half of its bytes."""
+RANK: Final = 8  # Half of the frontdoor's adapter, and so half of its bytes
 TOKENS: Final = 80_000
+# The kinds of examples and how often each is drawn. `kept` are answers of the model itself.
 SHARES: Final = {"extract": 0.6, "judge": 0.25, "kept": 0.15}
-"""The kinds of examples and how often each is drawn. `kept` are answers of the model itself."""
 LONGEST: Final = 440
 _KEY: Final = re.compile(r'"\w+":')
 

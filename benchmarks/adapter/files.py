@@ -26,27 +26,21 @@ from orchestrator.run.frontdoor.references import FileNames
 class Reference:
     """Some of the files, as a request speaks of them."""
 
-    phrase: str
-    """The words of the request: `the offers`, `a.txt and b.txt`."""
-    names: tuple[str, ...]
-    """What the plan names: files, or a pattern."""
-    files: tuple[str, ...]
-    """The files that are meant."""
+    phrase: str  # the words of the request: `the offers`, `a.txt and b.txt`
+    names: tuple[str, ...]  # what the plan names: files, or a pattern
+    files: tuple[str, ...]  # the files that are meant
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
     """Files that belong together, and others beside them."""
 
-    names: tuple[str, ...]
-    """Those that belong together, in their order."""
+    names: tuple[str, ...]  # those that belong together, in their order
     others: tuple[str, ...] = ()
+    # What they are, in the singular and the plural; None for files that have nothing in common.
     kind: tuple[str, str] | None = None
-    """What they are, in the singular and the plural; None for files that have nothing in common."""
-    labels: tuple[str, ...] = ()
-    """What tells one from the others, as people say it: `Adams`, `March`, `2`."""
-    style: str = "mixed"
-    """How the names are made: mixed, numbered, person, month, place or part."""
+    labels: tuple[str, ...] = ()  # what tells one from the others, as people say it: `Adams`, `March`, `2`
+    style: str = "mixed"  # how the names are made: mixed, numbered, person, month, place or part
 
     @property
     def listed(self) -> tuple[str, ...]:

@@ -645,5 +645,4 @@ FORMS: Final[dict[Callable[[ExampleDraft], None], float]] = {
     for_each_item: 3,
     replan: 1.8,
     rest: 0.8,
-}
-"""The forms of requests, and how often each comes up."""
+}  # the forms of requests, and how often each comes up

@@ -10,14 +10,10 @@ from dataclasses import dataclass
 class TextOperation:
     """Something to be done with one text."""
 
-    noun: str
-    """What comes of it, with an article that fits "the": `summary`."""
-    plural: str
-    """The same of several texts."""
-    wordings: tuple[str, ...]
-    """Imperatives, such as `summarize {x}`."""
-    questions: tuple[str, ...] = ()
-    """Questions that ask for it. The action is then the first wording."""
+    noun: str  # what comes of it, with an article that fits "the": `summary`
+    plural: str  # the same of several texts
+    wordings: tuple[str, ...]  # Imperatives, such as `summarize {x}`
+    questions: tuple[str, ...] = ()  # Questions that ask for it. The action is then the first wording.
 
 
 def _operations(text: str) -> tuple[TextOperation, ...]:
@@ -213,8 +209,7 @@ example; ; give an example for {x} | add an example to {x}
 JOINT = """
 newsletter overview report briefing introduction editorial digest bulletin brochure guide handout letter presentation
 comparison recommendation conclusion comment statement story timeline table press-release
-""".split()
-"""What can be written from several results."""
+""".split()  # what can be written from several results
 
 ON_RESULTS = (
     "write a {joint} from {x}",
@@ -275,8 +270,7 @@ ON_RESULTS_UNSAID = (
     ("say what that means for {place}", "Say what {x} mean for {place}"),
     ("give me your overall impression", "Give an overall impression of {x}"),
     ("then one {joint} for all of them", "Write one {joint} from {x}"),
-)
-"""Wordings that do not name the results, with the actions that do."""
+)  # Wordings that do not name the results, with the actions that do
 
 BEST = (
     "best worst cheapest longest shortest clearest most-recent most-useful strongest weakest earliest largest".split()
@@ -327,8 +321,7 @@ ON_EACH_WITH_ANOTHER = (
     ("translate each of {a} with the terms in {b}", "Translate {a} with the terms in {b}"),
     ("say of each of {a} whether {b} allows it", "Say whether {b} allows {a}"),
     ("update each of {a} with what is new in {b}", "Update {a} with what is new in {b}"),
-)
-"""For each of several files with one more: how people ask for it, and the action."""
+)  # for each of several files with one more: how people ask for it, and the action
 
 WHICH_OF = (
     (
@@ -361,8 +354,7 @@ WHICH_OF = (
         "Say whether {x} is urgent",
         "Name the urgent files",
     ),
-)
-"""Which of several files something is true of: how people ask, the action for each, and that for all answers."""
+)  # which of several files something is true of: how people ask, the action for each, and that for all answers
 
 TEXTS = (
     "a summary in {number} sentences",
@@ -380,8 +372,7 @@ TEXTS = (
     "a table of the numbers",
     "the arguments against it",
     "an explanation without any technical words",
-)
-"""Texts that people want to be made of a file."""
+)  # texts that people want to be made of a file
 
 NAMED_TEXTS = (
     ("make these files from {x}: {items}", "{file} with {text}", ", "),
@@ -391,8 +382,7 @@ NAMED_TEXTS = (
     ("use {x} for the following: {items}", "{file} - {text}", "; "),
     ("turn {x} into {items}", "{text} in {file}", " and "),
     ("read {x} and write {items}", "{file}, {text}", "; "),
-)
-"""How people ask for several texts with names: the request, one text of it, and what stands between them."""
+)  # how people ask for several texts with names: the request, one text of it, and what stands between them
 
 OVER_ALL = (
     ("which of {x} is the {best}?", "Say which of {x} is the {best}"),
@@ -415,8 +405,7 @@ OVER_ALL = (
     ("tell me which of {x} I should read first", "Say which of {x} should be read first"),
     ("work out from {x} who has to do the most", "Say who has to do the most according to {x}"),
     ("list what {x} disagree about", "List what {x} disagree about"),
-)
-"""What is asked of several texts at once, with the action."""
+)  # what is asked of several texts at once, with the action
 
 LISTED = (
     "verbs",
@@ -449,8 +438,7 @@ FURTHER_LISTS = (
 MADE_OF_A_RESULT = (
     "a headline|three tags|a slogan|a quiz|an introduction|a blog post|a poem|five questions|a table|a tweet|a title|"
     "a short speech|a list of keywords|two jokes|an invitation|a caption|a checklist|an advertisement|a riddle"
-).split("|")
-"""What can be made of a result, without a verb."""
+).split("|")  # what can be made of a result, without a verb
 
 EACH_ITEM = (
     ("explain each {s} simply", "Explain the {s} simply", "explanations"),
@@ -467,8 +455,7 @@ EACH_ITEM = (
     ("find a better word for each {s}", "Find a better word for the {s}", "words"),
     ("work on the {p} one by one: say what each one means", "Say what the {s} means", "meanings"),
     ("write two questions about each {s}", "Write two questions about the {s}", "questions"),
-)
-"""What can be asked for each item of a list: the clause, the action, and what comes of it."""
+)  # what can be asked for each item of a list: the clause, the action, and what comes of it
 
 EACH_OF = (
     *("{x}",) * 9,
@@ -477,10 +464,9 @@ EACH_OF = (
     "for {x}, {op}",
     "look at {x} and {op}",
     "read {x} and {op}",
-)
-"""Ways to ask for the same of each of several texts: `{op}` is said of what `ONE_BY_ONE` names."""
+)  # Ways to ask for the same of each of several texts: `{op}` is said of what `ONE_BY_ONE` names
+# Ways to ask for one thing of several texts at once: `{op}` is said of them.
 OVER = (*("{x}",) * 4, "read {x} and {op}", "go through {x} and {op}", "take {x} and {op}", "look at {x} and {op}")
-"""Ways to ask for one thing of several texts at once: `{op}` is said of them."""
 ONE_BY_ONE = ("each of them", "each one", "each", "every one of them")
 OF_ONE = (*("{x}",) * 10, "read {x} and {op}", "open {x} and {op}", "look at {x} and {op}", "take {x} and {op}")
 
@@ -538,8 +524,7 @@ SAVE_ANSWER = (
     " Write it to {file}",
     " Put them into {file}",
     " The answer should be in {file}",
-)
-"""The same behind a question."""
+)  # the same behind a question
 
 POLITE = (
     "{I}.",
@@ -614,8 +599,7 @@ NEXT_OF_THREE = (
     "{a}. {b}. {c}",
     "{a}. Then {b} and {c}",
     "{a} and {b}, then {c}",
-)
-"""Ways to put three clauses together."""
+)  # Ways to put three clauses together
 AND = ("{first} and {second}", "{first}, and {second}", "{first} and also {second}")
 BESIDE = (
     "{first} and, separately, {second}",

@@ -19,28 +19,22 @@ from benchmarks.adapter.wording import word_request
 from benchmarks.adapter.words import WordSampler
 from orchestrator.run.frontdoor.compact import Part
 
+# The share of plans that are spoiled. Most of these the product repairs by itself, and no example comes of them.
 REPAIRS: Final = 0.4
-"""The share of plans that are spoiled. Most of these the product repairs by itself, and no example comes of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanExample:
     """A request with the plan that is right for it."""
 
-    form: str
-    """The name of the function in this module that has made it."""
+    form: str  # the name of the function in this module that has made it
     request: str
-    files: tuple[str, ...]
-    """The files that the request may refer to."""
+    files: tuple[str, ...]  # the files that the request may refer to
     parts: tuple[Part, ...]
-    meant: Structure
-    """What the generator meant the plan to be; `structure_of` says what it is."""
-    done: tuple[Part, ...] = ()
-    """The parts that are done, if `parts` are the rest of a plan."""
-    output: str = ""
-    """What the last of them has written."""
-    flaw: str = ""
-    """What was wrong with an earlier plan, if this one is its repair."""
+    meant: Structure  # what the generator meant the plan to be; `structure_of` says what it is
+    done: tuple[Part, ...] = ()  # the parts that are done, if `parts` are the rest of a plan
+    output: str = ""  # what the last of them has written
+    flaw: str = ""  # what was wrong with an earlier plan, if this one is its repair
 
 
 def generate(seed: int, *, unseen: bool = False) -> Iterator[PlanExample]:

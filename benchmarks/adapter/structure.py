@@ -7,28 +7,21 @@ from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import Part
 
 CODER = "coder"
-ROLES = ("worker", CODER)
-"""The roles of the steps in generated plans."""
+ROLES = ("worker", CODER)  # the roles of the steps in generated plans
 
 
 @dataclass(frozen=True, slots=True)
 class StepStructure:
     """The structure of one step."""
 
-    reads: frozenset[str]
-    """Files, `request`, or parts such as `P1`."""
-    code: bool = False
-    """Whether the coder does it."""
-    foreach: str | None = None
-    """The part whose list it goes over."""
-    output: str | None = None
-    """The name of its output, if the plan names it."""
-    replan: bool = False
-    """Whether the plan goes on after it."""
+    reads: frozenset[str]  # files, `request`, or parts such as `P1`
+    code: bool = False  # whether the coder does it
+    foreach: str | None = None  # the part whose list it goes over
+    output: str | None = None  # the name of its output, if the plan names it
+    replan: bool = False  # whether the plan goes on after it
 
 
-Structure = tuple[frozenset[StepStructure], ...]
-"""For each part of a plan, the steps that it stands for."""
+Structure = tuple[frozenset[StepStructure], ...]  # for each part of a plan, the steps that it stands for
 
 
 def structure_of(files: Sequence[str], parts: Sequence[Part]) -> Structure:

@@ -27,17 +27,14 @@ from benchmarks.adapter.data import SEED, TokenizedExample, batches, common_pref
 RANK: Final = 16
 ALPHA: Final = 32
 PROJECTIONS: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+# The share of the learning rate that is left at the end. It falls evenly with the tokens.
 LAST_LEARNING_RATE: Final = 0.05
-"""The share of the learning rate that is left at the end. It falls evenly with the tokens."""
 WARM_UP_STEPS: Final = 10
-WIDTH: Final = 448
-"""The most tokens of a batch of a process. Small batches learn more from the same tokens."""
+WIDTH: Final = 448  # the most tokens of a batch of a process. Small batches learn more from the same tokens.
 CHECKPOINT_SECONDS: Final = 120.0
 PROGRESS_STEPS: Final = 5
-_KEPT: Final = 0.95
-"""The weight of the past in the loss that is shown."""
-PACKED: Final = "packed"
-"""The name of `_packed_attention` among those of `transformers`."""
+_KEPT: Final = 0.95  # the weight of the past in the loss that is shown
+PACKED: Final = "packed"  # the name of `_packed_attention` among those of `transformers`
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +43,11 @@ class _Packed:
 
     tokens: torch.Tensor
     positions: torch.Tensor
-    prefix: int
-    """How many tokens all begin with."""
-    spans: list[tuple[int, int]]
-    """Where what follows of each example begins and ends."""
-    predicting: torch.Tensor
-    """The places before a token that counts for the loss."""
-    predicted: torch.Tensor
-    """These tokens."""
-    weights: torch.Tensor
-    """How much they count."""
+    prefix: int  # how many tokens all begin with
+    spans: list[tuple[int, int]]  # where what follows of each example begins and ends
+    predicting: torch.Tensor  # the places before a token that counts for the loss
+    predicted: torch.Tensor  # these tokens
+    weights: torch.Tensor  # how much they count
 
 
 def _pack(batch: list[TokenizedExample], device: torch.device) -> _Packed:
@@ -111,14 +103,10 @@ class AdapterProgress:
     """How far a run is. It is part of a checkpoint."""
 
     steps: int = 0
-    tokens: int = 0
-    """Tokens of examples that were computed, without padding."""
-    seconds: float = 0.0
-    """How long the run has computed, over all its starts."""
-    loss: float = 0.0
-    """The running mean of the loss per token of an answer."""
-    batches: int = 0
-    """Batches that were taken from the data: one for each process in a step."""
+    tokens: int = 0  # tokens of examples that were computed, without padding
+    seconds: float = 0.0  # how long the run has computed, over all its starts
+    loss: float = 0.0  # the running mean of the loss per token of an answer
+    batches: int = 0  # Batches that were taken from the data: one for each process in a step
 
 
 def load(file: Path, dtype: torch.dtype, rank: int, first_layer: int) -> tuple[Any, Any]:

@@ -24,10 +24,8 @@ FOREIGN: Final = ("German", "French", "Spanish")
 class Wordings:
     """What requests of a language are made of; a field is as the comment of languages.yaml says."""
 
-    joiner: str
-    """The word before the last item of a list."""
-    result: str
-    """How people name what an earlier step has made."""
+    joiner: str  # the word before the last item of a list
+    result: str  # how people name what an earlier step has made
     files: tuple[str, ...]
     polite: tuple[str, ...]
     then: tuple[str, ...]
@@ -37,12 +35,10 @@ class Wordings:
     joins: tuple[tuple[str, str], ...]
     follow_ups: tuple[tuple[str, str], ...]
     together: tuple[tuple[str, str], ...]
-    variants: tuple[tuple[str, str, str, str], ...]
-    """The kind of words, what comes of them, the wording and the action."""
+    variants: tuple[tuple[str, str, str, str], ...]  # the kind of words, what comes of them, the wording and the action
     subjects: tuple[tuple[str, str, str, str], ...]
     questions: tuple[str, ...]
-    kinds: dict[str, tuple[str, ...]]
-    """Words by their kind."""
+    kinds: dict[str, tuple[str, ...]]  # Words by their kind
 
     def listing(self, items: Sequence[str]) -> str:
         """Return the items as people list them."""
@@ -283,5 +279,4 @@ FORMS: Final = {
     foreign_beside: 0.8,
     foreign_question: 0.7,
     foreign_variants: 3.0,
-}
-"""The forms of requests, and how often each comes up."""
+}  # the forms of requests, and how often each comes up

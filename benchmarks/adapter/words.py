@@ -46,8 +46,7 @@ earthquake flood drought storm hurricane avalanche eclipse comet planet moon mar
 prism atom molecule enzyme protein cell fossil dinosaur mammoth pyramid temple cathedral mosque monastery palace
 fortress aqueduct mosaic fresco sculpture tapestry manuscript alphabet grammar proverb riddle legend fable saga
 ballad sonnet comedy tragedy puppet mask costume jewel crown sword shield armour
-""".split()
-"""Things that a file can be about, and after which it can be called."""
+""".split()  # Things that a file can be about, and after which it can be called
 
 KINDS = """
 report:reports letter:letters memo:memos offer:offers invoice:invoices review:reviews article:articles essay:essays
@@ -64,8 +63,7 @@ requirement:requirements usecase:usecases test:tests measurement:measurements sa
 diagnosis:diagnoses prescription:prescriptions itinerary:itineraries booking:bookings timetable:timetables
 schedule:schedules agenda:agendas newsletter:newsletters bulletin:bulletins announcement:announcements
 petition:petitions testimony:testimonies verdict:verdicts ruling:rulings
-""".split()
-"""What files are, in the singular and the plural, as in `offer1.txt`, `offer2.txt`."""
+""".split()  # what files are, in the singular and the plural, as in `offer1.txt`, `offer2.txt`
 
 PEOPLE = """
 Adams Baker Carter Dixon Evans Fisher Grant Harris Irving Jensen Keller Lopez Mason Novak Olsen Parker Quinn Rossi
@@ -152,8 +150,7 @@ painting:paintings:title|museum:museums:invitation|train:trains:announcement|bug
 story|decision:decisions:justification|argument:arguments:reply|statement:statements:check|paper:papers:one-line
 summary|vegetable:vegetables:recipe|room:rooms:sign|donor:donors:letter|member:members:reminder
 """
-)
-"""What can be listed: one of them, several, and what is written for each."""
+)  # what can be listed: one of them, several, and what is written for each
 
 CODE = _entries(
     """
@@ -179,8 +176,7 @@ tasks by their dependencies|knapsack:solves the knapsack problem|edit_distance:c
 words|unit_convert:converts kilometres to miles|moving_average:computes a moving average|intersect:returns what
 two lists have in common|title_case:capitalizes every word
 """
-)
-"""The name of a function and what it does."""
+)  # the name of a function and what it does
 
 STRUCTURES = _entries(
     """
@@ -193,8 +189,7 @@ goods|thermostat:a simulation of a thermostat|elevator:an elevator|sorting:a sor
 sort|quicksort:quicksort|hash_table:a hash table|set_type:a set with union and intersection|vending:a vending
 machine
 """
-)
-"""Python programs and classes, with the names of their files."""
+)  # Python programs and classes, with the names of their files
 
 SHELL = _entries(
     """
@@ -210,8 +205,7 @@ morning|check_dns:looks up a list of host names|archive_old:moves files from las
 archive|free_memory:prints how much memory is free|split_csv:splits a large CSV file into parts|count_words:counts
 the words of all text files|update_all:installs all updates
 """
-)
-"""The name of a shell script and what it does."""
+)  # the name of a shell script and what it does
 
 COMMANDS = _entries(
     """
@@ -222,8 +216,7 @@ its second column|shows the largest folders|unpacks a tar archive|changes the ow
 folders|shows the free space on every disk|stops a service|prints the environment|downloads a page|makes a file
 executable|shows the history of a file in git
 """
-)
-"""What a shell command does."""
+)  # what a shell command does
 
 FACTS = _entries(
     """
@@ -243,8 +236,7 @@ travel from {place} to {place2}?|Name five things that one needs for a {subject}
 {place}?|What is better, a {subject} or a {subject2}?|How can I learn more about {topic}?|Is it cold in {place} in
 {month}?|Describe a {subject} in one sentence.|Give me a synonym for {subject}.
 """
-)
-"""Questions without files."""
+)  # Questions without files
 
 SENTENCES = _entries(
     """
@@ -259,8 +251,7 @@ the {subject} is broken, no {subject2} can be delivered.|{person} lives in {plac
 {weekday}.|he dont know where the {subject} are|The train to {place} leaves at nine, and the {subject} is included
 in the price.
 """
-)
-"""Texts that are given in a request."""
+)  # texts that are given in a request
 
 SYLLABLES = (
     "ba be bi bo bra cal cor da del dor fa fen fir ga gel gor ha hil jo ka kel kor la len lo ma mel mir na nel no "
@@ -287,8 +278,7 @@ OTHERS = (
     "setup.cfg",
     "archive.zip",
     "map.png",
-)
-"""Files that no request is about."""
+)  # files that no request is about
 
 
 def held_out(word: str) -> bool:
@@ -301,8 +291,7 @@ class WordSampler:
     """Draws words at random: only those for training, or, for evaluation, with all those that are held out first."""
 
     random: random.Random
-    unseen: bool = False
-    """Whether to draw held-out words, where a list has any, in place of the others."""
+    unseen: bool = False  # whether to draw held-out words, where a list has any, in place of the others
 
     def pick(self, words: list[str]) -> str:
         """Return one of the words."""

@@ -33,21 +33,15 @@ from benchmarks.options import positive
 from orchestrator.bench import environment, goals
 
 RESULTS: Final = results.FOLDER / "chaos.json"
-SUBMITTED_BY: Final = 0.75
-"""By what share of the time all runs are submitted."""
-HARMED_UNTIL: Final = 0.85
-"""Until what share of the time harm is done."""
-FAULTS: Final = 75
-"""How many faults there are in about 15 minutes."""
-MOST_UNENDED: Final = 40
-"""How many runs wait or are executed at most: the next one is submitted when one has ended."""
-ENDING_SECONDS: Final = 900.0
-"""How long the last runs may take after the time is over."""
+SUBMITTED_BY: Final = 0.75  # by what share of the time all runs are submitted
+HARMED_UNTIL: Final = 0.85  # Until what share of the time harm is done
+FAULTS: Final = 75  # how many faults there are in about 15 minutes
+MOST_UNENDED: Final = 40  # how many runs wait or are executed at most: the next one is submitted when one has ended
+ENDING_SECONDS: Final = 900.0  # how long the last runs may take after the time is over
+# How often it is looked at what the daemon holds, when all is over: each time after another tenth of the runs.
 ROUNDS: Final = 3
-"""How often it is looked at what the daemon holds, when all is over: each time after another tenth of the runs."""
 TOLD_SECONDS: Final = 15.0
-DONE_SHARE: Final = 0.75
-"""The share of the runs that must be done. Most of the others are cancelled."""
+DONE_SHARE: Final = 0.75  # the share of the runs that must be done. Most of the others are cancelled.
 
 say = partial(print, flush=True)
 

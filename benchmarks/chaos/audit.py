@@ -18,18 +18,13 @@ class RunAudit:
     """What has become of the accepted runs."""
 
     statuses: Counter[str] = field(default_factory=Counter)
-    lost: list[str] = field(default_factory=list)
-    """Runs that were accepted, and of which the journal knows nothing."""
-    unexplained: list[str] = field(default_factory=list)
-    """Runs that have not ended, or failed without a reason."""
-    repeated: list[str] = field(default_factory=list)
-    """What was done and began again."""
+    lost: list[str] = field(default_factory=list)  # runs that were accepted, and of which the journal knows nothing
+    unexplained: list[str] = field(default_factory=list)  # runs that have not ended, or failed without a reason
+    repeated: list[str] = field(default_factory=list)  # what was done and began again
+    # Why steps of failed runs failed, without numbers of processes.
     reasons: Counter[str] = field(default_factory=Counter)
-    """Why steps of failed runs failed, without numbers of processes."""
-    reruns: int = 0
-    """Attempts that began again since they were interrupted."""
-    damage: list[str] = field(default_factory=list)
-    """What is wrong with the database."""
+    reruns: int = 0  # Attempts that began again since they were interrupted
+    damage: list[str] = field(default_factory=list)  # what is wrong with the database
 
 
 def audit(home: Path, accepted: Sequence[str]) -> RunAudit:

@@ -14,21 +14,18 @@ import psutil
 
 from benchmarks.daemon.process import BenchmarkFailed, DaemonProcess, running_daemon
 
+# After how long a request is sent again that the daemon has not answered, since it was killed.
 RETRY_SECONDS: Final = 0.2
-"""After how long a request is sent again that the daemon has not answered, since it was killed."""
-GONE_SECONDS: Final = 30.0
-"""How long after its daemon's death an engine may take to end."""
+GONE_SECONDS: Final = 30.0  # how long after its daemon's death an engine may take to end
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """What the daemon's own process holds."""
 
-    files: int
-    """Open file descriptors."""
+    files: int  # Open file descriptors
     threads: int
-    resident: int
-    """Bytes of memory."""
+    resident: int  # bytes of memory
 
 
 class HarmedDaemon:

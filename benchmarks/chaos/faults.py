@@ -19,10 +19,8 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "daemon killed": 2,
     "disk filled": 1,
     "run cancelled": 3,
-}
-"""How often each fault comes, relative to the others."""
-FULL_SECONDS: Final = 4.0
-"""How long the disk stays full."""
+}  # how often each fault comes, relative to the others
+FULL_SECONDS: Final = 4.0  # how long the disk stays full
 DISK_BYTES: Final = 512 << 20
 
 Say = Callable[[str], None]

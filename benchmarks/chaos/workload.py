@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 MODEL: Final = "smollm2"
+# The most tokens of an answer. Each fits, as long as a token of a free text may be one character.
 MAX_TOKENS: Final = 24
-"""The most tokens of an answer. Each fits, as long as a token of a free text may be one character."""
 _REGISTRY: Final = """
 defaults: {{residency: hot, context: 1024, slots: 8, temperature: 0, max_tokens: {tokens}, max_replans: 0}}
 models:

@@ -25,36 +25,28 @@ from orchestrator.task.taskir.models import Step
 
 log = structlog.get_logger(__name__)
 
+# Context sizes for the edited conversation, in tokens; the first one is that of the embedded models.
 CONTEXTS = (2_048, 4_096, 8_192)
-"""Context sizes for the edited conversation, in tokens; the first one is that of the embedded models."""
 
-WHOLE = 16_384
-"""Context size of the engine's sequences, in tokens: enough for the conversation without editing."""
+WHOLE = 16_384  # Context size of the engine's sequences, in tokens: enough for the conversation without editing
 
-ANSWER = 256
-"""The most tokens of an answer."""
+ANSWER = 256  # the most tokens of an answer
 
 
 @dataclass(slots=True)
 class StepRunCost:
     """What one run of the step cost."""
 
-    prompts: int = 0
-    """How many prompts there were."""
+    prompts: int = 0  # how many prompts there were
     prompt_tokens: int = 0
-    computed: int = 0
-    """Prompt tokens that were not in the KV cache."""
-    written: int = 0
-    """Tokens of answers."""
-    peak: int = 0
-    """Tokens of the longest prompt."""
+    computed: int = 0  # Prompt tokens that were not in the KV cache
+    written: int = 0  # tokens of answers
+    peak: int = 0  # tokens of the longest prompt
     prefill_seconds: float = 0.0
     prunings: int = 0
     condensations: int = 0
-    handed_on: int = 0
-    """Tokens of the step's output, which later steps read."""
-    right: bool = False
-    """Whether the output has all facts."""
+    handed_on: int = 0  # tokens of the step's output, which later steps read
+    right: bool = False  # whether the output has all facts
 
 
 class Gatherer:

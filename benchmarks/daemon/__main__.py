@@ -27,8 +27,7 @@ PARTS: dict[str, tuple[Callable[[Path, int], Awaitable[PartResult]], int, str]] 
     "fairness": (fairness.measure, 400, "batch runs"),
     "hostile": (hostile.measure, 5, "times that each hostile thing is done"),
     "swap": (swap.measure, 5, "rounds of conversations with two models that take turns in memory"),
-}
-"""The parts of the benchmark by name: the function that measures one, its default size, and what the size counts."""
+}  # the parts of the benchmark by name: the function that measures one, its default size, and what the size counts
 
 say = partial(print, flush=True)
 

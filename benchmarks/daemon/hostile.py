@@ -18,16 +18,13 @@ from benchmarks.daemon.figures import PartResult, percentile, spread
 from benchmarks.daemon.process import DaemonProcess, running_daemon, submit, wait_ended
 from orchestrator.bench.goals import at_most, exactly
 
-MOST_MS: Final = 250.0
-"""The goal for the 99th percentile of the small requests, in milliseconds."""
+MOST_MS: Final = 250.0  # the goal for the 99th percentile of the small requests, in milliseconds
 MOST_GROWTH_MIB: Final = 300.0
-LEAST_SAMPLES: Final = 200
-"""Each thing is done again until so many small requests have been timed beside it."""
+LEAST_SAMPLES: Final = 200  # each thing is done again until so many small requests have been timed beside it
 SERVER: Final = Path(__file__).parent / "hostile_server.py"
 TINY: Final = Path(__file__).parents[2] / "registry" / "tiny" / "large.gguf"
 HEADERS: Final = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-SLOW_PATTERN: Final = "(?i)" + "[\x01-\uffff]" * 190
-"""A regular expression that takes a second or more to compile."""
+SLOW_PATTERN: Final = "(?i)" + "[\x01-\uffff]" * 190  # a regular expression that takes a second or more to compile
 
 Body = dict[str, Any]
 Sample = Callable[[], Awaitable[object]]
@@ -40,8 +37,7 @@ class HostileRequest:
     path: str
     body: Body | bytes
     status: int
-    told: str
-    """A part of the message."""
+    told: str  # a part of the message
 
     @property
     def content(self) -> bytes:

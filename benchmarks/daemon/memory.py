@@ -14,11 +14,9 @@ from orchestrator.bench.goals import at_most
 
 CLIENTS: Final = 8
 SAMPLES: Final = 200
-WARMING: Final = 0.25
-"""The share of runs before memory counts, as caches fill first."""
+WARMING: Final = 0.25  # the share of runs before memory counts, as caches fill first
 
-OF_A_DAY: Final = 50_000
-"""How many short runs stand for 24 hours of use."""
+OF_A_DAY: Final = 50_000  # how many short runs stand for 24 hours of use
 
 GOAL_MIB: Final = 16.0
 MIB: Final = 1 << 20

@@ -16,11 +16,9 @@ from orchestrator.bench.goals import exactly
 from orchestrator.run.journal.reader import JournalReader
 
 CLIENTS: Final = 16
-BLOCKERS: Final = 10
-"""Long runs that keep the others in the queue."""
+BLOCKERS: Final = 10  # Long runs that keep the others in the queue
 
-SPARE: Final = 100
-"""Places in the queue beyond those for the runs."""
+SPARE: Final = 100  # Places in the queue beyond those for the runs
 
 
 async def measure(folder: Path, count: int) -> PartResult:

@@ -13,18 +13,16 @@ from benchmarks.engine.chain import Next, walk
 from benchmarks.engine.system import Tokens
 from orchestrator.engine.speculation.prompt_lookup import PromptLookup
 
+# Takes the answer so far, and the most tokens to draft, and returns the draft tokens.
 Propose = Callable[[Tokens, int], Tokens]
-"""Takes the answer so far, and the most tokens to draft, and returns the draft tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
     """How long steps take, in seconds."""
 
-    steps: tuple[float, ...]
-    """The time of a step that verifies n draft tokens, for n from 0."""
-    draft: float
-    """The time to draft one token."""
+    steps: tuple[float, ...]  # the time of a step that verifies n draft tokens, for n from 0
+    draft: float  # the time to draft one token
 
     def seconds(self, drafted: Sequence[int]) -> float:
         """Return the seconds of a series of steps that draft these numbers of tokens."""

@@ -16,8 +16,7 @@ print(flush=True)
 while os.getppid() == parent:
     for _ in range(1_000_000):
         pass
-"""
-"""The program of a busy loop. It prints a line when it begins, and ends by itself when the benchmark has ended."""
+"""  # the program of a busy loop. It prints a line when it begins, and ends by itself when the benchmark has ended.
 
 
 @contextmanager

@@ -8,40 +8,34 @@ from typing import Literal
 from benchmarks.engine.names import EXAMPLE
 from orchestrator.engine.step_cost.attention import LONG_CONTEXT
 
+# With "cold", the prefix of the prompts is new; with "warm", it is in the cache since the load before. What follows the
+# prefix is always new. A run of steps is compared with itself instead: on an idle machine, and beside busy loops
+# (`Busy`).
 State = Literal["cold", "warm", "idle", "one", "each"]
-"""With "cold", the prefix of the prompts is new; with "warm", it is in the cache since the load before. What follows
-the prefix is always new. A run of steps is compared with itself instead: on an idle machine, and beside busy loops
-(`Busy`)."""
+# What else computes on the machine: a busy loop on one of its cores only, or a busy loop on each core.
 Busy = Literal["one", "each"]
-"""What else computes on the machine: a busy loop on one of its cores only, or a busy loop on each core."""
-Task = Literal["copy", "free"]
-"""What the answers are: a copy of a text in the prompt with some changes, or new text."""
+Task = Literal["copy", "free"]  # what the answers are: a copy of a text in the prompt with some changes, or new text
 
 TASKS: tuple[Task, ...] = ("copy", "free")
 WIDTHS = (1, 2, 4, 16, 64)
-BETWEEN = 2
-"""At this width our engine is compared only with answering one request after the other."""
+BETWEEN = 2  # at this width our engine is compared only with answering one request after the other
 PREFIXES = (0, 64, 1024)
 SPECULATION_WIDTHS = (1, 4, 16)
-SERVED_WIDTHS = (1, 4)
-"""The widths at which speculation is compared with llama-server's."""
+SERVED_WIDTHS = (1, 4)  # the widths at which speculation is compared with llama-server's
 _MANY = 16
+# The width and the prefix that take longest by far. They are measured last, and only with the smaller model.
 _LARGEST = 64, 1024
-"""The width and the prefix that take longest by far. They are measured last, and only with the smaller model."""
+# How many of the requests the example server gets, by model, width and prefix, in cells where all of them would take it
+# minutes per round, because it computes a new prefix again for each request.
 _PARTS = {("150m", 64, 1024): 16, ("500m", 16, 1024): 4}
-"""How many of the requests the example server gets, by model, width and prefix, in cells where all of them would take
-it minutes per round, because it computes a new prefix again for each request."""
 EMBEDDED = "tiny-large"
-HEADED = "tiny-large-mtp"
-"""The same with a trained MTP head (`benchmarks.heads`)."""
-KINDS = ("hybrid", "windowed")
-"""Models that keep something else of a prompt than a cell for each token: `NAME-KIND`."""
+HEADED = "tiny-large-mtp"  # the same with a trained MTP head (`benchmarks.heads`)
+KINDS = ("hybrid", "windowed")  # Models that keep something else of a prompt than a cell for each token: `NAME-KIND`
 USER_WIDTHS = (1, 4, 16)
 USER_SLOTS = 16
+# How many sequences, of how many tokens, a server for users is set up for, whatever the number of requests.
 USER_CONTEXT = 2048
-"""How many sequences, of how many tokens, a server for users is set up for, whatever the number of requests."""
-_PREFIX, _OWN, _ANSWER = 64, 24, 48
-"""Tokens of a user's document, question and answer."""
+_PREFIX, _OWN, _ANSWER = 64, 24, 48  # tokens of a user's document, question and answer
 BUSY: tuple[Busy, ...] = ("one", "each")
 
 
@@ -53,16 +47,12 @@ class Cell:
     """Requests that a model gets at the same time."""
 
     model: str
-    width: int
-    """How many requests."""
+    width: int  # how many requests
+    # How many tokens all prompts share. For an embedded model this is 0, and prompts share what its chats share.
     prefix: int = 0
-    """How many tokens all prompts share. For an embedded model this is 0, and prompts share what its chats share."""
-    own: int
-    """How many tokens follow in each prompt."""
-    answer: int
-    """How many tokens to generate for each."""
-    task: Task | None = None
-    """With a task, kinds of speculation are compared; without, systems are."""
+    own: int  # how many tokens follow in each prompt
+    answer: int  # how many tokens to generate for each
+    task: Task | None = None  # with a task, kinds of speculation are compared; without, systems are
 
     @property
     def name(self) -> str:
@@ -100,16 +90,11 @@ class UserCell(Cell):
     Texts are prose, so `prefix` and `own` are approximate.
     """
 
-    shared: bool = False
-    """Whether all chats are about the same document."""
-    beside: Busy | None = None
-    """The busy loops that run beside each round."""
-    steps: int = 0
-    """Above 0, a run of so many steps is measured, one after the other, each of about `answer` tokens."""
-    slots: int = USER_SLOTS
-    """How many sequences all servers have."""
-    slot_context: int = USER_CONTEXT
-    """The longest sequence, in tokens."""
+    shared: bool = False  # whether all chats are about the same document
+    beside: Busy | None = None  # the busy loops that run beside each round
+    steps: int = 0  # Above 0, a run of so many steps is measured, one after the other, each of about `answer` tokens
+    slots: int = USER_SLOTS  # how many sequences all servers have
+    slot_context: int = USER_CONTEXT  # the longest sequence, in tokens
 
     @property
     def name(self) -> str:
@@ -155,8 +140,7 @@ class CoderCell(UserCell):
 class TurnCell(Cell):
     """The second turn of a conversation. Its first turn, of `own` tokens, is answered before each round."""
 
-    question: int
-    """The tokens of the second question."""
+    question: int  # the tokens of the second question
 
     @property
     def name(self) -> str:

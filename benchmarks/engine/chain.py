@@ -18,11 +18,10 @@ import numpy.typing as npt
 from benchmarks.engine.words import COUNT, FIRST
 from benchmarks.models import Draw, Matrix
 
-Next = npt.NDArray[np.int32]
-"""For each word, counted from 0, the word that follows."""
+Next = npt.NDArray[np.int32]  # for each word, counted from 0, the word that follows
 
+# The matrices through which a layer adds to the residual stream.
 PROJECTIONS = ("attn_output", "ffn_down", "shortconv.out_proj")
-"""The matrices through which a layer adds to the residual stream."""
 _ADDED = 0.1
 _OUTPUT = 0.5
 

@@ -18,8 +18,8 @@ from orchestrator.engine.llama import Vocabulary
 from orchestrator.engine.worker.chat import PromptTemplate
 
 FAMILY = "plan"
+# Requests whose correct answer has fewer characters are not used, so that no measured answer ends early.
 _LONG_ANSWER = 160
-"""Requests whose correct answer has fewer characters are not used, so that no measured answer ends early."""
 
 
 @dataclass(frozen=True, slots=True)

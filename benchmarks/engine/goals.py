@@ -47,20 +47,13 @@ class EngineGoal:
     """A goal and the result."""
 
     name: str
-    value: float | None
-    """The value of the cell `where`, the median of a ratio; None if nothing was measured."""
-    goal: str
-    """The accepted values, such as ">= 0.95"."""
-    met: bool
-    """Whether all cells reach the goal."""
-    where: str | None = None
-    """The cell, state and system with the worst value."""
-    interval: tuple[float, float] | None = None
-    """The 95 % interval of the value, if it is a ratio."""
-    cells: int = 0
-    """How many values were found for the goal."""
-    reached: int = 0
-    """How many of them reach it."""
+    value: float | None  # the value of the cell `where`, the median of a ratio; None if nothing was measured
+    goal: str  # the accepted values, such as ">= 0.95"
+    met: bool  # whether all cells reach the goal
+    where: str | None = None  # the cell, state and system with the worst value
+    interval: tuple[float, float] | None = None  # the 95 % interval of the value, if it is a ratio
+    cells: int = 0  # how many values were found for the goal
+    reached: int = 0  # how many of them reach it
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +63,9 @@ class FoundValue:
     value: float
     where: str
     rounds: int
-    interval: tuple[float, float] | None = None
-    """The 95 % interval, for a ratio."""
+    interval: tuple[float, float] | None = None  # the 95 % interval, for a ratio
+    # For a ratio, the rows that it was computed from, or may be computed from after further rounds.
     rows: tuple[EngineRow, ...] = ()
-    """For a ratio, the rows that it was computed from, or may be computed from after further rounds."""
 
     def over(self, bound: float) -> "FoundValue":
         """Return the ratio divided by a bound."""
@@ -88,8 +80,7 @@ class WantedGoal:
     name: str
     goal: float
     found: Sequence[FoundValue]
-    least: bool = True
-    """Whether values should be at least `goal`; at most, otherwise."""
+    least: bool = True  # whether values should be at least `goal`; at most, otherwise
 
     def judged(self, found: FoundValue) -> float:
         """Return the number that has to reach the goal: the favourable end of the interval, or the value."""
@@ -125,8 +116,8 @@ class Table:
         return (row for row in self.rows if row.system == system and (row.task is not None) is task)
 
 
+# Returns a suite's goals with their values from a table: `engine_goals` or `user_goals`.
 Goals = Callable[[Table], list[WantedGoal]]
-"""Returns a suite's goals with their values from a table: `engine_goals` or `user_goals`."""
 
 
 def goals(rows: Iterable[EngineRow], wanted: Goals) -> list[EngineGoal]:

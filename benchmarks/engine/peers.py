@@ -21,8 +21,7 @@ from benchmarks.engine.models import Packaged
 from benchmarks.engine.names import EXAMPLE, SERVER
 from orchestrator.engine.processor import usable_cpus
 
-VARIABLE = "LLAMA_SERVER"
-"""The environment variable that names the binary of an existing llama-server."""
+VARIABLE = "LLAMA_SERVER"  # the environment variable that names the binary of an existing llama-server
 _CMAKE = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DGGML_NATIVE=ON",

@@ -39,14 +39,11 @@ FOLDER: Final = ROOT / "build" / "bench"
 ROUNDS: Final = 5
 CONTEXT: Final = 2048
 KINDS: Final[tuple[Kind, ...]] = ("summarize", "edit")
-ANSWER: Final[dict[Kind, int]] = {"summarize": 160, "edit": 224}
-"""The longest answers, in tokens."""
+ANSWER: Final[dict[Kind, int]] = {"summarize": 160, "edit": 224}  # the longest answers, in tokens
 NEVER_SLOWER: Final = 0.98
 LOOKUP: Final = PromptLookupOptions()
-MISTAKES: Final = 0.06
-"""The share of the words of a text that get a mistake before it is edited."""
-EDITED_WORDS: Final = 120
-"""How many words of a text are edited, at most, in whole paragraphs."""
+MISTAKES: Final = 0.06  # the share of the words of a text that get a mistake before it is edited
+EDITED_WORDS: Final = 120  # how many words of a text are edited, at most, in whole paragraphs
 TEXTS: Final = (
     *sorted((ROOT / "examples" / "texts").glob("*.txt")),
     *sorted((ROOT / "docs" / "adr").glob("000[1-4]-*.md")),
@@ -60,8 +57,7 @@ class TextTask:
     """A request about a text."""
 
     kind: Kind
-    text: str
-    """The name of the text."""
+    text: str  # the name of the text
     prompt: str
 
     def messages(self, number: int) -> tuple[Message, ...]:

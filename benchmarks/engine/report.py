@@ -19,8 +19,8 @@ from orchestrator.bench import environment
 
 PRODUCT = Path(__file__).parents[2] / "orchestrator"
 ENGINE = PRODUCT / "engine"
+# The folders of the product that take no part in a run that a benchmark starts itself.
 ABOVE_RUNS = ("api", "cli", "service")
-"""The folders of the product that take no part in a run that a benchmark starts itself."""
 CONSTRUCTION = (
     "Generated models whose greedy text is known: each word is followed by one certain word. The 500 M model has the "
     "embedding, the first two layers and the output of its draft models, and further layers that add nothing, so that "

@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.engine.cells import Cell, State
 from orchestrator.bench import environment
 
+# What measurements depend on besides the cell and our engine. Measurements with another stamp do not count.
 Stamp = dict[str, Any]
-"""What measurements depend on besides the cell and our engine. Measurements with another stamp do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,26 +24,20 @@ class EngineRow:
     cell: str
     model: str
     width: int
+    # How many of the cell's `width` requests the system got. With fewer than all, all would have taken it longer.
     requests: int
-    """How many of the cell's `width` requests the system got. With fewer than all, all would have taken it longer."""
     prefix: int
     state: State
     system: str
-    tokens: int
-    """The tokens made in a round."""
-    seconds: tuple[float, ...]
-    """The time of each round."""
+    tokens: int  # the tokens made in a round
+    seconds: tuple[float, ...]  # the time of each round
     task: str | None = None
-    llama_seconds: float = 0.0
-    """The time inside llama.cpp in all rounds, where it is known."""
-    own_seconds: float = 0.0
-    """The time of our engine's own steps around it in all rounds, where it is known."""
-    bound: float | None = None
-    """The best speed-up that speculation could reach."""
+    llama_seconds: float = 0.0  # the time inside llama.cpp in all rounds, where it is known
+    own_seconds: float = 0.0  # the time of our engine's own steps around it in all rounds, where it is known
+    bound: float | None = None  # the best speed-up that speculation could reach
+    # Whether our engine's cache was split into streams in the last round; it may have changed before.
     split_cache: bool | None = None
-    """Whether our engine's cache was split into streams in the last round; it may have changed before."""
-    lost: int = 0
-    """How many attempts failed, in all rounds."""
+    lost: int = 0  # how many attempts failed, in all rounds
 
     def then(self, later: "EngineRow") -> "EngineRow":
         """Return these rounds and those of `later`, which came after them."""

@@ -21,8 +21,7 @@ from benchmarks.engine.workload import loads, task_load, task_loads, turn_loads
 
 ROUNDS = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=60)
 FURTHER = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=300)
-_chats = cache(Chats.of)
-"""Reads a model's vocabulary once and keeps it in memory."""
+_chats = cache(Chats.of)  # Reads a model's vocabulary once and keeps it in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +30,15 @@ class BenchmarkPlan:
 
     place: Place
     cells: tuple[Cell, ...]
+    # Rows of earlier rounds, by cell. Such a cell gets further rounds of the systems that are undecided.
     before: Mapping[str, Sequence[EngineRow]] = field(default_factory=dict)
-    """Rows of earlier rounds, by cell. Such a cell gets further rounds of the systems that are undecided."""
-    file: Path
-    """The file that keeps the rows of finished cells."""
+    file: Path  # the file that keeps the rows of finished cells
     stamp: Stamp
-    engine: str
-    """The hash of the engine's code."""
+    engine: str  # the hash of the engine's code
     goals: Goals = engine_goals
     rounds: Rounds = ROUNDS
-    seconds: float | None = None
-    """After this time no further cell begins; None for no limit."""
-    tell: Callable[[str], None]
-    """Prints a line about progress."""
+    seconds: float | None = None  # after this time no further cell begins; None for no limit
+    tell: Callable[[str], None]  # Prints a line about progress
 
 
 async def run(plan: BenchmarkPlan) -> list[Cell]:

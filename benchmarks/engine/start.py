@@ -60,13 +60,12 @@ from orchestrator.engine.processor import usable_cores
 from orchestrator.registry.options import MtpOptions, PromptLookupOptions, SpeculationOptions
 
 TRIALS = (TRIAL, TRIAL_HYBRID, TRIAL_WINDOWED)
+# The generated models, by name.
 MODELS = {model.name: model for model in (SMALL, LARGE, HYBRID, WINDOWED, INSTEAD, *TRIALS)}
-"""The generated models, by name."""
 TINY = Path(__file__).parents[2] / "registry" / "tiny" / "large.gguf"
+# The share of the draft model's tokens that the target agrees with, for each task.
 AGREEMENT: dict[Task, float] = {"copy": 0.9, "free": 0.6}
-"""The share of the draft model's tokens that the target agrees with, for each task."""
-LONGEST, MOST_DRAFTS = 3, 16
-"""The longest n-gram of prompt lookup, and the most tokens that are drafted in a step."""
+LONGEST, MOST_DRAFTS = 3, 16  # the longest n-gram of prompt lookup, and the most tokens that are drafted in a step
 
 Starter = Callable[[], Awaitable[System]]
 
@@ -77,10 +76,9 @@ class Place:
 
     folder: Path
     peers: Peers
-    systems: tuple[str, ...]
-    """The names of the systems."""
+    systems: tuple[str, ...]  # the names of the systems
+    # Builds of llama.cpp. If there are any, our engine with each of them is measured, and no other system.
     libraries: tuple[Path, ...] = ()
-    """Builds of llama.cpp. If there are any, our engine with each of them is measured, and no other system."""
 
     def setup(self, cells: Sequence[Cell]) -> SystemSetup:
         """Return the common setup of a group of cells. Trial models get one thread, being too small for several."""

@@ -24,23 +24,17 @@ from benchmarks.engine.run import ROUNDS
 class Suite:
     """A set of cells with everything that belongs to it."""
 
-    cells: Callable[[Path], tuple[Cell, ...]]
-    """Returns the cells; takes the folder of the models."""
+    cells: Callable[[Path], tuple[Cell, ...]]  # returns the cells; takes the folder of the models
+    # The cells with all of its own models. What is published of them is kept where a model is not in the folder.
     known: tuple[Cell, ...]
-    """The cells with all of its own models. What is published of them is kept where a model is not in the folder."""
-    trial: tuple[Cell, ...]
-    """Small cells for trying out the suite."""
+    trial: tuple[Cell, ...]  # small cells for trying out the suite
     systems: tuple[str, ...]
     goals: Goals
-    source: Path
-    """The folder of the code that is measured."""
+    source: Path  # the folder of the code that is measured
     rounds: Rounds
-    rows: str
-    """The beginning of the names of the files that keep finished cells."""
-    published: Path
-    """The file of the results."""
-    about: Mapping[str, Any]
-    """Entries of the results about how they were measured."""
+    rows: str  # the beginning of the names of the files that keep finished cells
+    published: Path  # the file of the results
+    about: Mapping[str, Any]  # entries of the results about how they were measured
 
 
 def _user_cells(models: Path) -> tuple[Cell, ...]:

@@ -14,15 +14,12 @@ class SystemSetup:
     """How to start a system. Every system gets a KV cache of so many `cells`."""
 
     model: Path
-    width: int
-    """The most sequences at once."""
-    context: int
-    """The longest sequence, in tokens."""
+    width: int  # the most sequences at once
+    context: int  # the longest sequence, in tokens
     threads: int
-    folder: Path
-    """Where logs and measured step costs are kept."""
+    folder: Path  # where logs and measured step costs are kept
+    # The cells of a cache that all sequences share, where cells for each would take too much memory.
     pool: int | None = None
-    """The cells of a cache that all sequences share, where cells for each would take too much memory."""
 
     @property
     def cells(self) -> int:
@@ -47,14 +44,11 @@ class RequestLoad:
     """Requests that come at the same time and are answered at temperature 0."""
 
     prompts: tuple[BenchmarkPrompt, ...]
-    answer: int
-    """How many tokens to generate for each."""
-    shared: int = 0
-    """How many tokens all prompts begin with."""
-    texts: tuple[str, ...] | None = None
-    """The right answers, where they are known."""
+    answer: int  # how many tokens to generate for each
+    shared: int = 0  # how many tokens all prompts begin with
+    texts: tuple[str, ...] | None = None  # the right answers, where they are known
+    # Whether the prompts are the steps of one run, each of which reads what the step before has written.
     steps: bool = False
-    """Whether the prompts are the steps of one run, each of which reads what the step before has written."""
 
     def first(self, requests: int) -> "RequestLoad":
         """Return a load of only the first `requests` requests."""
@@ -66,22 +60,14 @@ class RequestLoad:
 class Measured:
     """The result of a load."""
 
-    seconds: float
-    """The time from the first request to the last answer."""
-    tokens: int
-    """How many tokens were generated."""
-    texts: tuple[str, ...] | None = None
-    """The answers, where the system returns them."""
-    asked: tuple[int, ...] | None = None
-    """How many tokens each prompt had, where the system says so."""
-    llama_seconds: float = 0.0
-    """The time inside llama.cpp, where it is known."""
-    own_seconds: float = 0.0
-    """The time of our engine's own steps around llama.cpp, where it is known."""
-    split_cache: bool | None = None
-    """Whether our engine's cache was split into streams at the end."""
-    lost: int = 0
-    """How many attempts failed: of the steps of a run, or to get the answers."""
+    seconds: float  # the time from the first request to the last answer
+    tokens: int  # how many tokens were generated
+    texts: tuple[str, ...] | None = None  # the answers, where the system returns them
+    asked: tuple[int, ...] | None = None  # how many tokens each prompt had, where the system says so
+    llama_seconds: float = 0.0  # the time inside llama.cpp, where it is known
+    own_seconds: float = 0.0  # the time of our engine's own steps around llama.cpp, where it is known
+    split_cache: bool | None = None  # whether our engine's cache was split into streams at the end
+    lost: int = 0  # how many attempts failed: of the steps of a run, or to get the answers
 
 
 class System(Protocol):

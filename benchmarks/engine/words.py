@@ -11,8 +11,8 @@ from benchmarks.models import SPECIAL, Merges, byte_letters
 
 SYLLABLES = tuple(map("".join, itertools.product("bcdfghjklmnpqrstvwxyz", "aeiou")))
 NAMES = tuple(map("".join, itertools.product(SYLLABLES, repeat=2)))
+# The token of the first word. Words follow bytes, syllables and names; a name is a word without its space.
 FIRST = 256 + len(SYLLABLES) + len(NAMES)
-"""The token of the first word. Words follow bytes, syllables and names; a name is a word without its space."""
 COUNT = len(NAMES)
 LEAST_VOCABULARY = FIRST + COUNT + len(SPECIAL)
 

@@ -10,10 +10,9 @@ from benchmarks.engine.system import BenchmarkPrompt, RequestLoad, Tokens
 from benchmarks.engine.words import COUNT, FIRST, text_of
 from orchestrator.engine.contract import Message
 
-WRONG_WORDS = 0.05
-"""The share of words in which a text to be copied differs from the copy."""
+WRONG_WORDS = 0.05  # the share of words in which a text to be copied differs from the copy
+# The share of the answer's words that occur in the prompt of a free task and are followed by a wrong word there.
 DECOYS = 0.2
-"""The share of the answer's words that occur in the prompt of a free task and are followed by a wrong word there."""
 
 
 def loads(cell: Cell, following: Next, number: int) -> dict[State, RequestLoad]:

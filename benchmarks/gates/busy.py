@@ -42,12 +42,10 @@ FOLDER = Path(__file__).parents[2] / "build" / "gates"
 RESULTS = results.FOLDER / "priority.json"
 ANSWERS_ALONE = 8
 ENDLESS = {"type": "array", "items": {"type": "integer"}, "minItems": 250}
-NEEDED = 0.6
-"""The CPU time of the gate next to busy loops, in seconds."""
+NEEDED = 0.6  # the CPU time of the gate next to busy loops, in seconds
 WITHIN, KEPT, KEPT_WITH_SLACK = 5.0, 0.85, 0.9
 MUCH_SLACK = 3600.0
-AT_MOST = 20.0
-"""How long a job of low priority is measured, in seconds. It may take far longer."""
+AT_MOST = 20.0  # how long a job of low priority is measured, in seconds. It may take far longer.
 BUSY_LOOP = (sys.executable, "-c", "while True: pass")
 _SOURCES = tuple(Path(str(module.__file__)) for module in (decoding, shares_module, launch))
 
@@ -58,10 +56,9 @@ class DecodingModel:
 
     name: str
     file: Path
-    tokens: int
-    """The tokens of an answer."""
+    tokens: int  # the tokens of an answer
+    # A schema that keeps the answer from ending early; None for a model that never ends an answer by itself.
     schema: dict[str, object] | None = None
-    """A schema that keeps the answer from ending early; None for a model that never ends an answer by itself."""
 
 
 def decoding_models(folder: Path) -> list[DecodingModel]:

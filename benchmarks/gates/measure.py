@@ -19,8 +19,8 @@ from orchestrator.task.taskir.models import TaskIR
 
 AT_ONCE = 4
 
+# The multiple of a typical attempt. Stronger models need up to 3, and share the cores; an endless answer needs 17.
 DEADLINE_FACTOR = 8
-"""The multiple of a typical attempt. Stronger models need up to 3, and share the cores; an endless answer needs 17."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +29,10 @@ class BenchPlan:
 
     tasks: Sequence[BenchTask]
     rows: ResultLog
-    folder: Path
-    """The folder of registries and state folders."""
-    until: float
-    """When the last task may begin, on the clock `time.monotonic`."""
-    say: Callable[[str], None]
-    """Prints a line of progress."""
-    deadline: float = PATIENCE
-    """The timeout of an attempt at code, in seconds."""
+    folder: Path  # the folder of registries and state folders
+    until: float  # when the last task may begin, on the clock `time.monotonic`
+    say: Callable[[str], None]  # Prints a line of progress
+    deadline: float = PATIENCE  # the timeout of an attempt at code, in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +48,9 @@ class SetupRow:
     attempts: int
     prompt_tokens: int
     output_tokens: int
-    engine_seconds: float
-    """Sum over attempts."""
-    gate_seconds: float
-    """Sum over attempts, with the time in which gates waited to run."""
-    task_seconds: float
-    """Average time from the acceptance of a task to its end."""
+    engine_seconds: float  # Sum over attempts
+    gate_seconds: float  # Sum over attempts, with the time in which gates waited to run
+    task_seconds: float  # Average time from the acceptance of a task to its end
 
 
 async def run_setup(setup: GateSetup, plan: BenchPlan) -> list[TaskResult]:

@@ -11,8 +11,7 @@ from pydantic import TypeAdapter
 
 from orchestrator.run.record.view import AttemptRow
 
-Stamp = dict[str, Any]
-"""What results depend on beside the task and the setup; results with another stamp are ignored."""
+Stamp = dict[str, Any]  # what results depend on beside the task and the setup; results with another stamp are ignored
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +20,10 @@ class TaskResult:
 
     task: str
     family: str
-    document: str
-    """The hash of the TaskIR document."""
+    document: str  # the hash of the TaskIR document
     run: str
-    outcome: str
-    """"right"; "wrong", if the run is done but the answer is not right; "refused", if its step has failed."""
-    seconds: float
-    """From the acceptance of the task to its end."""
+    outcome: str  # "right"; "wrong", if the run is done but the answer is not right; "refused", if its step has failed
+    seconds: float  # from the acceptance of the task to its end
     attempts: tuple[AttemptRow, ...]
 
 

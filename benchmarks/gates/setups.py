@@ -10,8 +10,7 @@ from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 
 WEIGHTS = Path(__file__).parents[2] / "registry" / "tiny"
-MODELS = {f"tiny-{size}": f"{size}.gguf" for size in ("small", "medium", "large")}
-"""The files of the models, by name."""
+MODELS = {f"tiny-{size}": f"{size}.gguf" for size in ("small", "medium", "large")}  # the files of the models, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +18,9 @@ class GateSetup:
     """One way to run the tasks."""
 
     name: str
-    worker: str
-    """The size of the model of the role worker."""
-    gates: bool
-    """Whether steps have gates."""
-    escalation: bool
-    """Whether stronger roles take over after failures."""
+    worker: str  # the size of the model of the role worker
+    gates: bool  # whether steps have gates
+    escalation: bool  # whether stronger roles take over after failures
 
     @property
     def folder(self) -> str:

@@ -20,8 +20,7 @@ from orchestrator.run.record import Report, load_report
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import dump_task, task_from
 
-TRIES = 5
-"""How many runs are tried at most: whether a deadline is met varies from run to run."""
+TRIES = 5  # how many runs are tried at most: whether a deadline is met varies from run to run
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,15 @@ from orchestrator.bench.families.words import Lexicon, Split, seeded
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import task_from
 
+# How many of 200 tasks each family has. There are many summaries so that all kinds of failure occur: only one in 130 of
+# the smallest model's has a wrong format.
 SHARES: Mapping[str, int] = {"code": 85, "shell": 25, "extract": 30, "summarize": 60}
-"""How many of 200 tasks each family has. There are many summaries so that all kinds of failure occur: only one in 130
-of the smallest model's has a wrong format."""
 
 SPLIT: Split = "wording"
+# The most tokens of an answer: 1.5 times those of the longest right one, except for code, which has a deadline.
 MAX_TOKENS: Mapping[str, int] = {"code": 1024, "shell": 64, "extract": 256, "summarize": 128}
-"""The most tokens of an answer: 1.5 times those of the longest right one, except for code, which has a deadline."""
 
-PATIENCE = 30.0
-"""The timeout of an attempt in seconds, where there is no deadline yet or the family has none."""
+PATIENCE = 30.0  # the timeout of an attempt in seconds, where there is no deadline yet or the family has none
 
 CODE_GATES = ("format", "lint", "build", "typecheck", "security", "unit")
 _SAMPLES: Mapping[str, tuple[object, ...]] = {

@@ -21,13 +21,10 @@ from benchmarks.jobs.job import BenchJob
 from orchestrator.run.journal.home import Home
 
 Row = dict[str, Any]
-Arm = str
-"""`chat`, `direct` or `orchestrator`."""
+Arm = str  # `chat`, `direct` or `orchestrator`
 
-RUN_SECONDS: Final = 900.0
-"""How long a run or a chat may take."""
-CHAT_TOKENS: Final = 2048
-"""The most tokens of a chat's answer: as many as `init` gives to the roles that write most."""
+RUN_SECONDS: Final = 900.0  # how long a run or a chat may take
+CHAT_TOKENS: Final = 2048  # the most tokens of a chat's answer: as many as `init` gives to the roles that write most
 COMMAND: Final = (sys.executable, "-m", "orchestrator")
 
 
@@ -40,8 +37,7 @@ class ModelSetup:
     """Models and the roles that they play."""
 
     name: str
-    init: tuple[str, ...]
-    """The options of `orchestrator init` that make the registry."""
+    init: tuple[str, ...]  # the options of `orchestrator init` that make the registry
 
     def registry(self, folder: Path) -> Path:
         """Write the registry of this setup, and return its file. Raises BenchmarkFailed."""
@@ -58,19 +54,16 @@ class JobRun:
     """How a job was done: what came out of it and what it cost."""
 
     text: str
-    files: Mapping[str, str]
-    """The files that a run has exported; those of a chat are in its text."""
+    files: Mapping[str, str]  # the files that a run has exported; those of a chat are in its text
     seconds: float
     input_tokens: int
     output_tokens: int
-    status: str
-    """`done`, `failed` or `cancelled`."""
+    status: str  # `done`, `failed` or `cancelled`
     exit_code: int
-    doubt: str = ""
-    """Why the answer is marked as doubtful; empty if it is not."""
+    doubt: str = ""  # Why the answer is marked as doubtful; empty if it is not
     error: str = ""
+    # The plan's form: origin, reason, number of steps and width; empty for a chat.
     plan: Row = field(default_factory=dict)
-    """The plan's form: origin, reason, number of steps and width; empty for a chat."""
 
 
 class JobDaemon:

@@ -17,8 +17,7 @@ from benchmarks.jobs.hidden_tests import failures_of
 from benchmarks.jobs.job import Check, JobAnswer
 
 Fact = str | tuple[str, ...]
-Language = str
-"""`de`, `en`, `es` or `fr`."""
+Language = str  # `de`, `en`, `es` or `fr`
 
 _FENCED: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _NUMBER: Final = re.compile(

@@ -714,5 +714,4 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         {"todo.py": _TODO},
         ("todo.py",),
     ),
-)
-"""Fifteen jobs, of which every second one is held out."""
+)  # Fifteen jobs, of which every second one is held out

@@ -29,14 +29,10 @@ JOBS: Final[tuple[BenchJob, ...]] = (*one_call.JOBS, *parts.JOBS, *code.JOBS)
 GROUPS: Final[tuple[Group, ...]] = ("one-call", "parts", "code")
 ARMS: Final[tuple[Arm, ...]] = ("chat", "direct", "orchestrator")
 MAIN, LADDER = "1.5b", "ladder"
-POINTS, CODE_POINTS = 10.0, 15.0
-"""How many points more of a group's jobs are to be right than by one chat."""
-CODE_TIME, PARTS_TIME, ONE_CALL_TIME = 1.0, 0.8, 1.1
-"""The median time as a multiple of one chat's."""
-BOOTSTRAP: Final = 1000
-"""How many times the jobs are drawn again for an interval."""
-FALSE_DONE = 0.5
-"""The share of wrong answers that look right, as a multiple of an earlier version's."""
+POINTS, CODE_POINTS = 10.0, 15.0  # how many points more of a group's jobs are to be right than by one chat
+CODE_TIME, PARTS_TIME, ONE_CALL_TIME = 1.0, 0.8, 1.1  # the median time as a multiple of one chat's
+BOOTSTRAP: Final = 1000  # how many times the jobs are drawn again for an interval
+FALSE_DONE = 0.5  # the share of wrong answers that look right, as a multiple of an earlier version's
 
 
 class _NotMeasured(Exception):
@@ -55,8 +51,7 @@ class JudgedRun:
     round: int
     faults: tuple[str, ...]
     processor: str
-    seconds: float | None
-    """None if other jobs ran at the same time."""
+    seconds: float | None  # none if other jobs ran at the same time
     input_tokens: int
     output_tokens: int
     status: str
@@ -97,10 +92,9 @@ class JobBench:
     jobs: Sequence[BenchJob]
     arms: Sequence[Arm]
     say: Callable[[str], None] = print
+    # Runs that are not done again, since their rows are published. They stay as they were judged.
     published: Sequence[JudgedRun] = ()
-    """Runs that are not done again, since their rows are published. They stay as they were judged."""
-    at_once: int = 1
-    """How many jobs are done at the same time. With more than one, no row has seconds."""
+    at_once: int = 1  # how many jobs are done at the same time. With more than one, no row has seconds.
     _log: RowLog = field(init=False)
     _judged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _missing: set[Arm] = field(default_factory=set)

@@ -552,5 +552,4 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         ),
         held_out=True,
     ),
-)
-"""Twenty jobs, of which every second one is held out."""
+)  # Twenty jobs, of which every second one is held out

@@ -9,8 +9,7 @@ from typing import Final
 from benchmarks.jobs.checks import every, holds, plain, reworded
 from benchmarks.jobs.job import Check, JobAnswer
 
-TABLE_ROW: Final = re.compile(r"^[^\n]*\|[^\n]*\|[^\n]*$", re.MULTILINE)
-"""A row of a Markdown table."""
+TABLE_ROW: Final = re.compile(r"^[^\n]*\|[^\n]*\|[^\n]*$", re.MULTILINE)  # a row of a Markdown table
 
 
 def each_part(parts: Mapping[str, tuple[str, Check]], file: str = "") -> Check:

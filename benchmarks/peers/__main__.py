@@ -43,11 +43,10 @@ ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "build" / "bench"
 LOCK: Final = ROOT / "benchmarks" / "requirements.lock"
 SYSTEMS: Final = (OURS, AGENT, LANGGRAPH, GREEDY, WAVES, DISCOVER)
+# The models that are generated: only their speed is real.
 GENERATED: Final[Mapping[str, Generated]] = {"150m": SMALL, "500m": LARGE}
-"""The models that are generated: only their speed is real."""
 REAL: Final = "smollm2"
-EMBEDDED: Final = "embedded"
-"""The largest of the models that ship, for trying the benchmark out."""
+EMBEDDED: Final = "embedded"  # the largest of the models that ship, for trying the benchmark out
 MODELS: Final = (REAL, *GENERATED)
 _say = partial(print, flush=True)
 

@@ -25,14 +25,11 @@ from orchestrator.run.record import load_report
 from orchestrator.task.taskir.parse import task_from
 
 SIZES: Final = (10, 100, 1_000, 10_000, 100_000)
-WIDTH: Final = 100
-"""How many chains run side by side."""
+WIDTH: Final = 100  # how many chains run side by side
 
 
-LEAST_RUNS: Final = 5
-"""A short run is measured so often, and a long one once, ..."""
-SHORT: Final = 100
-"""... where one of at most so many steps is short."""
+LEAST_RUNS: Final = 5  # a short run is measured so often, and a long one once
+SHORT: Final = 100  # a run of at most so many steps is short
 
 
 class NotDone(Exception):

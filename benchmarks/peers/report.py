@@ -14,8 +14,7 @@ from orchestrator.bench import environment
 from orchestrator.bench.critical_path.page import timeline_picture
 
 PEERS: Final = (AGENT, LANGGRAPH, GREEDY, WAVES, DISCOVER)
-LEARNED: Final = 3
-"""The first round, counted from 1, before which a task of the workload has run twice at least."""
+LEARNED: Final = 3  # the first round, counted from 1, before which a task of the workload has run twice at least
 ABOUT: Final = {
     "ours": "our orchestrator, with the plan as it is: `orchestrator run`",
     "ours, discover": "the same with --mode discover, for plans with an order that no artifact asks for",

@@ -46,24 +46,18 @@ class PeerRow:
 
     model: str = ""
     workload: str = ""
-    number: int = 0
-    """The round."""
-    product: str = ""
-    """The hash of our code."""
-    machine: str = ""
-    """Where it was measured, as `machine_of` says it. It is filled in when a row is read."""
+    number: int = 0  # the round
+    product: str = ""  # the hash of our code
+    machine: str = ""  # where it was measured, as `machine_of` says it. It is filled in when a row is read.
     system: str
+    # Cold: no cache holds anything of the task but the system prompt; warm: the system did the same task just now.
     state: CacheState
-    """Cold: no cache holds anything of the task but the system prompt; warm: the system did the same task just now."""
     seconds: float
-    tokens: int
-    """Of all answers."""
-    prompt_tokens: int
-    """Of all prompts. One agent is asked anew with all that is in its context."""
-    own: OwnFigures | None = None
-    """What our own report says of the run; None for the systems of others."""
+    tokens: int  # of all answers
+    prompt_tokens: int  # of all prompts. One agent is asked anew with all that is in its context.
+    own: OwnFigures | None = None  # what our own report says of the run; None for the systems of others
+    # All that our own report says, from which the picture is drawn. It is not published.
     run: TaskMeasurement | None = None
-    """All that our own report says, from which the picture is drawn. It is not published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +66,8 @@ class GrowthRow:
 
     steps: int
     seconds: float
-    product: str = ""
-    """The hash of our code."""
-    machine: str = ""
-    """Where it was measured. It is filled in when a row is read."""
+    product: str = ""  # the hash of our code
+    machine: str = ""  # where it was measured. It is filled in when a row is read.
 
     @property
     def per_step(self) -> float:

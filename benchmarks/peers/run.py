@@ -43,27 +43,23 @@ from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.task.taskir.models import TaskIR
 
+# The number of the round that is not measured, in which each system does something for the first time.
 WARM_UP: Final = -1
-"""The number of the round that is not measured, in which each system does something for the first time."""
-FIRST_CALLS: Final = 2
-"""How many calls of it the peers carry out, for some would take long for all."""
+FIRST_CALLS: Final = 2  # how many calls of it the peers carry out, for some would take long for all
+# Systems that have not computed for so long are ready to be measured. Our engine measures a model itself, after a
+# second without requests.
 SETTLED_SECONDS: Final = 2.5
-"""Systems that have not computed for so long are ready to be measured. Our engine measures a model itself, after a
-second without requests."""
 RECORDING_SLOTS: Final = 16
-RECORDING_CONTEXT: Final = 5120
-"""The widest task ends with a prompt of about 3,400 tokens."""
-CONTEXT_STEP: Final = 256
-"""Contexts are a multiple of so many tokens."""
+RECORDING_CONTEXT: Final = 5120  # the widest task ends with a prompt of about 3,400 tokens
+CONTEXT_STEP: Final = 256  # Contexts are a multiple of so many tokens
+# So many tokens more than recorded may a prompt have, as an artifact that is written again may be split otherwise.
 SPARE_TOKENS: Final = 32
-"""So many tokens more than recorded may a prompt have, as an artifact that is written again may be split otherwise."""
+# Where slots that each have room for the longest sequence would take more cells than this, sequences share the cells of
+# a cache with room for the whole task. Of 100 steps only the last is long, and three caches must fit into memory.
 MOST_CELLS: Final = 1 << 16
-"""Where slots that each have room for the longest sequence would take more cells than this, sequences share the cells
-of a cache with room for the whole task. Of 100 steps only the last is long, and three caches must fit into memory."""
+# The systems that do each task twice. One agent has the whole task in its context when it has done it.
 WARM: Final = (OURS, LANGGRAPH, GREEDY)
-"""The systems that do each task twice. One agent has the whole task in its context when it has done it."""
-MODEL: Final = "measured"
-"""What the model is called in the registries."""
+MODEL: Final = "measured"  # what the model is called in the registries
 
 Round = tuple[TaskIR, CallTrace]
 
@@ -72,26 +68,19 @@ Round = tuple[TaskIR, CallTrace]
 class PeerPlan:
     """What is measured, and where everything is."""
 
-    folder: Path
-    """Keeps recorded prompts, state folders and logs."""
-    server: Path
-    """The binary of llama-server."""
-    python: Path
-    """The interpreter with the packages of LangGraph."""
+    folder: Path  # Keeps recorded prompts, state folders and logs
+    server: Path  # the binary of llama-server
+    python: Path  # the interpreter with the packages of LangGraph
     systems: tuple[str, ...]
     workloads: tuple[PeerWorkload, ...]
     rounds: int
     threads: int
-    file: Path
-    """Keeps the rows."""
+    file: Path  # Keeps the rows
     stamp: Stamp
-    product: str
-    """The hash of our code, which the rows of a round have in common."""
-    deadline: float
-    """No round begins after this time of `time.monotonic`."""
+    product: str  # the hash of our code, which the rows of a round have in common
+    deadline: float  # no round begins after this time of `time.monotonic`
     tell: Callable[[str], None]
-    known: Sequence[PeerRow] = field(default=())
-    """What was measured before."""
+    known: Sequence[PeerRow] = field(default=())  # what was measured before
     settled_seconds: float = SETTLED_SECONDS
 
     @property

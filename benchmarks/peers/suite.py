@@ -19,8 +19,7 @@ from orchestrator.bench.critical_path.workloads import (
 from orchestrator.task.analysis import analyze_task
 from orchestrator.task.taskir.models import TaskIR
 
-TAG_WORDS: Final = 3
-"""So many words in every prompt tell the tasks of one round from those of another."""
+TAG_WORDS: Final = 3  # So many words in every prompt tell the tasks of one round from those of another
 CHARACTERS_A_TOKEN: Final = 3
 ROLE: Final = "worker"
 
@@ -30,19 +29,14 @@ class PeerWorkload:
     """A task of which every round has a variant."""
 
     name: str
-    about: str
-    """What it is like, in one sentence."""
-    document: Callable[[float], Document]
-    """Makes the document for a model by its tokens per word."""
-    prefix: int = 0
-    """About how many tokens of a document its steps share."""
-    decodes: bool = False
-    """Whether its time is mostly that of writing answers."""
-    warm: bool = True
-    """Whether systems do each task a second time, when their caches hold its prompts."""
+    about: str  # what it is like, in one sentence
+    document: Callable[[float], Document]  # makes the document for a model by its tokens per word
+    prefix: int = 0  # about how many tokens of a document its steps share
+    decodes: bool = False  # whether its time is mostly that of writing answers
+    warm: bool = True  # whether systems do each task a second time, when their caches hold its prompts
+    # Whether it is measured with the generated models too, of which only the speed is real, so that few tasks tell what
+    # there is to know.
     generated: bool = False
-    """Whether it is measured with the generated models too, of which only the speed is real, so that few tasks tell
-    what there is to know."""
 
     def task(self, number: int, tokens_per_word: float) -> TaskIR:
         """Return the variant of a round. Its prompts differ from those of other rounds from their first words on."""
@@ -71,16 +65,14 @@ SUITE: Final = (
     PeerWorkload("irregular-24", "24 steps of very different lengths in 6 stages", lambda ratio: irregular(24)),
     PeerWorkload("deep", "a chain of 20 steps", lambda ratio: deep(20)),
     PeerWorkload("wide-100", "100 short notes and their summary", lambda ratio: wide(100, joined=100), warm=False),
-)
-"""The tasks, the most telling and quickest ones first, since a limited time is spent in this order."""
+)  # the tasks, the most telling and quickest ones first, since a limited time is spent in this order
 
 NOT_COMPARED: Final[Mapping[str, str]] = {
     "wide-64": "it lies between wide-16 and wide-100, and takes 20 minutes for five rounds",
     "code": "no peer has gates, retries with what a gate said, and escalation",
     "tools": "its time is that of 1,500 calls of a tool, which is each framework's own; `growth` has what ours takes",
     "mixed": "no peer has two tasks of different priorities at once",
-}
-"""Workloads of `orchestrator bench critical-path` that are measured there alone, and why."""
+}  # Workloads of `orchestrator bench critical-path` that are measured there alone, and why
 
 
 def find(names: Sequence[str]) -> tuple[PeerWorkload, ...]:

@@ -38,8 +38,8 @@ AGENT: Final = "one agent"
 GREEDY: Final = "greedy executor"
 LANGGRAPH: Final = "LangGraph"
 PROGRAM: Final = Path(__file__).with_name("langgraph_program.py")
+# The parameters with which llama-server takes the most likely token in the least time.
 _GREEDY_SAMPLING: Final = {"temperature": 0.0, "samplers": ["top_k"], "top_k": 1}
-"""The parameters with which llama-server takes the most likely token in the least time."""
 _REPLY_BYTES: Final = 1 << 24
 
 
@@ -54,8 +54,7 @@ class TaskTime:
     seconds: float
     tokens: int
     prompt_tokens: int
-    measurement: TaskMeasurement | None = None
-    """What our own report says of the run."""
+    measurement: TaskMeasurement | None = None  # what our own report says of the run
 
 
 class TaskSystem(Protocol):

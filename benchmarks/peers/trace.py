@@ -35,13 +35,11 @@ class ModelCall:
     """One request to the model."""
 
     id: str
-    after: tuple[str, ...]
-    """The calls whose answers it waits for."""
+    after: tuple[str, ...]  # the calls whose answers it waits for
     system: str
     user: str
     prompt_tokens: int
-    tokens: int
-    """How many tokens are to be written."""
+    tokens: int  # how many tokens are to be written
 
 
 @dataclass(frozen=True, slots=True)

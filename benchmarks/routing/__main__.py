@@ -34,8 +34,7 @@ PARTS: Mapping[str, Callable[[argparse.Namespace, RowLog], BenchmarkPart]] = {
         _data(options), options.folder, rows, options.seeds, options.learners or ()
     ),
 }
-DEFAULT = [name for name in PARTS if name != "grid"]
-"""The grid is published, and made anew only if it is asked for."""
+DEFAULT = [name for name in PARTS if name != "grid"]  # the grid is published, and made anew only if it is asked for
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

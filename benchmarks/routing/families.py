@@ -37,15 +37,11 @@ from orchestrator.memrl.memory import MemoryOptions
 from orchestrator.memrl.policy import PolicySettings, RetrievalSettings
 from orchestrator.memrl.reward import Stage
 
-PRICES: Final = (0.05, 0.1, 0.3)
-"""What a mean attempt of the large model costs, in successes."""
+PRICES: Final = (0.05, 0.1, 0.3)  # what a mean attempt of the large model costs, in successes
 PRICE: Final = 0.1
-AFTER: Final = (0, 100, 300, 1000)
-"""After how many rollouts routers are judged."""
-KEPT_SUCCESS: Final = 0.98
-"""The share of the large model's success that is to be kept at less cost."""
-SHIFTED_AFTER: Final = 500
-"""After how many rollouts the mix of tasks changes."""
+AFTER: Final = (0, 100, 300, 1000)  # after how many rollouts routers are judged
+KEPT_SUCCESS: Final = 0.98  # the share of the large model's success that is to be kept at less cost
+SHIFTED_AFTER: Final = 500  # after how many rollouts the mix of tasks changes
 OLD: Final = ("extract", "code", "shell")
 NEW: Final = ("summarize", "compare", "merge")
 THRESHOLDS: Final = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -71,8 +67,7 @@ CREDITS: Final[Mapping[str, Variant]] = {
 }
 
 Scores = dict[str, dict[str, float]]
-Make = Callable[[int], Scores]
-"""Returns scores by name, for a seed."""
+Make = Callable[[int], Scores]  # returns scores by name, for a seed
 
 
 def families(rows: RowLog, seeds: int, file: Path = KEPT) -> BenchmarkPart:

@@ -23,12 +23,11 @@ from orchestrator.task import lexical
 
 ACTIONS = (Action("worker", model="small"), Action("worker", model="large"))
 COSTS = {ACTIONS[0]: Cost(seconds=1.0, tokens=0.0), ACTIONS[1]: Cost(seconds=10.0, tokens=0.0)}
+# How probably the small and the large model succeed at what is easy and at what is hard.
 CHANCES = {"list": (0.9, 0.95), "prove": (0.2, 0.85)}
-"""How probably the small and the large model succeed at what is easy and at what is hard."""
 WORDS = ("harbour", "garden", "bakery", "council", "library", "orchard", "station", "theatre", "bridge", "market")
 WIDTH = lexical.LEARNING_DIMENSIONS
-BROKEN_EVERY = 20
-"""One attempt in so many fails because the engine died."""
+BROKEN_EVERY = 20  # One attempt in so many fails because the engine died
 
 
 @dataclass(slots=True)
@@ -37,14 +36,11 @@ class Lived:
 
     stats: MemoryStats
     choices: list[PolicyChoice] = field(default_factory=list)
+    # By how much the chance of success of the chosen model is below that of the better one, costs subtracted.
     regrets: list[float] = field(default_factory=list)
-    """By how much the chance of success of the chosen model is below that of the better one, costs subtracted."""
-    random_regret: float = 0.0
-    """The mean regret of a router that draws."""
-    changed_by_machine: int = 0
-    """How many failures of the machine changed what was learned."""
-    leaked: float = 0.0
-    """By how much other roles and task types change how similar what is found for a text is."""
+    random_regret: float = 0.0  # the mean regret of a router that draws
+    changed_by_machine: int = 0  # how many failures of the machine changed what was learned
+    leaked: float = 0.0  # by how much other roles and task types change how similar what is found for a text is
 
 
 def run(tasks: int = 100, rounds: int = 20, seed: int = 0) -> BenchmarkPart:

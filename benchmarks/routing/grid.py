@@ -32,13 +32,10 @@ from orchestrator.task import lexical
 from orchestrator.task.taskir.models import TaskIR
 
 WEIGHTS: Final = Path(__file__).parents[2] / "registry" / "tiny"
-KEPT: Final = Path(__file__).with_name("grid.csv")
-"""The grid that is published, which needs no engine to be read."""
+KEPT: Final = Path(__file__).with_name("grid.csv")  # the grid that is published, which needs no engine to be read
 MODELS: Final = ("small", "medium", "large")
-PERSONAS: Final = ("", "terse")
-"""No persona, and one that fits code only."""
-OPTIONS: Final = tuple(product(MODELS, PERSONAS))
-"""What is tried at each task: a model with a persona."""
+PERSONAS: Final = ("", "terse")  # no persona, and one that fits code only
+OPTIONS: Final = tuple(product(MODELS, PERSONAS))  # what is tried at each task: a model with a persona
 TASKS: Final = 600
 SEED: Final = 32
 SLOTS: Final = 16
@@ -52,17 +49,13 @@ Floats = NDArray[np.float64]
 class Grid:
     """Tasks, and what came of every option at each of them. Arrays have the shape (tasks, options)."""
 
-    digest: str
-    """A hash of the file."""
+    digest: str  # a hash of the file
     families: tuple[str, ...]
     situations: tuple[Situation, ...]
     vectors: NDArray[np.float32]
-    right: Floats
-    """1 for a right answer, 0 for a wrong one or one that came to no end."""
-    tokens: Floats
-    """Tokens read and written."""
-    seconds: Floats
-    """How long the answer takes if the engine computes nothing else, by the engine's step costs."""
+    right: Floats  # 1 for a right answer, 0 for a wrong one or one that came to no end
+    tokens: Floats  # tokens read and written
+    seconds: Floats  # how long the answer takes if the engine computes nothing else, by the engine's step costs
 
     def actions(self, task: int) -> tuple[Action, ...]:
         """Return the actions that the options stand for at a task, whose role stays the one that is asked for."""

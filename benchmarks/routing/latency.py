@@ -28,8 +28,7 @@ REGISTRY = Path(__file__).parents[2] / "model_registry.yaml"
 WIDTH = lexical.LEARNING_DIMENSIONS
 DECISIONS = 1000
 BATCH = 1000
-TAUGHT = 5000
-"""From so many outcomes the policy learns, which grows with the number of actions only."""
+TAUGHT = 5000  # from so many outcomes the policy learns, which grows with the number of actions only
 SYLLABLES = ("ka", "zil", "mor", "the", "ran", "bo", "lin", "sa", "dur", "ve", "pok", "ith", "gra", "no", "quel", "tis")
 WORDS_A_TEXT = 30
 
@@ -41,8 +40,8 @@ class Spent:
     embedding: list[float] = field(default_factory=list)
     retrieval: list[float] = field(default_factory=list)
     choice: list[float] = field(default_factory=list)
+    # Of whole decisions by the router, with the rules, what the candidates are, and what is journaled.
     router: list[float] = field(default_factory=list)
-    """Of whole decisions by the router, with the rules, what the candidates are, and what is journaled."""
 
 
 def run(episodes: int) -> BenchmarkPart:

@@ -19,8 +19,7 @@ ACTIONS = (Action("frontdoor", model="weak"), Action("frontdoor", model="strong"
 NAMED = dict(enumerate(ACTIONS))
 NONE = Neighbourhood.of(())
 COSTS = {ACTIONS[WEAK]: Cost(seconds=1.0, tokens=0.0), ACTIONS[STRONG]: Cost(seconds=2.0, tokens=0.0)}
-SHARE = 0.5
-"""The budget: which share of prompts may go to the strong model."""
+SHARE = 0.5  # the budget: which share of prompts may go to the strong model
 
 
 class Seen:
@@ -74,8 +73,7 @@ class PolicyLearner:
     data: Outcomes
     settings: PolicySettings
     rng: np.random.Generator
-    retrieved: int = NEIGHBOURS
-    """How many episodes the memory returns; 0 for a policy without retrieval."""
+    retrieved: int = NEIGHBOURS  # how many episodes the memory returns; 0 for a policy without retrieval
     policy: Policy = field(init=False)
     seen: Seen = field(init=False)
     choices: list[PolicyChoice] = field(init=False, default_factory=list)
@@ -124,10 +122,9 @@ class RuleOfNeighbours:
 
     data: Outcomes
     rng: np.random.Generator
+    # Returns the expected outcome of a model, from similarities and outcomes of its nearest ones.
     rule: Callable[[Floats, Floats], float]
-    """Returns the expected outcome of a model, from similarities and outcomes of its nearest ones."""
-    count: int
-    """How many of the nearest ones the rule is given."""
+    count: int  # how many of the nearest ones the rule is given
     epsilon: float = 0.1
     seen: Seen = field(init=False)
     budget: Budget = field(init=False)
@@ -210,11 +207,10 @@ class MeanOfSubject:
     data: Outcomes
     rng: np.random.Generator
     epsilon: float = 0.1
-    imagined: float = 5.0
-    """How many outcomes the mean over all subjects is worth beside a subject's own."""
+    imagined: float = 5.0  # how many outcomes the mean over all subjects is worth beside a subject's own
     budget: Budget = field(init=False)
+    # Of each subject, and of all under the name "": the sum of outcomes and their number, shape (2, models).
     sums: dict[str, Floats] = field(init=False, default_factory=dict)
-    """Of each subject, and of all under the name "": the sum of outcomes and their number, shape (2, models)."""
 
     def __post_init__(self) -> None:
         """Begin without outcomes."""

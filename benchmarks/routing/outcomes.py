@@ -28,15 +28,13 @@ class Outcomes:
     """Prompts, whether each model answered them correctly, and how similar they are to each other."""
 
     name: str
-    digest: str
-    """A hash of the file."""
+    digest: str  # a hash of the file
     subjects: tuple[str, ...]
     situations: tuple[Situation, ...]
-    correct: NDArray[np.float64]
-    """1 for a right answer, shape (prompts, 2): the weak model's, the strong model's."""
+    correct: NDArray[np.float64]  # 1 for a right answer, shape (prompts, 2): the weak model's, the strong model's
     vectors: NDArray[np.float32]
+    # The cosine of each two prompts' vectors, shape (prompts, prompts); mapped from a file.
     similarities: NDArray[np.float16]
-    """The cosine of each two prompts' vectors, shape (prompts, prompts); mapped from a file."""
 
 
 def read_outcomes(file: Path, cache: Path, dimensions: int = lexical.LEARNING_DIMENSIONS) -> Outcomes:

@@ -28,11 +28,10 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 LARGE: Final = OPTIONS.index(("large", ""))
+# What the rules choose: the models of the roles as in `make bench-gates`.
 RULED: Final = {"worker": OPTIONS.index(("small", "")), "coder": OPTIONS.index(("medium", ""))}
-"""What the rules choose: the models of the roles as in `make bench-gates`."""
 HELD_OUT: Final = 1 / 3
-CHAIN: Final = 3
-"""Steps of a run of which only the end is known."""
+CHAIN: Final = 3  # Steps of a run of which only the end is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +40,10 @@ class Variant:
 
     policy: PolicySettings = field(default_factory=PolicySettings)
     memory: MemoryOptions = field(default_factory=MemoryOptions)
-    personas: bool = True
-    """Whether personas may be chosen."""
+    personas: bool = True  # whether personas may be chosen
+    # Runs are chains of three steps, of which only the end is known, shared by TD(trace); None for single steps.
     trace: float | None = None
-    """Runs are chains of three steps, of which only the end is known, shared by TD(trace); None for single steps."""
-    plain: bool = False
-    """Whether the end of a chain is every step's reward instead."""
+    plain: bool = False  # whether the end of a chain is every step's reward instead
 
     @property
     def options(self) -> Places:
@@ -96,8 +93,7 @@ class Taken:
 
     tasks: Places
     options: Places
-    followed: float = 1.0
-    """The share of choices that the memory made, and not the rules."""
+    followed: float = 1.0  # the share of choices that the memory made, and not the rules
 
     def scores(self, grid: Grid, price: float) -> dict[str, float]:
         """Return success, cost and regret; seconds are relative to those of the large model on the same tasks."""

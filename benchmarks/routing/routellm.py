@@ -37,8 +37,8 @@ WIDER = f"policy, {lexical.DIMENSIONS} dimensions"
 
 Maker = Callable[[Outcomes, np.random.Generator], Learner]
 
+# The defaults, within a budget. A single answer has no steps beside it, so that nothing is to be shaped.
 SETTINGS = PolicySettings(stage=Stage(first=0.0), budget=SHARE)
-"""The defaults, within a budget. A single answer has no steps beside it, so that nothing is to be shaped."""
 _HEAD_ONLY = replace(SETTINGS, retrieval_part=0.0)
 _PAPER = RetrievalSettings(threshold=0.0, candidates=5, chosen=3, weight=0.5)
 _OURS = RetrievalSettings(threshold=0.0, candidates=100, chosen=50, weight=0.2)
@@ -69,8 +69,8 @@ LEARNERS: dict[str, Maker] = {
     ),
 }
 
+# The learners that are tried with both outcomes only.
 ONCE = frozenset(name for name in LEARNERS if name.startswith("head alone")) | {WIDER}
-"""The learners that are tried with both outcomes only."""
 
 
 def run(data: Path, cache: Path, rows: RowLog, seeds: int, learners: Sequence[str] = ()) -> BenchmarkPart:

@@ -14,8 +14,7 @@ import numpy as np
 from orchestrator.bench.goals import Goal
 
 Row = dict[str, Any]
-SAID = 300
-"""How many characters of a row are printed."""
+SAID = 300  # how many characters of a row are printed
 
 
 @dataclass(frozen=True, slots=True)

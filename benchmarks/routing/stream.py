@@ -16,8 +16,8 @@ from benchmarks.routing.outcomes import Outcomes
 from orchestrator.memrl.head import calibration_error
 
 Floats = NDArray[np.float64]
+# Which outcomes a learner sees: both, that of a model drawn at random, or that of the model that it chose itself.
 Mode = Literal["full", "uniform", "chosen"]
-"""Which outcomes a learner sees: both, that of a model drawn at random, or that of the model that it chose itself."""
 
 WEAK: Final = 0
 STRONG: Final = 1
@@ -40,12 +40,9 @@ class Learner(Protocol):
 class Trace:
     """What a learner predicted and chose, in the order of the stream."""
 
-    predicted: Floats
-    """Shape (prompts, 2)."""
-    correct: Floats
-    """Shape (prompts, 2)."""
-    chosen: NDArray[np.intp]
-    """The models whose outcomes were seen; the strong one where both were."""
+    predicted: Floats  # Shape (prompts, 2)
+    correct: Floats  # Shape (prompts, 2)
+    chosen: NDArray[np.intp]  # the models whose outcomes were seen; the strong one where both were
 
 
 def run_stream(data: Outcomes, learner: Learner, mode: Mode, order: Sequence[int], rng: np.random.Generator) -> Trace:
@@ -91,17 +88,12 @@ class Scores:
     """The scores of a trace."""
 
     apgr: float
-    second_half: float
-    """The APGR of the second half of the stream."""
-    recovered: float
-    """The part of the gap that the choices recovered; what was seen, not the sweep."""
-    strong_share: float
-    """The share of choices that went to the strong model."""
-    weak_error: float
-    """The calibration error of the predictions for the weak model, in 15 bins."""
+    second_half: float  # the APGR of the second half of the stream
+    recovered: float  # the part of the gap that the choices recovered; what was seen, not the sweep
+    strong_share: float  # the share of choices that went to the strong model
+    weak_error: float  # the calibration error of the predictions for the weak model, in 15 bins
     strong_error: float
-    share_95: float
-    """The strong share at which the sweep reaches 95 % of the strong model's accuracy."""
+    share_95: float  # the strong share at which the sweep reaches 95 % of the strong model's accuracy
 
 
 def score(trace: Trace) -> Scores:

@@ -19,8 +19,7 @@ from orchestrator.run.steps.tools.toolbox import TOOLS
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import Step
 
-ANSWER = 512
-"""The most tokens of an answer."""
+ANSWER = 512  # the most tokens of an answer
 
 EMPTY = ContextBudget.of(CONTEXT, ANSWER)
 MODEL_TOOLS = ("read_file", "list_files", "search", "grep", "write_artifact", "notes")
@@ -64,15 +63,11 @@ class ToolTurn:
 class ToolTask:
     """A task that is done with tools."""
 
-    phrase: str
-    """What the task asks for."""
-    turns: tuple[ToolTurn, ...]
-    """The calls that lead to the answer."""
-    finish: str
-    """The final answer."""
+    phrase: str  # what the task asks for
+    turns: tuple[ToolTurn, ...]  # the calls that lead to the answer
+    finish: str  # the final answer
     outputs: tuple[str, ...] = ("S1",)
-    confusing: frozenset[str] = field(default_factory=frozenset)
-    """Tools that could do the same, and so are not offered."""
+    confusing: frozenset[str] = field(default_factory=frozenset)  # Tools that could do the same, and so are not offered
 
 
 def tool_turn(tool: str, result: object, **arguments: object) -> ToolTurn:

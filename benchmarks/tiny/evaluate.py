@@ -41,16 +41,11 @@ class AccuracyRow:
     size: str
     family: str
     split: str
-    grammar: bool
-    """Whether answers were constrained to the schema."""
-    prompts: int
-    """How many prompts there were."""
-    right: int
-    """How many answers were right."""
-    first_right: int
-    """How many of the first FIRST_PROMPTS answers were right, which the tests generate again."""
-    longest_prompt: int
-    """The tokens of the longest prompt."""
+    grammar: bool  # whether answers were constrained to the schema
+    prompts: int  # how many prompts there were
+    right: int  # how many answers were right
+    first_right: int  # how many of the first FIRST_PROMPTS answers were right, which the tests generate again
+    longest_prompt: int  # the tokens of the longest prompt
 
     @property
     def share(self) -> float:

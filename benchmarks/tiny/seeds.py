@@ -12,8 +12,7 @@ from benchmarks.tiny.sizes import RESULTS_FILE, SEEDS_FILE, SIZES, Size
 from orchestrator.bench import environment
 from orchestrator.bench.goals import Goal, at_least, at_most
 
-APART = 0.02
-"""How much the mean over families may differ from the shipped one; 200 prompts a family measure it to 0.02."""
+APART = 0.02  # how much the mean over families may differ from the shipped one; 200 prompts a family measure it to 0.02
 
 
 def goals(shipped: Sequence[card.Row], again: Sequence[card.Row], sizes: Sequence[str]) -> list[Goal]:

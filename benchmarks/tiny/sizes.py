@@ -26,16 +26,11 @@ class Cycle:
     """A stretch of training, in which the learning rate warms up to its peak and falls linearly to zero."""
 
     steps: int
-    peak: float = 1.0
-    """The highest learning rate, as a share of the full one."""
-    fall: float = 0.52
-    """The share of the steps, at the end, in which the learning rate falls."""
-    mix: Mix = "reading"
-    """The mix of families from which examples are drawn."""
-    length: int = ROW
-    """The tokens of a row."""
-    warm_up: int = 40
-    """The steps, at the begin, in which the learning rate rises."""
+    peak: float = 1.0  # the highest learning rate, as a share of the full one
+    fall: float = 0.52  # the share of the steps, at the end, in which the learning rate falls
+    mix: Mix = "reading"  # the mix of families from which examples are drawn
+    length: int = ROW  # the tokens of a row
+    warm_up: int = 40  # the steps, at the begin, in which the learning rate rises
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +44,9 @@ class Size:
     width: int
     layers: int
     heads: int
-    rows: int
-    """Rows of 512 tokens in each training step."""
+    rows: int  # rows of 512 tokens in each training step
     cycles: tuple[Cycle, ...]
-    vocabulary: int = VOCABULARY_SIZE
-    """The number of tokens that it knows."""
+    vocabulary: int = VOCABULARY_SIZE  # the number of tokens that it knows
 
     @property
     def steps(self) -> int:

@@ -16,8 +16,7 @@ from benchmarks.tool_caller.syntax import (
 from benchmarks.tool_caller.tasks import CallExample, example
 from orchestrator.bench.families.words import Split
 
-THINKS, CUT = 0.55, 0.15
-"""The shares of examples with a thought, and with a thought that was closed from outside."""
+THINKS, CUT = 0.55, 0.15  # the shares of examples with a thought, and with a thought that was closed from outside
 
 
 @dataclass(frozen=True, slots=True)

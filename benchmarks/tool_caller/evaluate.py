@@ -16,8 +16,7 @@ from orchestrator.bench.goals import wilson
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import Generation, Message, OfferedTool, ToolCall
 
-EXAMPLES: Final = 40
-"""How many answers are measured of each kind."""
+EXAMPLES: Final = 40  # how many answers are measured of each kind
 HELD_OUT: Final[tuple[Split, ...]] = ("entity", "wording")
 
 
@@ -30,8 +29,7 @@ class CallAccuracyRow:
     thinks: bool
     answers: int
     right: int
-    thoughts: int
-    """How many thoughts were exactly those that it was taught."""
+    thoughts: int  # how many thoughts were exactly those that it was taught
 
     @property
     def shown(self) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from benchmarks.tiny.sizes import ROOT, SIZES, Cycle, Size
 from benchmarks.tiny.tokenizer import VOCABULARY_SIZE
 from benchmarks.tool_caller.syntax import ADDED
 
+# The embedded model whose weights the training starts from: it has learned to copy and to read JSON.
 START: Final = SIZES["medium"]
-"""The embedded model whose weights the training starts from: it has learned to copy and to read JSON."""
 SIZE: Final = Size(
     "tool-caller",
     START.width,

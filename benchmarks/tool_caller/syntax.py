@@ -16,16 +16,14 @@ from benchmarks.tiny.tokenizer import BEGIN, END, SPECIAL_TOKENS, Tokenizer
 Syntax: TypeAlias = Literal["hermes", "llama3"]
 SYNTAXES: Final[tuple[Syntax, ...]] = ("hermes", "llama3")
 OPEN_THOUGHT, CLOSE_THOUGHT = "<think>\n", "\n</think>\n\n"
+# Tokens that are texts at the same time, as Qwen's vocabulary has them.
 MARKS: Final = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
-"""Tokens that are texts at the same time, as Qwen's vocabulary has them."""
-CONTROL: Final = ("<|tool|>", "<|python_tag|>")
-"""Control tokens, which are no text."""
+CONTROL: Final = ("<|tool|>", "<|python_tag|>")  # Control tokens, which are no text
 SEARCH: Final = ("search", "web_search", "search_facts", "brave_search")
 CALCULATORS: Final = ("calculator", "calculate", "evaluate", "wolfram_alpha")
+# Names of tools whose calls begin with a token of their own in the syntax of Llama 3.
 BUILT_IN: Final = (*SEARCH, *CALCULATORS)
-"""Names of tools whose calls begin with a token of their own in the syntax of Llama 3."""
-ADDED: Final = (*MARKS, *CONTROL)
-"""The tokens that the vocabulary has beside those of the embedded models."""
+ADDED: Final = (*MARKS, *CONTROL)  # the tokens that the vocabulary has beside those of the embedded models
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,14 @@ KEYS = tuple(
     "price weight height age count stock score length width depth year size speed distance population cost rank "
     "area volume level rate total temperature balance".split()
 )
+# What leads from one thing to another one.
 LINKS = tuple("owner author maker capital teacher manager supplier friend neighbour editor".split())
-"""What leads from one thing to another one."""
+# Names of tools that look up one key.
 OF_KEY = tuple("get_{k} find_{k} look_up_{k} lookup_{k} {k}_of fetch_{k} read_{k} {k} get{K} {k}_lookup".split())
-"""Names of tools that look up one key."""
 OF_KEY_TELLS = ("Return the {k} of a thing.", "Get the {k}.", "Look up the {k} of something by name.", "The {k}.", "")
 THING = tuple("name item thing entry subject id title of it".split())
+# Names of tools that look up any key.
 OF_ANY = tuple("look_up lookup find get_fact get_field read_record query fetch".split())
-"""Names of tools that look up any key."""
 OF_ANY_TELLS = ("Look up a fact about a thing.", "Return one field of an entry.", "Find a fact.", "")
 THING_AND_KEY = (("name", "field"), ("item", "key"), ("entity", "attribute"), ("subject", "property"), ("of", "what"))
 SEARCH_TELLS = ("Search for a fact.", "Answer a query from a database.", "Search the web.", "")
@@ -40,16 +40,12 @@ class Calculation:
     """A calculation with two numbers."""
 
     sign: str
-    names: tuple[str, ...]
-    """Names of tools that do it."""
-    tells: str
-    """What such a tool says that it does."""
-    word: str
-    """What stands between the two numbers."""
-    then: tuple[str, ...]
-    """How to ask for it after the first number; {y} is the second one."""
+    names: tuple[str, ...]  # names of tools that do it
+    tells: str  # what such a tool says that it does
+    word: str  # what stands between the two numbers
+    then: tuple[str, ...]  # how to ask for it after the first number; {y} is the second one
+    # How to ask for it with both numbers, {x} and {y}, which come in this order in the first one if they may.
     whole: tuple[str, ...]
-    """How to ask for it with both numbers, {x} and {y}, which come in this order in the first one if they may."""
     apply: Callable[[Number, Number], Number]
 
 
@@ -126,8 +122,7 @@ FINISHERS = (
     ("final_answer", "Give the final answer.", "answer"),
     ("final_result", "The final response which ends this conversation", "response"),
     ("finish", "End the task with its answer.", "answer"),
-)
-"""Tools that some agents have an answer given by: name, description, parameter."""
+)  # Tools that some agents have an answer given by: name, description, parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +139,7 @@ class Task:
 
     request: str
     turns: tuple[CallTurn, ...]
-    tools: tuple[JsonObject, ...] = ()
-    """The tools that it needs, as clients describe them."""
+    tools: tuple[JsonObject, ...] = ()  # the tools that it needs, as clients describe them
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +149,7 @@ class CallExample:
     messages: tuple[JsonObject, ...]
     tools: tuple[JsonObject, ...]
     answer: ModelAnswer
-    step: int
-    """How many answers of the same task are in the conversation already."""
+    step: int  # how many answers of the same task are in the conversation already
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +157,7 @@ class Lookup:
     """A tool that looks something up."""
 
     tool: JsonObject
-    call: Callable[[str], TaughtCall]
-    """Returns the call for a thing."""
+    call: Callable[[str], TaughtCall]  # returns the call for a thing
 
 
 def example(rng: Random, split: Split, *, several: bool) -> CallExample:

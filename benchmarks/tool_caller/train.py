@@ -16,10 +16,9 @@ from benchmarks.tool_caller.recipe import SIZE, START
 from orchestrator.bench.families.words import SPLITS, Split, seeded
 from orchestrator.memrl.parl.network import LlamaNetwork, read_weights
 
-LENGTH: Final = 640
-"""The tokens of a row."""
+LENGTH: Final = 640  # the tokens of a row
+# The loss weight of prompts, as a share of what it is for the embedded models: they are long and much alike.
 PROMPTS: Final = 0.2
-"""The loss weight of prompts, as a share of what it is for the embedded models: they are long and much alike."""
 ASSISTANT: Final = SPECIAL_TOKENS.index("<|assistant|>")
 PROBE_EVERY: Final = 200
 PROBED_EXAMPLES: Final = 48

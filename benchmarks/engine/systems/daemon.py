@@ -34,18 +34,15 @@ from orchestrator.engine.contract import Message
 from orchestrator.engine.step_cost.attention_trial import TRIAL_QUIET_SECONDS
 
 ENDING_SECONDS = 120.0
+# A daemon that has not computed for so long has finished measuring its model, which it begins after a pause.
 SETTLED_SECONDS = TRIAL_QUIET_SECONDS + 2.0
-"""A daemon that has not computed for so long has finished measuring its model, which it begins after a pause."""
-TRIES = 3
-"""How often a load that fails is tried."""
+TRIES = 3  # how often a load that fails is tried
+# Makes the engine's threads wait as libgomp's default says: they spin for this number of rounds, and then sleep.
 SPINNING_ENVIRONMENT = {"GOMP_SPINCOUNT": "300000"}
-"""Makes the engine's threads wait as libgomp's default says: they spin for this number of rounds, and then sleep."""
 _FIRST = BenchmarkPrompt(messages=(Message("user", "Are you there?"),), text="", tokens=())
 _ROOT = Path(__file__).parents[3]
-_TOKENS_AN_ITEM = 3
-"""How many tokens an item of a list has: a digit, a comma and a space."""
-_MOST_TOKENS_AN_ITEM = 40
-"""The most tokens of an item, for models with random text, which write more spaces."""
+_TOKENS_AN_ITEM = 3  # how many tokens an item of a list has: a digit, a comma and a space
+_MOST_TOKENS_AN_ITEM = 40  # the most tokens of an item, for models with random text, which write more spaces
 
 
 class DaemonFailed(Exception):

@@ -15,34 +15,28 @@ import psutil
 from benchmarks.engine.system import BenchmarkPrompt, Measured, RequestLoad
 
 START_SECONDS = 300.0
-CHAT_MODEL = "chat"
-"""The name of the model in chat requests."""
+CHAT_MODEL = "chat"  # the name of the model in chat requests
 _LOOK_SECONDS = 0.1
-_QUIET_SHARE = 0.1
-"""Servers are quiet while they together use no more than this fraction of one core."""
-MOST_QUIET_SECONDS = 120.0
-"""How long to wait for servers to become quiet."""
+_QUIET_SHARE = 0.1  # Servers are quiet while they together use no more than this fraction of one core
+MOST_QUIET_SECONDS = 120.0  # how long to wait for servers to become quiet
 _LOG_TAIL = 2000
 _ANSWER_HEAD = 500
+# A connection is not used again after so long, because the server might close it just when we send a request.
 _IDLE_SECONDS = 1.0
-"""A connection is not used again after so long, because the server might close it just when we send a request."""
 
+# Makes the JSON of a request from a prompt and the number of tokens to generate.
 Request = Callable[[BenchmarkPrompt, int], dict[str, Any]]
-"""Makes the JSON of a request from a prompt and the number of tokens to generate."""
 
 
 class Answered(NamedTuple):
     """An answer of a server."""
 
     text: str
-    asked: int
-    """How many tokens the prompt had."""
-    tokens: int
-    """How many tokens the answer has."""
+    asked: int  # how many tokens the prompt had
+    tokens: int  # how many tokens the answer has
 
 
-Answer = Callable[[dict[str, Any]], Answered]
-"""Reads an answer from the JSON of a response."""
+Answer = Callable[[dict[str, Any]], Answered]  # Reads an answer from the JSON of a response
 
 
 class ServerFailed(Exception):

@@ -12,8 +12,8 @@ from benchmarks.engine.system import BenchmarkPrompt, SystemSetup
 from benchmarks.engine.systems.parameters import has_broken_amx
 from benchmarks.engine.systems.served import Answered, Served, chat_answer, chat_request, free_port, serve
 
+# The parameters with which this server chooses the most likely token in the least time.
 _GREEDY = {"temperature": 0.0, "samplers": ["top_k"], "top_k": 1}
-"""The parameters with which this server chooses the most likely token in the least time."""
 
 
 async def start(

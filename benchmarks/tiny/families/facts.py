@@ -9,8 +9,7 @@ from orchestrator.bench.families.extract import as_json, compact
 from orchestrator.bench.families.texts import Record
 from orchestrator.bench.families.words import Lexicon
 
-Fact = tuple[str, str]
-"""(what the fact is about: a key, or its place in a list; its value)"""
+Fact = tuple[str, str]  # (what the fact is about: a key, or its place in a list; its value)
 
 NOTHING = "null"
 _LETTERS, _DIGITS = "abcdefghiklmnoprstu", "0123456789"

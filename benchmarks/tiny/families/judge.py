@@ -42,20 +42,16 @@ ACTIONS = WordingPool(
 )
 PASS_SCORE, MISSING_SCORE, WRONG_SCORE = 9, 5, 3
 LONGEST = int(SCHEMA["properties"]["critique"]["maxLength"])
-VALUE = re.compile(r"\b(?:[A-Z][\w-]*|\d+)\b")
-"""Words and numbers of a text that a wrong answer may give as a value."""
+VALUE = re.compile(r"\b(?:[A-Z][\w-]*|\d+)\b")  # Words and numbers of a text that a wrong answer may give as a value
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What an answer says about one fact."""
 
-    about: str
-    """What the fact is about: a key, or a place in a list."""
-    value: str | None
-    """The true value, or None if there is no such fact."""
-    told: str | None
-    """The value that the answer gives, or None if it gives none."""
+    about: str  # what the fact is about: a key, or a place in a list
+    value: str | None  # the true value, or None if there is no such fact
+    told: str | None  # the value that the answer gives, or None if it gives none
 
     @property
     def score(self) -> int:
@@ -101,12 +97,9 @@ def corrupt(words: Lexicon, right: str, sources: Sequence[StepInput] = ()) -> tu
 class Case:
     """An answer to judge, with what the judge reads."""
 
-    noun: str
-    """What the action calls it, such as "answer"."""
-    inputs: tuple[StepInput, ...]
-    """The inputs of the judge."""
-    claims: Sequence[Claim]
-    """What the answer says about each fact."""
+    noun: str  # what the action calls it, such as "answer"
+    inputs: tuple[StepInput, ...]  # the inputs of the judge
+    claims: Sequence[Claim]  # what the answer says about each fact
 
 
 class Judge:

@@ -32,13 +32,11 @@ class PlanRequest:
     files: tuple[str, ...] = ()  # names that the request may refer to
     roles: tuple[str, ...]  # the roles that steps may have
     direct: DirectAnswer  # does the whole request if no plan, or none that is better, can be made
+    # As in `PlanContext`: the plan is compared with the direct answer. None: a plan is wanted in any case.
     predict: Predict | None = None
-    """As in `PlanContext`: the plan is compared with the direct answer. None: a plan is wanted in any case."""
     early: bool = True  # whether steps may start before the plan is complete
-    role: ResolvedRole
-    """The role that writes the plan. Without `max_tokens`, the plan may fill the context."""
-    fit: int | None = None
-    """Tokens of the context that the prompt has to leave for the plan, as in `Generation`."""
+    role: ResolvedRole  # the role that writes the plan. Without `max_tokens`, the plan may fill the context.
+    fit: int | None = None  # tokens of the context that the prompt has to leave for the plan, as in `Generation`
     replans: int = 0  # how often the plan may still continue after this
     cores: int = 0  # of the machine, as the model is told; 0: it is not
     check: CheckSteps | None = None  # as in `PlanContext`
