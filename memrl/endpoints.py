@@ -19,7 +19,9 @@ from orchestrator.memrl.errors import CypherFailed, CypherRefused, CypherTimeout
 from orchestrator.memrl.graph import GraphAnswer, ProcessEnd, ReaderJob
 from orchestrator.memrl.learning import Learning, evaluate_router, explained_choices, memory_of, plain
 from orchestrator.memrl.memory import Memory
-from orchestrator.run.sandbox import MIB, Sandbox, SandboxError, SandboxJob, SandboxLimits
+from orchestrator.run.sandbox.contract import MIB, SandboxJob, SandboxLimits
+from orchestrator.run.sandbox.errors import SandboxError
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.service.service import Service
 
 ProbeSandbox = Callable[[], Awaitable[Sandbox]]  # raises SandboxUnavailable

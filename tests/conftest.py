@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
+from orchestrator.run.sandbox.errors import SandboxUnavailable
+from orchestrator.run.sandbox.sandbox import Sandbox
 from tests.orchestrator.forked_engines import forked_engines
 
 # An example may take long because of other processes or a suspended machine, which is not a defect. Examples are drawn

@@ -22,7 +22,7 @@ from benchmarks.adapter.families import (
 )
 from orchestrator.bench.real.measure import AT_ONCE, Result, Say, measure
 from orchestrator.bench.real.tasks import RealTask, real_tasks
-from orchestrator.pool import Pool
+from orchestrator.pool.pool import Pool
 from orchestrator.registry.compose import DRY, MAX_TOKENS, SMALL_TOKENS
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry

@@ -30,7 +30,7 @@ from benchmarks.routing.rows import Row, RowLog
 from orchestrator.bench import environment
 from orchestrator.bench.goals import Goal
 from orchestrator.engine.contract import Generation, Message
-from orchestrator.pool import Pool
+from orchestrator.pool.pool import Pool
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 

@@ -28,7 +28,9 @@ from benchmarks.routing.rows import Row, RowLog, goal_with_interval, interval
 from orchestrator.bench import environment
 from orchestrator.bench.goals import at_least, at_most
 from orchestrator.engine.contract import Generation, Message
-from orchestrator.pool import Pool, decoding, read_topology
+from orchestrator.pool import decoding
+from orchestrator.pool.machine import read_topology
+from orchestrator.pool.pool import Pool
 from orchestrator.registry.load import load_registry
 from orchestrator.run.gates import shares as shares_module
 from orchestrator.run.gates.contract import Artifact, GateContext, RunJob
@@ -36,7 +38,9 @@ from orchestrator.run.gates.jobs import JobRunner
 from orchestrator.run.gates.pipeline import run_gates
 from orchestrator.run.gates.planned import Scope
 from orchestrator.run.gates.shares import JobShares, NoEngines
-from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxLimits, launch
+from orchestrator.run.sandbox import launch
+from orchestrator.run.sandbox.contract import SandboxJob, SandboxLimits
+from orchestrator.run.sandbox.sandbox import Sandbox
 
 FOLDER = Path(__file__).parents[2] / "build" / "gates"
 RESULTS = results.FOLDER / "priority.json"

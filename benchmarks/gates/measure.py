@@ -14,7 +14,7 @@ from orchestrator.engine.contract import Message
 from orchestrator.run.job import Job
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
-from orchestrator.run.record import Report, load_report
+from orchestrator.run.record.report import Report, load_report
 from orchestrator.task.taskir.models import TaskIR
 
 AT_ONCE = 4

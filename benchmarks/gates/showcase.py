@@ -16,7 +16,7 @@ from benchmarks.gates.tasks import BenchTask
 from orchestrator.engine.contract import Message
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator
-from orchestrator.run.record import Report, load_report
+from orchestrator.run.record.report import Report, load_report
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import dump_task, task_from
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final, Literal
 
-from orchestrator.run.sandbox import JobOutcome, Sandbox, SandboxJob, SandboxLimits
+from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob, SandboxLimits
+from orchestrator.run.sandbox.sandbox import Sandbox
 
 _LIMITS: Final = SandboxLimits(wall=60, cpu=10, niceness=0)
 _SAID: Final = 200

@@ -21,7 +21,7 @@ from orchestrator.bench.simulate.engines import SimulatedAnswer, SimulatedMachin
 from orchestrator.registry.load import PACKAGED, load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
-from orchestrator.run.record import load_report
+from orchestrator.run.record.report import load_report
 from orchestrator.task.taskir.parse import task_from
 
 SIZES: Final = (10, 100, 1_000, 10_000, 100_000)

@@ -27,7 +27,7 @@ from orchestrator.bench.critical_path.measure import TaskMeasurement, row_of
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
-from orchestrator.run.record import load_report
+from orchestrator.run.record.report import load_report
 from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import TaskIR
 

@@ -19,7 +19,7 @@ from orchestrator.files import replace_file
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
-from orchestrator.run.record import Report, load_report
+from orchestrator.run.record.report import Report, load_report
 from orchestrator.task.events import AttemptGenerated, Usage
 from orchestrator.task.taskir.models import TaskIR
 

@@ -25,7 +25,7 @@ from orchestrator.memrl.reward import Stage
 from orchestrator.registry.load import load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator
-from orchestrator.run.record import load_report
+from orchestrator.run.record.report import load_report
 from orchestrator.task import lexical
 from orchestrator.task.modes import Mode
 

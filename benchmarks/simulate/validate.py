@@ -42,7 +42,7 @@ from orchestrator.bench.simulate.run import (
     simulate_rounds,
 )
 from orchestrator.registry.models import Registry
-from orchestrator.run.record import Report
+from orchestrator.run.record.report import Report
 from orchestrator.task.taskir.models import TaskIR
 
 WORKLOAD_ERROR: Final = 0.15

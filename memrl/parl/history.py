@@ -7,8 +7,7 @@ from typing import Final
 from orchestrator.memrl.parl.requests import Check, PlannedRequest
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.run.record import load_report
-from orchestrator.run.record.report import Report
+from orchestrator.run.record.report import Report, load_report
 from orchestrator.task.events import RunAccepted, StepsPlanned
 
 GOOD: Final = 0.75

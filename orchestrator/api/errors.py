@@ -18,8 +18,14 @@ from starlette.exceptions import HTTPException
 
 from orchestrator.engine.errors import BadRequest, EngineError, PromptTooLong
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.pool import ModelBroken, ModelPinned, ModelRemote, PoolError, UnknownModel
-from orchestrator.pool.remote import RemoteResting
+from orchestrator.pool.errors import (
+    ModelBroken,
+    ModelPinned,
+    ModelRemote,
+    PoolError,
+    UnknownModel,
+)
+from orchestrator.pool.remote.errors import RemoteResting
 from orchestrator.run.journal.errors import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
 from orchestrator.run.planning import PlanError
 from orchestrator.service.callers import Forbidden

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED
-from orchestrator.pool import ModelStatus, PoolSnapshot
+from orchestrator.pool.status import ModelStatus, PoolSnapshot
 from orchestrator.service.service import Service
 from orchestrator.task.reuse import Reuse
 

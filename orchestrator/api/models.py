@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field
 
 from orchestrator.api.dependencies import AccessDep, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
-from orchestrator.pool import ModelStatus, PoolSnapshot, UnknownModel
+from orchestrator.pool.errors import UnknownModel
+from orchestrator.pool.status import ModelStatus, PoolSnapshot
 from orchestrator.registry.models import ModelEntry, RoleEntry
 from orchestrator.registry.persona import Maker
 from orchestrator.run.personas import PersonaProposal

@@ -33,7 +33,7 @@ from orchestrator.cli.terminal import make_console, one_line, print_result, prin
 from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.files import replace_file
-from orchestrator.pool import Pool
+from orchestrator.pool.pool import Pool
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader

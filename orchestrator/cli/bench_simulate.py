@@ -25,7 +25,7 @@ from orchestrator.cli.terminal import one_line, print_json, print_result, printa
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.run.record import load_report
+from orchestrator.run.record.report import load_report
 from orchestrator.task.taskir.models import TaskIR
 
 

@@ -30,7 +30,7 @@ from orchestrator.cli.terminal import (
     write,
 )
 from orchestrator.errors import InputError, Problem
-from orchestrator.pool import memory_budget
+from orchestrator.pool.machine import memory_budget
 from orchestrator.registry.checks import OTHER_TEMPLATE
 from orchestrator.registry.compose import NothingAnswers, compose, unique
 from orchestrator.registry.edit import made_for_model, save_entries

@@ -30,7 +30,7 @@ from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import BadPrompt, EngineError
 from orchestrator.engine.tool_calls import ToolCallFinished
 from orchestrator.errors import InputError, Problem
-from orchestrator.pool.remote import RemoteModel
+from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.registry.call_syntax import CallSyntax, call_syntax
 from orchestrator.registry.checks import OTHER_TEMPLATE, why_no_prompt, why_no_text
 from orchestrator.registry.fit import Room, fit

@@ -29,7 +29,7 @@ from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
 from orchestrator.pool.placement import Topology
 from orchestrator.pool.policy import PoolBudget, Rules
 from orchestrator.pool.prefix_hashes import hash_prefixes
-from orchestrator.pool.remote import RemoteModel
+from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.status import Counters, ModelState, ModelStatus, PoolSnapshot, RoleUse, sum_counters
 from orchestrator.registry.diff import difference

@@ -23,16 +23,16 @@ from orchestrator.run.prompts import prompt_digests
 from orchestrator.run.record.report import answer_outputs
 from orchestrator.run.record.view import RunView
 from orchestrator.run.routing import Decision, DecisionContext
-from orchestrator.run.sandbox import JobOutcome, SandboxJob
-from orchestrator.run.scheduler import (
+from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob
+from orchestrator.run.scheduler.commands import (
     AnswerDirectly,
     CheckOutputs,
     ExpandStep,
     ExtendPlan,
     GatherStep,
-    RunState,
     StartAttempt,
 )
+from orchestrator.run.scheduler.run import RunState
 from orchestrator.run.services import Services
 from orchestrator.run.steps.attempt import Attempt, Models
 from orchestrator.run.steps.errors import AttemptError

@@ -15,13 +15,13 @@ from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
 from orchestrator.registry.models import Registry
-from orchestrator.run.frontdoor import FrontdoorPlanner
 from orchestrator.run.frontdoor.direct import mentioned, why_no_direct
+from orchestrator.run.frontdoor.planner import FrontdoorPlanner
 from orchestrator.run.gates.planned import GATES
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.planning import Planner
 from orchestrator.run.record.prior import prior_artifacts
-from orchestrator.run.sandbox import Sandbox
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.run.sandboxes import runs_code, why_no_sandbox
 from orchestrator.run.steps.files import UnreadableFile, read_text, size_of
 from orchestrator.run.steps.tools.servers import Configured, Listing, ToolServers, no_servers

@@ -16,7 +16,7 @@ from orchestrator.errors import Problem
 from orchestrator.run.clock import Clock
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.routing import NO_MODEL, Decision, DecisionContext, fall_back_to_rules
-from orchestrator.run.scheduler import (
+from orchestrator.run.scheduler.commands import (
     AnswerDirectly,
     CancelAttempt,
     CheckAnswer,
@@ -26,9 +26,9 @@ from orchestrator.run.scheduler import (
     ExtendPlan,
     FinishRun,
     GatherStep,
-    RunState,
     StartAttempt,
 )
+from orchestrator.run.scheduler.run import RunState
 from orchestrator.run.updates import Broadcast, EventUpdate
 from orchestrator.task.events import (
     AnswerChecked,

@@ -14,8 +14,10 @@ import structlog
 
 from orchestrator.engine.client.engine import Engine
 from orchestrator.errors import InputError, Problem
-from orchestrator.pool import Pool, PoolSnapshot, StartEngine
+from orchestrator.pool.handle import StartEngine
 from orchestrator.pool.placement import Topology
+from orchestrator.pool.pool import Pool
+from orchestrator.pool.status import PoolSnapshot
 from orchestrator.registry.models import Registry
 from orchestrator.registry.watch import Reload, Reloader, WatchStatus, follow
 from orchestrator.run.clock import Clock, SystemClock
@@ -40,7 +42,8 @@ from orchestrator.run.prompts import keep_prompts
 from orchestrator.run.record.view import accepted_in
 from orchestrator.run.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.run.sandboxes import Interpreters, SandboxOnDemand, why_no_sandbox
-from orchestrator.run.scheduler import Command, fresh_state
+from orchestrator.run.scheduler.commands import Command
+from orchestrator.run.scheduler.run import fresh_state
 from orchestrator.run.services import RunProposes, Services, no_procedures_of_runs
 from orchestrator.run.state_folder import StateFolder
 from orchestrator.run.steps.role import system_messages

@@ -6,8 +6,11 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxUnavailable, Session
+from orchestrator.run.sandbox.contract import SandboxJob
+from orchestrator.run.sandbox.errors import SandboxUnavailable
 from orchestrator.run.sandbox.memory_budget import memory_cost
+from orchestrator.run.sandbox.sandbox import Sandbox
+from orchestrator.run.sandbox.session import Session
 from orchestrator.run.steps.tools.toolbox import TOOLS
 from orchestrator.task.taskir.models import KINDS, Step, TaskIR
 

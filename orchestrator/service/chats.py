@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.errors import EngineError
 from orchestrator.errors import OrchestratorError
-from orchestrator.pool import PoolError
+from orchestrator.pool.errors import PoolError
 from orchestrator.run.clock import Clock
 from orchestrator.run.journal.chats import MAX_OBJECTIVE_LENGTH, ChatAnswered, ChatFinish, ChatRouted
 from orchestrator.run.journal.journal import Journal

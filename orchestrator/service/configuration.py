@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.files import user_folder
-from orchestrator.run.sandbox import MIB
+from orchestrator.run.sandbox.contract import MIB
 from orchestrator.run.steps.tools.servers import ToolServer
 from orchestrator.service.callers import check_callers
 from orchestrator.service.permissions import Permission

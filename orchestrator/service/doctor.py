@@ -19,8 +19,8 @@ import psutil
 
 from orchestrator.engine.client.library import LibraryFacts, LibraryFailed, probe_library
 from orchestrator.engine.processor import cpu_quota, usable_cpus
-from orchestrator.pool import memory_budget, memory_limits
-from orchestrator.pool.remote import probe
+from orchestrator.pool.machine import memory_budget, memory_limits
+from orchestrator.pool.remote.http import probe
 from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.llama_library import ENVIRONMENT, default_library, installed_library
@@ -32,7 +32,8 @@ from orchestrator.run.gates.planned import GATES
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
+from orchestrator.run.sandbox.errors import SandboxUnavailable
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.task.reuse import LOSS_TEXTS, Reuse
 
 MINIMUM_PYTHON = (3, 11)

@@ -19,7 +19,7 @@ from orchestrator.run.job import Job, check_job
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import RunRow
-from orchestrator.run.record import load_report
+from orchestrator.run.record.report import load_report
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import tool_servers
 from orchestrator.service.service import Service

@@ -20,7 +20,7 @@ from pydantic import Field
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.files import sync_folder
-from orchestrator.pool import memory_budget
+from orchestrator.pool.machine import memory_budget
 from orchestrator.procedures.audit import Audit, SealedPart
 from orchestrator.procedures.durable import make_private_folder, replace_file
 from orchestrator.procedures.errors import StepFailed

@@ -15,7 +15,7 @@ from benchmarks.gates.tasks import SHARES, BenchTask, correct_answer, make_tasks
 from orchestrator.run.gates.planned import gates_for_step
 from orchestrator.run.gates.tests import PytestReport, PytestRun
 from orchestrator.run.record.view import AttemptRow
-from orchestrator.run.sandbox import JobOutcome
+from orchestrator.run.sandbox.contract import JobOutcome
 from orchestrator.task.events import GateResult, Usage
 
 

@@ -9,7 +9,7 @@ from benchmarks.chaos.audit import done_again
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import load_report
 from orchestrator.run.record.view import accepted_in
-from orchestrator.run.scheduler import fresh_state
+from orchestrator.run.scheduler.run import fresh_state
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RunFinished
 
 _TEXT = "The mill has 12 wheels and 3 doors. It was built in 1820 by Ann Bell, and it stands beside the river."

@@ -8,7 +8,7 @@ a sandbox, where they must escape.
 
 from dataclasses import dataclass
 
-from orchestrator.run.sandbox import MIB, LimitName, SandboxLimits
+from orchestrator.run.sandbox.contract import MIB, LimitName, SandboxLimits
 
 # What every program starts with. Its arguments are made by `World.arguments`.
 PRELUDE = """

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.sandbox import JobOutcome, Sandbox, SandboxJob
+from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.run.sandbox.seccomp import filter_program
 from tests.escape.attempt import PRELUDE, Attempt
 from tests.escape.attempts_on_calls import CALLS

@@ -20,8 +20,10 @@ from orchestrator.memrl.endpoints import ask_graph
 from orchestrator.memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError
 from orchestrator.memrl.graph import NO_TYPE, POINTER, GraphAnswer, Library, check_reads_only
 from orchestrator.memrl.memory import Memory, MemoryOptions
-from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxUnavailable
+from orchestrator.run.sandbox.contract import SandboxJob
+from orchestrator.run.sandbox.errors import SandboxUnavailable
 from orchestrator.run.sandbox.memory_budget import MemoryBudget
+from orchestrator.run.sandbox.sandbox import Sandbox
 from tests.memrl.observations import CODER, WRITER, opened, situation, told
 
 LIBRARIES: tuple[Library, ...] = ("kuzu", "ladybug")

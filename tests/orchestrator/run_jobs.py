@@ -8,7 +8,7 @@ from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.job import Job
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
-from orchestrator.run.record import Report, load_report
+from orchestrator.run.record.report import Report, load_report
 from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.parse import task_from
 

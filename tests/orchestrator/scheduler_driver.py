@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from orchestrator.run.scheduler import (
+from orchestrator.run.scheduler.commands import (
     AnswerDirectly,
     CancelAttempt,
     CheckAnswer,
@@ -15,11 +15,10 @@ from orchestrator.run.scheduler import (
     ExtendPlan,
     FinishRun,
     GatherStep,
-    RunState,
     StartAttempt,
-    State,
 )
 from orchestrator.run.scheduler.progress import Estimate
+from orchestrator.run.scheduler.run import RunState
 from orchestrator.task.events import (
     AnswerChecked,
     AnswerDoubt,
@@ -44,6 +43,7 @@ from orchestrator.task.events import (
     Usage,
 )
 from orchestrator.task.failures import EscalationChain
+from orchestrator.task.states import State
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.scheduler_invariants import violations
 

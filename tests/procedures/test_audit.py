@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.procedures.audit import FILE, HEAD_FILE, Audit, AuditHead, SealedPart, head_from
 from orchestrator.procedures.errors import AuditDamaged, ProcedureRefused
-from orchestrator.run.sandbox import Sandbox
+from orchestrator.run.sandbox.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 Tamper = Callable[[sqlite3.Connection], object]

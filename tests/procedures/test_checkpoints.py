@@ -20,7 +20,7 @@ from orchestrator.procedures.resources import (
     resource_from_json,
     resource_to_json,
 )
-from orchestrator.run.sandbox import Sandbox
+from orchestrator.run.sandbox.sandbox import Sandbox
 from tests.procedures.maintained import contents, make_world
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineDied
 from orchestrator.errors import Problem
-from orchestrator.pool import Pool
+from orchestrator.pool.pool import Pool
 from orchestrator.procedures.choice import choice_schema, choose_procedure, managed_task
 from orchestrator.procedures.forms import Procedure
 from orchestrator.procedures.library import Library

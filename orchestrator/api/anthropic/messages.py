@@ -29,7 +29,7 @@ from orchestrator.api.openai.calling import tool_prompt
 from orchestrator.api.openai.completion import AnsweringDep
 from orchestrator.api.openai.names import role_named
 from orchestrator.api.sse import DOCUMENTED_STREAM
-from orchestrator.pool import ModelRemote
+from orchestrator.pool.errors import ModelRemote
 from orchestrator.service.service import Service
 
 router = APIRouter(prefix="/v1/messages", tags=["anthropic"], responses=dict(MESSAGES_DOCUMENTED))

@@ -33,7 +33,7 @@ from orchestrator.engine.client.engine import Completion, TextPiece
 from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.engine.contract import Generation, Infill, Message
 from orchestrator.errors import InputError, Problem
-from orchestrator.pool.remote import ToolsRefused
+from orchestrator.pool.remote.errors import ToolsRefused
 from orchestrator.registry.call_syntax import REMOTE
 from orchestrator.registry.options import DEFAULT_SAMPLING, SamplingOptions
 from orchestrator.registry.thinking import Thinking

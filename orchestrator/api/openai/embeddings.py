@@ -18,7 +18,7 @@ from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.openai.names import find_embedder, known_name
 from orchestrator.api.openai.protocol import TokenIds
 from orchestrator.errors import InputError, Problem
-from orchestrator.pool import Pool
+from orchestrator.pool.pool import Pool
 from orchestrator.task.lexical import DIMENSIONS, NAME, Vectors, embed
 
 MAX_TEXTS: Final = 2048

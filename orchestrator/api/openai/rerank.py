@@ -23,7 +23,7 @@ from orchestrator.api.openai.names import (
     known_name,
 )
 from orchestrator.errors import InputError, Problem
-from orchestrator.pool import Pool
+from orchestrator.pool.pool import Pool
 from orchestrator.task.lexical import NAME as LEXICAL
 from orchestrator.task.lexical import Vectors, embed
 

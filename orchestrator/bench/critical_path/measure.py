@@ -6,8 +6,7 @@ from statistics import median
 from typing import Any, Final, Literal
 
 from orchestrator.bench.paired import ratio
-from orchestrator.run.record import Report
-from orchestrator.run.record.report import StepRow
+from orchestrator.run.record.report import Report, StepRow
 from orchestrator.task.events import MODEL_CALLS
 
 Way = Literal["as-planned", "serial"]

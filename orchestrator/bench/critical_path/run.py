@@ -13,7 +13,7 @@ from orchestrator.bench.critical_path.workloads import Workload
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
-from orchestrator.run.record import load_report
+from orchestrator.run.record.report import load_report
 from orchestrator.task.modes import Mode
 
 _PORTS = Ports(follows_registry=False)  # the registry may be one in which a single model plays all roles

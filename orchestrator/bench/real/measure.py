@@ -19,17 +19,17 @@ from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import EngineError
 from orchestrator.errors import RequestIncomplete
-from orchestrator.pool import Pool
+from orchestrator.pool.pool import Pool
 from orchestrator.registry.forms import Level, Tier
 from orchestrator.registry.measured import MeasuredShares
 from orchestrator.registry.models import Registry, RoleEntry
 from orchestrator.registry.options import StepContext
-from orchestrator.run.frontdoor import FrontdoorPlanner
-from orchestrator.run.frontdoor.planner import FRONTDOOR
+from orchestrator.run.frontdoor.planner import FRONTDOOR, FrontdoorPlanner
 from orchestrator.run.gates.jobs import JobRunner
 from orchestrator.run.gates.shares import JobShares
 from orchestrator.run.planning import PlanContext, PlanError, PlannedPart
-from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
+from orchestrator.run.sandbox.errors import SandboxUnavailable
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.run.steps.attempt import Attempt, Models, added
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.gating import Checks, pass_gates

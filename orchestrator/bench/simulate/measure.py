@@ -36,7 +36,7 @@ from orchestrator.registry.options import MtpOptions, PromptLookupOptions, Specu
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.orchestrator import Orchestrator, Ports
-from orchestrator.run.record import Report, load_report
+from orchestrator.run.record.report import Report, load_report
 from orchestrator.run.steps.answer import AnswerShape
 from orchestrator.task.events import RunAccepted, Usage
 from orchestrator.task.taskir.json_text import compact_json

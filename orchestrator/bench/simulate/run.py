@@ -24,7 +24,7 @@ from orchestrator.engine.contract import Generation
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
-from orchestrator.run.record import Report, load_report
+from orchestrator.run.record.report import Report, load_report
 from orchestrator.run.steps.answer import AnswerShape
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import TaskIR

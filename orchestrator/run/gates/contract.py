@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from orchestrator.run.gates.planned import IDLE, Language, Scope, file_name, language
-from orchestrator.run.sandbox import JobOutcome, SandboxJob
+from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob
 from orchestrator.task.events import FailureKind, GateResult
 from orchestrator.task.taskir.models import Step
 

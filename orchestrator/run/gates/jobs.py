@@ -17,7 +17,14 @@ from time import perf_counter
 from orchestrator.run.gates.contract import Artifact, GateError, RunJob
 from orchestrator.run.gates.findings import output_tail
 from orchestrator.run.gates.shares import PATIENCE, JobShares, NoEngines, is_urgent
-from orchestrator.run.sandbox import MIB, JobOutcome, Sandbox, SandboxError, SandboxJob, SandboxLimits, StartTimeout
+from orchestrator.run.sandbox.contract import (
+    MIB,
+    JobOutcome,
+    SandboxJob,
+    SandboxLimits,
+)
+from orchestrator.run.sandbox.errors import SandboxError, StartTimeout
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.task.events import FailureKind
 from orchestrator.task.stages import waiting_for_core
 

@@ -19,7 +19,7 @@ from orchestrator.run.gates.planned import (
     stem_of,
     unit_tests,
 )
-from orchestrator.run.sandbox import JobOutcome
+from orchestrator.run.sandbox.contract import JobOutcome
 from orchestrator.task.events import FailureKind, GateResult
 
 _JUDGING = ("values", "hiding", "canaries", "guard", "supervise")

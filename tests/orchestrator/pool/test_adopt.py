@@ -11,7 +11,8 @@ import pytest
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
-from orchestrator.pool import ModelUnavailable, Pool, UnknownModel
+from orchestrator.pool.errors import ModelUnavailable, UnknownModel
+from orchestrator.pool.pool import Pool
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import LoadOptions
 from tests.orchestrator.pool.conftest import LoadedRegistry

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineDied
-from orchestrator.pool import Pool
+from orchestrator.pool.pool import Pool
 from orchestrator.task.reuse import BLOCK, LossCause
 from tests.orchestrator.pool.conftest import LoadedRegistry
 from tests.orchestrator.pool.pool_use import begin, cancel, pid_of, status_of, until

@@ -11,7 +11,14 @@ import pytest
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import PromptTooLong
-from orchestrator.pool import ModelPinned, ModelTooLarge, ModelUnavailable, Pool, Rules, UnknownModel
+from orchestrator.pool.errors import (
+    ModelPinned,
+    ModelTooLarge,
+    ModelUnavailable,
+    UnknownModel,
+)
+from orchestrator.pool.policy import Rules
+from orchestrator.pool.pool import Pool
 from tests.orchestrator.forked_engines import children_of_tests
 from tests.orchestrator.pool.conftest import LoadedRegistry
 from tests.orchestrator.pool.pool_use import MESSAGES, SHORT, begin, bytes_of, cancel, pid_of, status_of, until, writes

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.models import ModelShape, write_bert
 from orchestrator.engine.errors import BadRequest, EngineDied
-from orchestrator.pool import Pool
+from orchestrator.pool.pool import Pool
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry

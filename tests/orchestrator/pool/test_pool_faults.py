@@ -22,7 +22,8 @@ from orchestrator.engine.errors import (
     NotStarted,
     PromptTooLong,
 )
-from orchestrator.pool import ModelBroken, Pool, PoolClosed
+from orchestrator.pool.errors import ModelBroken, PoolClosed
+from orchestrator.pool.pool import Pool
 from tests.orchestrator.pool.conftest import LoadedRegistry
 from tests.orchestrator.pool.pool_use import MESSAGES, SHORT, begin, copy_file, pid_of, status_of, until, writes
 

@@ -9,7 +9,7 @@ from orchestrator.run.job import Job
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
-from orchestrator.run.record import Report
+from orchestrator.run.record.report import Report
 from orchestrator.task.events import (
     AnswerChecked,
     AttemptStarted,

@@ -15,7 +15,7 @@ from orchestrator.run.job import Job
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
-from orchestrator.run.record import Report
+from orchestrator.run.record.report import Report
 from orchestrator.task.events import Event, PlanFinished, PlanReplaced, RunAccepted, Usage
 from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.models import Step

@@ -12,15 +12,15 @@ from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.record.report import load_report
 from orchestrator.run.routing import Decision, DecisionContext, RuleRouter
-from orchestrator.run.scheduler import (
+from orchestrator.run.scheduler.commands import (
     AnswerDirectly,
     CheckOutputs,
     ExpandStep,
     ExtendPlan,
     GatherStep,
     StartAttempt,
-    fresh_state,
 )
+from orchestrator.run.scheduler.run import fresh_state
 from orchestrator.run.updates import Broadcast
 from orchestrator.task import failures
 from orchestrator.task.events import (

@@ -16,15 +16,15 @@ from orchestrator.pool.errors import PoolError
 from orchestrator.registry.models import Registry
 from orchestrator.run.clock import SystemClock
 from orchestrator.run.effects import RunEffects
-from orchestrator.run.frontdoor import FrontdoorPlanner
+from orchestrator.run.frontdoor.planner import FrontdoorPlanner
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.record.report import Report, build_report
 from orchestrator.run.record.view import RunView, accepted_in
 from orchestrator.run.routing import RuleRouter
-from orchestrator.run.sandbox import Sandbox
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.run.sandboxes import Interpreters
-from orchestrator.run.scheduler import fresh_state
+from orchestrator.run.scheduler.run import fresh_state
 from orchestrator.run.services import Services
 from orchestrator.run.updates import Broadcast
 from orchestrator.task.events import (

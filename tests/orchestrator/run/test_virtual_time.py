@@ -14,8 +14,8 @@ from orchestrator.engine.contract import Generation
 from orchestrator.pool.pool import BATCH_SLACK
 from orchestrator.run.gates.jobs import JobRunner
 from orchestrator.run.orchestrator import Orchestrator, Ports
-from orchestrator.run.record import Report
-from orchestrator.run.sandbox import JobOutcome, SandboxJob
+from orchestrator.run.record.report import Report
+from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob
 from orchestrator.task.modes import Priority
 from tests.orchestrator.run_jobs import REGISTRY, execute, job, report_of, step
 

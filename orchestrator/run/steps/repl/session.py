@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.run.sandbox import (
-    MESSAGE_LIMIT,
+from orchestrator.run.sandbox.contract import (
     MIB,
-    ChannelBroken,
     JobOutcome,
-    SandboxError,
     SandboxJob,
     SandboxLimits,
+)
+from orchestrator.run.sandbox.errors import (
+    ChannelBroken,
+    SandboxError,
     SandboxUnavailable,
-    Session,
     StartTimeout,
 )
+from orchestrator.run.sandbox.session import MESSAGE_LIMIT, Session
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.repl.host import Host
 from orchestrator.run.steps.repl.outputs import Outputs, TooMuchOutput, peek

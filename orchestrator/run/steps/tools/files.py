@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from orchestrator.run.sandbox import MIB, SandboxJob, SandboxLimits
+from orchestrator.run.sandbox.contract import MIB, SandboxJob, SandboxLimits
 from orchestrator.run.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
 from orchestrator.run.steps.tools.search_index import index_of
 

@@ -33,8 +33,10 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from orchestrator.errors import leaves
-from orchestrator.run.sandbox import JobOutcome, SandboxError, Session
+from orchestrator.run.sandbox.contract import JobOutcome
+from orchestrator.run.sandbox.errors import SandboxError
 from orchestrator.run.sandbox.process import wait_despite_cancellation
+from orchestrator.run.sandbox.session import Session
 from orchestrator.run.steps.tools.contract import ToolError, ToolResult, ToolServerFailed
 from orchestrator.run.steps.tools.mcp_messages import (
     MAX_MESSAGE,

@@ -9,7 +9,12 @@ from typing import Any
 from orchestrator.run.gates.contract import GateError
 from orchestrator.run.gates.planned import module_under_test
 from orchestrator.run.gates.tests import PytestRun, format_report
-from orchestrator.run.sandbox import MIB, JobOutcome, SandboxJob, SandboxLimits
+from orchestrator.run.sandbox.contract import (
+    MIB,
+    JobOutcome,
+    SandboxJob,
+    SandboxLimits,
+)
 from orchestrator.run.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
 from orchestrator.task.events import Failure, FailureKind
 from orchestrator.task.taskir.fields import ARTIFACT

@@ -14,8 +14,10 @@ from typing import Any, Final, Protocol, cast
 
 from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.engine.errors import BadGrammar
-from orchestrator.run.sandbox import MIB, Sandbox, SandboxJob, SandboxLimits, Session
+from orchestrator.run.sandbox.contract import MIB, SandboxJob, SandboxLimits
 from orchestrator.run.sandbox.memory_budget import MemoryBudget, fit_to_budget, memory_cost
+from orchestrator.run.sandbox.sandbox import Sandbox
+from orchestrator.run.sandbox.session import Session
 from orchestrator.run.steps.tools.contract import Tool, ToolContext, ToolResult, ToolServerFailed
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema
 

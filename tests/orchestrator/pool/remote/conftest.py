@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.pool.remote import RemoteModel
 from orchestrator.pool.remote.breaker import CLOSED, Breaker
+from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import ModelEntry, Registry
 from tests.orchestrator.pool.remote.server_answers import KEY, VARIABLE

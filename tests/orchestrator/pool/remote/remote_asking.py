@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineError
-from orchestrator.pool.remote import RemoteModel
+from orchestrator.pool.remote.client import RemoteModel
 
 HELLO = Generation(messages=(Message("system", "Be brief."), Message("user", "Hello?")), max_tokens=9)
 

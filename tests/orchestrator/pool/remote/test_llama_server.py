@@ -14,7 +14,9 @@ import pytest
 
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import BadGrammar
-from orchestrator.pool.remote import RemoteModel, RemotePromptTooLong, RemoteRefused, probe
+from orchestrator.pool.remote.client import RemoteModel
+from orchestrator.pool.remote.errors import RemotePromptTooLong, RemoteRefused
+from orchestrator.pool.remote.http import probe
 from orchestrator.registry.load import PACKAGED
 from tests.orchestrator.pool.remote.conftest import EntryOf
 from tests.orchestrator.pool.remote.server_answers import VARIABLE

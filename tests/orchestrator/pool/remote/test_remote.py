@@ -5,7 +5,12 @@ import pytest
 
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import BadGrammar, EngineError
-from orchestrator.pool.remote import RemoteBusy, RemoteFailed, RemotePromptTooLong, RemoteRefused
+from orchestrator.pool.remote.errors import (
+    RemoteBusy,
+    RemoteFailed,
+    RemotePromptTooLong,
+    RemoteRefused,
+)
 from orchestrator.pool.remote.http import TRIES
 from orchestrator.pool.remote.wire import MAX_TOKEN_TEXT, SPARE_CHUNKS
 from tests.orchestrator.pool.remote.conftest import Opened

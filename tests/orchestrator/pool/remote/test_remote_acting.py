@@ -8,7 +8,7 @@ import pytest
 from orchestrator.run.job import Job
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
-from orchestrator.run.record import load_report
+from orchestrator.run.record.report import load_report
 from orchestrator.task.events import NoteChanged, ToolCalled, decode_event, encode_event
 from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.pool.remote.conftest import RemoteRegistry

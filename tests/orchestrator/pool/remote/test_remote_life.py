@@ -7,8 +7,8 @@ import pytest
 from orchestrator.engine.client.engine import Completion, StopGenerating
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineStopped
-from orchestrator.pool.remote import RemoteFailed, RemoteRefused, RemoteResting
 from orchestrator.pool.remote.breaker import GIVE_UP, THRESHOLD, Breaker
+from orchestrator.pool.remote.errors import RemoteFailed, RemoteRefused, RemoteResting
 from orchestrator.task.stages import ModelWait, waiting_for_models
 from tests.orchestrator.pool.remote.conftest import Opened
 from tests.orchestrator.pool.remote.remote_asking import HELLO, failing

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.contract import Generation, Message
-from orchestrator.pool.remote import RemoteRefused
 from orchestrator.pool.remote.breaker import CLOSED
+from orchestrator.pool.remote.errors import RemoteRefused
 from tests.orchestrator.pool.remote.conftest import Opened
 from tests.orchestrator.pool.remote.server_answers import error, ok
 from tests.orchestrator.pool.remote.server_play import Remote

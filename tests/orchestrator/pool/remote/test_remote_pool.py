@@ -5,9 +5,17 @@ import pytest
 
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineStopped
-from orchestrator.pool import ModelRemote, ModelStatus, ModelUnavailable, Pool, UnknownModel
-from orchestrator.pool.remote import RemoteBusy, RemoteFailed, RemoteRefused, RemoteResting, probe
+from orchestrator.pool.errors import ModelRemote, ModelUnavailable, UnknownModel
+from orchestrator.pool.pool import Pool
 from orchestrator.pool.remote.breaker import THRESHOLD
+from orchestrator.pool.remote.errors import (
+    RemoteBusy,
+    RemoteFailed,
+    RemoteRefused,
+    RemoteResting,
+)
+from orchestrator.pool.remote.http import probe
+from orchestrator.pool.status import ModelStatus
 from orchestrator.registry.models import Endpoint, ModelEntry
 from orchestrator.run.steps.errors import map_error
 from orchestrator.service.doctor import Check, examine

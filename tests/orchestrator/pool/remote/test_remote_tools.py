@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.engine.contract import Generation, Message, OfferedTool
 from orchestrator.engine.tool_calls import ToolCallFinished, ToolCallParser
-from orchestrator.pool.remote import RemoteFailed, ToolsRefused
+from orchestrator.pool.remote.errors import RemoteFailed, ToolsRefused
 from orchestrator.registry.call_syntax import REMOTE
 from tests.orchestrator.pool.remote.conftest import Opened
 from tests.orchestrator.pool.remote.remote_asking import failing

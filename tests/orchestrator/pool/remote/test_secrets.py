@@ -10,8 +10,8 @@ import pytest
 
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineError
-from orchestrator.pool import Pool
-from orchestrator.pool.remote import RemoteModel
+from orchestrator.pool.pool import Pool
+from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.task.taskir.parse import task_from

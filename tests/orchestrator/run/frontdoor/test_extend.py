@@ -13,11 +13,11 @@ from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation, Message, Priority
 from orchestrator.engine.errors import EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.registry.prompts import prompt_set
-from orchestrator.run.frontdoor import PlanRequest, ReplanInput, extend_plan
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import Part
 from orchestrator.run.frontdoor.direct import DirectAnswer
-from orchestrator.run.frontdoor.planner import LEAST_PLAN_TOKENS, SHOWN_LENGTHS, clip
+from orchestrator.run.frontdoor.generation import PlanRequest
+from orchestrator.run.frontdoor.planner import LEAST_PLAN_TOKENS, SHOWN_LENGTHS, ReplanInput, clip, extend_plan
 from orchestrator.run.planning import Extended, PlannedPart
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import Usage

@@ -11,8 +11,9 @@ from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation, Message
 from orchestrator.engine.errors import BrokenModel, EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.registry.prompts import prompt_set
-from orchestrator.run.frontdoor import PlanRequest, make_plan
 from orchestrator.run.frontdoor.direct import DirectAnswer
+from orchestrator.run.frontdoor.generation import PlanRequest
+from orchestrator.run.frontdoor.planner import make_plan
 from orchestrator.run.planning import PlanError, Planned, PlannedPart
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import FailureKind, ModeForecast, Usage

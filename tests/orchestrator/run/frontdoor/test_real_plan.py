@@ -4,11 +4,12 @@ from pathlib import Path
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation
-from orchestrator.pool import Pool
+from orchestrator.pool.pool import Pool
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.registry.prompts import prompt_set
-from orchestrator.run.frontdoor import PlanRequest, ReplanInput, extend_plan, make_plan
 from orchestrator.run.frontdoor.direct import direct_answer
+from orchestrator.run.frontdoor.generation import PlanRequest
+from orchestrator.run.frontdoor.planner import ReplanInput, extend_plan, make_plan
 from orchestrator.run.planning import Planned, PlannedPart
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.taskir.fields import REQUEST_LABEL

@@ -2,7 +2,7 @@ import pytest
 
 from orchestrator.run.gates.contract import RunJob
 from orchestrator.run.gates.jobs import JobRunner
-from orchestrator.run.sandbox import Sandbox
+from orchestrator.run.sandbox.sandbox import Sandbox
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from orchestrator.run.gates.jobs import JobRunner
 from orchestrator.run.gates.pipeline import run_gates
 from orchestrator.run.gates.planned import Scope, as_first_child, default_gates, planned_gates
 from orchestrator.run.gates.table import BUILTIN_GATES
-from orchestrator.run.sandbox import JobOutcome, Sandbox, SandboxJob
+from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.task.events import FailureKind, GateResult
 from orchestrator.task.stages import GateEnd, GateRun, Stage, following
 from tests.orchestrator.run.gates.gate_steps import step

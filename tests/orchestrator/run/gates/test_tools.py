@@ -10,7 +10,8 @@ from orchestrator.pool.placement import Topology
 from orchestrator.run.gates.contract import GateError, RunJob
 from orchestrator.run.gates.jobs import JobRunner
 from orchestrator.run.gates.shares import JobShares
-from orchestrator.run.sandbox import JobOutcome, Sandbox, SandboxJob, SandboxLimits
+from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob, SandboxLimits
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.task.events import FailureKind
 from orchestrator.task.taskir.models import Bench, Commands
 from tests.orchestrator.run.gates.gate_steps import check

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from orchestrator.run.scheduler import Command, StartAttempt
+from orchestrator.run.scheduler.commands import Command, StartAttempt
 from orchestrator.task.events import (
     AttemptFailed,
     AttemptGenerated,

@@ -14,7 +14,7 @@ from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, Pl
 from orchestrator.run.record import report
 from orchestrator.run.record.report import build_report
 from orchestrator.run.record.view import RunView
-from orchestrator.run.scheduler import fresh_state
+from orchestrator.run.scheduler.run import fresh_state
 from orchestrator.task.analysis import StepGraph, analyze
 from orchestrator.task.events import (
     Event,

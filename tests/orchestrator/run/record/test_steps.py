@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.run.record.steps import PlanRecord
-from orchestrator.run.scheduler import Command, RunState, StartAttempt, State
+from orchestrator.run.scheduler.commands import Command, StartAttempt
+from orchestrator.run.scheduler.run import RunState
 from orchestrator.task.events import EscalationTarget, FailureKind, RunAccepted
 from orchestrator.task.failures import EscalationChain
 from orchestrator.task.modes import Mode
+from orchestrator.task.states import State
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.scheduler_driver import Driver

@@ -19,7 +19,6 @@ from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import build_report, load_report
 from orchestrator.run.record.view import RunView
-from orchestrator.run.scheduler import State
 from orchestrator.task.events import (
     AttemptStarted,
     AttemptSucceeded,
@@ -31,6 +30,7 @@ from orchestrator.task.events import (
     ToolCalled,
     Usage,
 )
+from orchestrator.task.states import State
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.run.record.run_courses import courses
 from tests.orchestrator.run_jobs import RECORDS, execute, job, step

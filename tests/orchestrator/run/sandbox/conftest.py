@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.run.sandbox import Sandbox
+from orchestrator.run.sandbox.sandbox import Sandbox
 from tests.orchestrator.forked_engines import children_of_tests
 from tests.orchestrator.run.sandbox.sandbox_jobs import own_groups
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from orchestrator.run.sandbox import MIB, Sandbox, SandboxJob, SandboxLimits
+from orchestrator.run.sandbox.contract import MIB, SandboxJob, SandboxLimits
+from orchestrator.run.sandbox.sandbox import Sandbox
 
 QUICK = SandboxLimits(wall=60, cpu=20, memory=96 * MIB, processes=16, disk=4 * MIB, output=1000, niceness=0)
 

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.sandbox import InvalidJob, Sandbox
+from orchestrator.run.sandbox.errors import InvalidJob
 from orchestrator.run.sandbox.files import check_names, collect_files, write_files
+from orchestrator.run.sandbox.sandbox import Sandbox
 from tests.orchestrator.run.sandbox.sandbox_jobs import QUICK, python, shell
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.sandbox import SandboxUnavailable
+from orchestrator.run.sandbox.errors import SandboxUnavailable
 from orchestrator.run.sandbox.filesystem import environment, host_filesystem
 from orchestrator.run.sandbox.sandbox import UidPool
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.sandbox import SandboxUnavailable
+from orchestrator.run.sandbox.errors import SandboxUnavailable
 from orchestrator.run.sandbox.seccomp import allowed_calls, filter_program
 
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.sandbox import Sandbox, SandboxLimits
+from orchestrator.run.sandbox.contract import SandboxLimits
 from orchestrator.run.sandbox.control_group import ControlGroup, ControlGroups, find_control_groups
 from orchestrator.run.sandbox.niceness import IDLE
+from orchestrator.run.sandbox.sandbox import Sandbox
 
 
 def _find(tmp_path: Path, own: str, mounts: str) -> ControlGroups | None:

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.run.sandbox import MIB, InvalidJob, ProgramMissing, Sandbox, SandboxJob
+from orchestrator.run.sandbox.contract import MIB, SandboxJob
+from orchestrator.run.sandbox.errors import InvalidJob, ProgramMissing
+from orchestrator.run.sandbox.sandbox import Sandbox
 from tests.orchestrator.run.sandbox.sandbox_jobs import QUICK, python, shell
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.sandbox import Niceness, Sandbox
-from orchestrator.run.sandbox.niceness import DEFAULT, IDLE, LOWEST, niceness_of, weight
+from orchestrator.run.sandbox.niceness import DEFAULT, IDLE, LOWEST, Niceness, niceness_of, weight
+from orchestrator.run.sandbox.sandbox import Sandbox
 from tests.orchestrator.run.sandbox.sandbox_jobs import QUICK, busy_core, python, shell
 
 LEAVE = """

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxUnavailable
+from orchestrator.run.sandbox.contract import SandboxJob
+from orchestrator.run.sandbox.errors import SandboxUnavailable
+from orchestrator.run.sandbox.sandbox import Sandbox
 from tests.orchestrator.run.sandbox.sandbox_jobs import QUICK
 
 _PACKAGE = Path(__file__).parents[4] / "orchestrator"
@@ -33,7 +35,8 @@ os.execv({bwrap!r}, [{bwrap!r}, *kept])
 
 _PROBE = """
 import asyncio, sys
-from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
+from orchestrator.run.sandbox.errors import SandboxUnavailable
+from orchestrator.run.sandbox.sandbox import Sandbox
 try:
     print(asyncio.run(Sandbox.probe()).describe())
 except SandboxUnavailable as error:
@@ -129,7 +132,8 @@ def test_a_job_dies_with_the_process_that_runs_it(sandbox: Sandbox) -> None:
     token = f"token-{os.urandom(8).hex()}"
     program = f"""
 import asyncio
-from orchestrator.run.sandbox import Sandbox, SandboxJob
+from orchestrator.run.sandbox.contract import SandboxJob
+from orchestrator.run.sandbox.sandbox import Sandbox
 async def main():
     sandbox = await Sandbox.probe()
     async with sandbox.open(SandboxJob(argv=("sh", "-c", "echo >&3; sleep 600 & sleep 600", "{token}"))) as session:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.sandbox import ChannelBroken, Sandbox
+from orchestrator.run.sandbox.errors import ChannelBroken
 from orchestrator.run.sandbox.memory_budget import MemoryBudget
+from orchestrator.run.sandbox.sandbox import Sandbox
 from tests.orchestrator.run.sandbox.sandbox_jobs import QUICK, own_groups, python, shell
 
 _ECHO = """

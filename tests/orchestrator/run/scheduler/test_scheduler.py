@@ -5,7 +5,7 @@ That it does so in every mixture is in test_scheduler_machine.
 
 import pytest
 
-from orchestrator.run.scheduler import FINAL, TRANSITIONS, FinishRun, IllegalTransition, StartAttempt, State
+from orchestrator.run.scheduler.commands import FinishRun, StartAttempt
 from orchestrator.task.events import (
     AttemptCancelled,
     AttemptFailed,
@@ -22,6 +22,12 @@ from orchestrator.task.events import (
     StepGathered,
     StepsPlanned,
     Usage,
+)
+from orchestrator.task.states import (
+    FINAL,
+    TRANSITIONS,
+    IllegalTransition,
+    State,
 )
 from tests.orchestrator.scheduler_driver import Driver, planned, step
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.run.scheduler import FinishRun, IllegalTransition, StartAttempt, State
+from orchestrator.run.scheduler.commands import FinishRun, StartAttempt
 from orchestrator.task.events import AnswerChecked, AttemptSucceeded, FailureKind
+from orchestrator.task.states import IllegalTransition, State
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.scheduler_driver import Driver, planned, step
 

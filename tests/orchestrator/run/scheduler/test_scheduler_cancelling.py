@@ -2,7 +2,8 @@
 
 import pytest
 
-from orchestrator.run.scheduler import CancelAttempt, Cause, FinishRun, IllegalTransition
+from orchestrator.run.scheduler.commands import CancelAttempt, FinishRun
+from orchestrator.task.states import Cause, IllegalTransition
 from tests.orchestrator.scheduler_driver import CHAIN, planned, step
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.scheduler import AnswerDirectly, IllegalTransition, State
+from orchestrator.run.scheduler.commands import AnswerDirectly
 from orchestrator.task.events import AttemptFailed, Failure, FailureKind, PlanFinished, PlanReplaced, StepsPlanned
+from orchestrator.task.states import IllegalTransition, State
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.scheduler_driver import CHAIN, Driver, step
 

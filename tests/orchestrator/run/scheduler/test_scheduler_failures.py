@@ -1,8 +1,9 @@
 """What follows when an attempt fails: a retry, another role, or the end of all that depends on the step."""
 
-from orchestrator.run.scheduler import Cause, FinishRun, State
+from orchestrator.run.scheduler.commands import FinishRun
 from orchestrator.task.events import EscalationTarget, Failure, FailureKind, RunFinished
 from orchestrator.task.failures import EscalationChain, FailedAttempt
+from orchestrator.task.states import Cause, State
 from orchestrator.task.taskir.models import Agent
 from tests.orchestrator.scheduler_driver import CHAIN, planned, step
 

@@ -1,7 +1,13 @@
 """How a `foreach` step runs as its children, and what becomes of it."""
 
-from orchestrator.run.scheduler import CancelAttempt, Cause, ExpandStep, FinishRun, GatherStep
+from orchestrator.run.scheduler.commands import (
+    CancelAttempt,
+    ExpandStep,
+    FinishRun,
+    GatherStep,
+)
 from orchestrator.task.events import FailureKind
+from orchestrator.task.states import Cause
 from orchestrator.task.taskir.models import Parallelism
 from tests.orchestrator.scheduler_driver import planned, step
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.run.scheduler import ExtendPlan, FinishRun, IllegalTransition
+from orchestrator.run.scheduler.commands import ExtendPlan, FinishRun
 from orchestrator.task.events import (
     Failure,
     FailureKind,
@@ -12,6 +12,7 @@ from orchestrator.task.events import (
     ReplanStarted,
     StepsPlanned,
 )
+from orchestrator.task.states import IllegalTransition
 from orchestrator.task.taskir.problems import InvalidTask
 from tests.orchestrator.scheduler_driver import Driver, planned, step
 

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from orchestrator.run.scheduler import ExpandStep, StartAttempt, State
+from orchestrator.run.scheduler.commands import ExpandStep, StartAttempt
 from orchestrator.task.events import AttemptStarted, EscalationTarget, FailureKind
 from orchestrator.task.failures import MAX_RETRIES, EscalationChain
+from orchestrator.task.states import State
 from orchestrator.task.taskir.models import Agent, Parallelism, Step
 from tests.orchestrator.scheduler_driver import Driver
 

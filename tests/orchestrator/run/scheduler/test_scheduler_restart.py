@@ -1,6 +1,6 @@
 """What a run goes on with after a restart, from its journal alone."""
 
-from orchestrator.run.scheduler import CancelAttempt, CheckOutputs, FinishRun
+from orchestrator.run.scheduler.commands import CancelAttempt, CheckOutputs, FinishRun
 from orchestrator.task.events import FailureKind
 from orchestrator.task.failures import EscalationChain
 from orchestrator.task.taskir.models import Parallelism

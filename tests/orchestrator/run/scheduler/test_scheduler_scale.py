@@ -5,7 +5,13 @@ Work that is quadratic in the plan would take hours, and so run into the timeout
 
 import pytest
 
-from orchestrator.run.scheduler import ExpandStep, FinishRun, GatherStep, RunState, StartAttempt, State
+from orchestrator.run.scheduler.commands import (
+    ExpandStep,
+    FinishRun,
+    GatherStep,
+    StartAttempt,
+)
+from orchestrator.run.scheduler.run import RunState
 from orchestrator.task.events import (
     AttemptFailed,
     AttemptStarted,
@@ -18,6 +24,7 @@ from orchestrator.task.events import (
     StepsPlanned,
 )
 from orchestrator.task.failures import EscalationChain
+from orchestrator.task.states import State
 from orchestrator.task.taskir.fields import MAX_STEPS
 from orchestrator.task.taskir.models import Parallelism, Step
 from tests.orchestrator.scheduler_driver import by_step, step

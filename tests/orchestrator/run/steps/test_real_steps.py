@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.pool import Pool
 from orchestrator.pool.placement import Topology
+from orchestrator.pool.pool import Pool
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.steps.attempt import Attempt
 from orchestrator.run.steps.errors import AttemptError

@@ -11,10 +11,10 @@ import pytest
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Finish, Generation, Message, Priority
-from orchestrator.pool import Pool
 from orchestrator.pool.placement import Topology
+from orchestrator.pool.pool import Pool
 from orchestrator.registry.load import find_registry, load_registry
-from orchestrator.run.sandbox import Sandbox
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.run.steps.attempt import Attempt, Models, Produced
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.repl.attempt import ReplRunner

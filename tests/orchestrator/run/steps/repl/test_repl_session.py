@@ -8,7 +8,8 @@ import pytest
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineDied, EngineError
-from orchestrator.run.sandbox import Sandbox, Session
+from orchestrator.run.sandbox.sandbox import Sandbox
+from orchestrator.run.sandbox.session import Session
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.repl.host import Host
 from orchestrator.run.steps.repl.outputs import SHOWN, Outputs

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator.run.sandbox import Sandbox
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.run.steps.tools.servers import ToolServer, ToolServers
 
 PROGRAMS = Path(__file__).parent / "served"

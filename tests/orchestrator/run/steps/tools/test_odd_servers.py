@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.run.sandbox import Sandbox
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.run.steps.tools.mcp_messages import MAX_TOOLS
 from orchestrator.run.steps.tools.servers import Listing, ToolServer
 from orchestrator.task.events import FailureKind

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.client.grammar import schema_grammar
-from orchestrator.run.sandbox import InvalidJob, Sandbox
+from orchestrator.run.sandbox.errors import InvalidJob
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.run.steps.attempt import Produced
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.repl.host import Host

@@ -10,8 +10,8 @@ import pytest
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
-from orchestrator.pool import Pool
 from orchestrator.pool.placement import Topology
+from orchestrator.pool.pool import Pool
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.steps.attempt import Attempt, Produced
 from orchestrator.run.steps.errors import AttemptError

@@ -7,7 +7,8 @@ import pytest
 
 from orchestrator.run.gates.contract import RunJob
 from orchestrator.run.gates.jobs import JobRunner
-from orchestrator.run.sandbox import JobOutcome, Sandbox, SandboxJob
+from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob
+from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.run.steps.tools.contract import ToolError
 from orchestrator.task.events import FailureKind
 from tests.orchestrator.run.steps.tools.tool_fixture import ToolFixture
