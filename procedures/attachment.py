@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pkgutil import resolve_name
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from orchestrator.procedures.library import library_of
@@ -50,10 +49,8 @@ class ServiceProcedures:
             await self.queue()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+    async def __aexit__(self, *error: Any) -> None:
+        await self._stack.__aexit__(*error)
 
     async def queue(self) -> "ServiceQueue":
         """Return what executes procedures."""

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from orchestrator.files import FileLocked, lock_file
@@ -39,9 +38,7 @@ class Locks:
             raise ProcedureError(f"{self._path}: cannot be locked: {error.strerror}") from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._held.clear()
         self._stack.close()
 

@@ -16,7 +16,6 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import structlog
@@ -148,12 +147,10 @@ class ProcedureQueue:
         self._own: set[asyncio.Task[Any]] = {self._tasks.create_task(work) for work in by_itself}
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         for task in (*self._own, *self._begun):
             task.cancel()
-        await self._stack.__aexit__(kind, error, trace)
+        await self._stack.__aexit__(*error)
         if not self._at_work:
             self.engine.close()
 

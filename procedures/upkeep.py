@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from orchestrator.errors import OrchestratorError
@@ -41,9 +40,7 @@ class _Held:
             run_or_fail(lambda: self._upkeep.service.wait_for(self._stack.enter_async_context(self._enter())))
         self._depth += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if not self._depth:
             run_or_fail(lambda: self._upkeep.service.wait_for(self._stack.aclose()))

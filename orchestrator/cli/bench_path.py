@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, Final, Self
 
 import typer
@@ -283,9 +282,7 @@ class _Display(AbstractContextManager["_Display"]):
             self._task = self._progress.add_task("loading models", total=self._rounds, completed=self._done)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._progress is not None:
             self._progress.stop()
 

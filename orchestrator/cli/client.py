@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from http import HTTPStatus
 from pkgutil import resolve_name
-from types import TracebackType
 from typing import Any, Final, Self, cast
 
 import httpx2
@@ -52,10 +51,8 @@ class Client:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+    async def __aexit__(self, *error: Any) -> None:
+        await self._stack.__aexit__(*error)
 
     def _transport(self) -> AbstractAsyncContextManager[httpx2.AsyncBaseTransport]:
         if self.has_daemon:

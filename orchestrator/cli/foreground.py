@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from orchestrator.cli.errors import Cancelled, ExitCode
@@ -110,9 +109,7 @@ class SignalHandlers:
             loop.add_signal_handler(number, self._handle)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.remove_signal_handler(number)

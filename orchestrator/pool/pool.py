@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from orchestrator.engine.client.engine import Completion, Engine, OnText
@@ -99,9 +98,7 @@ class Pool:
         self._residency.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop all engines. Running generations raise EngineStopped."""
         self._turns.cancel()
         try:

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.models import Registry
@@ -43,10 +42,8 @@ class StateFolder:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+    async def __aexit__(self, *error: Any) -> None:
+        await self._stack.__aexit__(*error)
 
     async def _enter(self, stack: AsyncExitStack) -> None:
         self.journal: Journal = stack.enter_context(await asyncio.to_thread(self._open_journal, self._home))

@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from orchestrator.files import FileLocked, lock_file, user_folder
 from orchestrator.run.journal.errors import HomeLocked, JournalError, write_error
@@ -133,7 +132,5 @@ class HomeLock:
         self.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()

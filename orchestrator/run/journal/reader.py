@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from orchestrator.run.journal.chats import ChatEvent, ChatRecord, chat_records, decode_chat_event
@@ -211,7 +210,5 @@ class JournalReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
