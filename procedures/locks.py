@@ -10,10 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from orchestrator.files import FileLocked, lock_file
+from orchestrator.files import FileLocked, FolderLocked, lock_file, lock_folder
 from orchestrator.procedures.durable import make_private_folder
 from orchestrator.procedures.errors import ProcedureBusy, ProcedureError
-from orchestrator.registry.lock import FolderLocked, lock_folder
 
 
 class Locks:

@@ -21,10 +21,9 @@ from ruamel.yaml.error import CommentMark, YAMLError
 from ruamel.yaml.scalarstring import FoldedScalarString, LiteralScalarString, SingleQuotedScalarString
 from ruamel.yaml.tokens import CommentToken
 
-from orchestrator.files import sync_folder
+from orchestrator.files import FolderLocked, lock_folder, sync_folder
 from orchestrator.registry.errors import file_error, nearest
 from orchestrator.registry.load import registry_from
-from orchestrator.registry.lock import FolderLocked, lock_folder
 from orchestrator.registry.models import Registry
 from orchestrator.registry.prompts import prompt_set
 from orchestrator.registry.strict_yaml import needs_quotes, parse_text, read_file, write_section

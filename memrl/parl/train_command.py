@@ -20,6 +20,7 @@ from orchestrator.cli.registry import registry_of
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, print_json, write
 from orchestrator.errors import InputError, Problem
+from orchestrator.files import FolderLocked, lock_folder
 from orchestrator.memrl.parl.commands import FOLDER
 from orchestrator.memrl.parl.compare import Comparison, Contestant, PolicyFigures, compare, measure
 from orchestrator.memrl.parl.curves import CURVES
@@ -30,7 +31,6 @@ from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.promote import keep_adapter, promote, values_with
 from orchestrator.memrl.parl.requests import PlannedRequest, held_out_requests
 from orchestrator.memrl.parl.reward import RewardSettings
-from orchestrator.registry.lock import FolderLocked, lock_folder
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import Lora
 from orchestrator.run.frontdoor.planner import FRONTDOOR

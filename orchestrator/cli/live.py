@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -165,24 +164,11 @@ TAIL_LENGTH = 200  # characters that are kept of a step's latest text
 TAIL_SHOWN = 50  # characters of these that are shown
 
 
-class RunDisplay(Protocol):
-    """Shows runs to the user while they run. `begin` comes before the first run, `end` after the last one."""
+class RunDisplay:
+    """Shows runs to the user while they run. `begin` comes before the first run, `end` after the last one.
 
-    def begin(self) -> None: ...
-
-    def event(self, event: Event) -> None: ...
-
-    def progress(self, progress: Progress) -> None: ...
-
-    def show_message(self, text: str) -> None: ...
-
-    def end(self) -> None: ...
-
-    async def animate(self) -> None: ...
-
-
-class SilentDisplay:
-    """Shows nothing: with --json, stdout holds one JSON object, and stderr nothing."""
+    This one shows nothing: with --json, stdout holds one JSON object, and stderr nothing.
+    """
 
     def begin(self) -> None:
         """Do nothing."""
@@ -203,7 +189,7 @@ class SilentDisplay:
         """Do nothing."""
 
 
-class PlainDisplay(SilentDisplay):
+class PlainDisplay(RunDisplay):
     """Writes one line per event, with the seconds since the run was accepted."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
@@ -246,7 +232,7 @@ class PlainDisplay(SilentDisplay):
         write(lambda: self._console.print(Text(line), soft_wrap=True))
 
 
-class LiveDisplay:
+class LiveDisplay(RunDisplay):
     """Redraws the DAG with the state, role and speed (tokens per second) of each step until the run has ended."""
 
     def __init__(self, console: Console) -> None:
@@ -358,7 +344,7 @@ def _planning(progress: Mapping[str, Progress]) -> Text:
 def choose_display(out: Console, err: Console, *, as_json: bool) -> RunDisplay:
     """Return the live display if both stdout and stderr are terminals, the silent one for JSON, else plain lines."""
     if as_json:
-        return SilentDisplay()
+        return RunDisplay()
     if out.is_terminal and err.is_terminal:
         return LiveDisplay(err)
     return PlainDisplay(err)

@@ -11,7 +11,7 @@ from rich.text import Text
 from orchestrator.cli.documents import read_request_or_task, task_in
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.foreground import Foreground
-from orchestrator.cli.live import SilentDisplay
+from orchestrator.cli.live import RunDisplay
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of_jobs
 from orchestrator.cli.report_view import counted, format_gates, listed
@@ -141,4 +141,4 @@ def print_warnings(checked: CheckedJob) -> None:
 
 def plan_of(options: Settings, job: Job) -> PlannedTask:
     """Let the frontdoor plan a job's request."""
-    return asyncio.run(Foreground(options, SilentDisplay()).plan(job))
+    return asyncio.run(Foreground(options, RunDisplay()).plan(job))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.files import lock_folder
 from orchestrator.procedures import retention
 from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.errors import (
@@ -36,7 +37,6 @@ from orchestrator.procedures.run import ExecutionWatcher
 from orchestrator.registry.edit import replace_registry
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.forms import Form
-from orchestrator.registry.lock import lock_folder
 from orchestrator.service.callers import Caller
 from tests.procedures.maintained import HEAD, OWNER, NoArguments, contents, everything, execute, make_engine, make_world
 

@@ -6,10 +6,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.files import lock_folder
 from orchestrator.registry.edit import add_model, change_model, change_role, give_role, remove_model, replace_registry
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.load import load_registry
-from orchestrator.registry.lock import lock_folder
 from orchestrator.registry.strict_yaml import parse_text
 from tests.registry.conftest import WriteGguf
 

@@ -1,9 +1,9 @@
 """Read what is committed to the journal of a state folder: events of runs and chats, and the objects that they name."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from orchestrator.run.journal.chats import ChatEvent, ChatRecord, chat_records, decode_chat_event
 from orchestrator.run.journal.errors import JournalCorrupt, UnknownChat, UnknownRun
@@ -19,6 +19,7 @@ from orchestrator.task.prediction import COMPARED_RUNS, EarlierRun
 from orchestrator.task.reuse import Reuse
 
 MEASURED_GENERATIONS = 2000
+T = TypeVar("T")
 
 
 class JournalReader:
@@ -49,14 +50,15 @@ class JournalReader:
         rows = self._store.events(run, after, skip, limit)
         if not rows:
             self.run(run)  # raises UnknownRun
-        return [(number, self._decoded(run, number, body)) for number, body in rows]
+        return [(number, self._decoded(decode_event, body, f"event {number} of run {run}")) for number, body in rows]
 
     def first_event(self, run: str) -> Event:
         """Return the RunAccepted of a run. Raises `UnknownRun`, `JournalCorrupt`."""
         row = self._store.first_event(run)
         if row is None:
             raise UnknownRun(self.home.database, run)
-        return self._decoded(run, *row)
+        number, body = row
+        return self._decoded(decode_event, body, f"event {number} of run {run}")
 
     def run(self, run: str) -> RunRow:
         """Raises `UnknownRun`."""
@@ -117,7 +119,7 @@ class JournalReader:
 
     def outcomes(self) -> list[AttemptOutcome]:
         """Return the attempt outcomes of removed runs. Raises `JournalCorrupt`."""
-        return [self._outcome(run, body) for run, body in self._store.outcomes()]
+        return [self._decoded(decode_outcome, body, f"an outcome of run {run}") for run, body in self._store.outcomes()]
 
     def count_outcomes(self) -> int:
         return self._store.count_outcomes()
@@ -132,7 +134,7 @@ class JournalReader:
 
     def personas(self) -> list[MadePersona]:
         """Return all personas made at run time, the retired ones included. Raises `JournalCorrupt`."""
-        return [self._persona(name, body) for name, body in self._store.personas()]
+        return [self._decoded(decode_persona, body, f"persona {name}") for name, body in self._store.personas()]
 
     def persona_uses(self) -> list[PersonaUse]:
         """Slow if there are many attempts."""
@@ -181,31 +183,16 @@ class JournalReader:
             return store.damage()
 
     def _chat_events(self, rows: Iterable[tuple[int, str, str]]) -> list[tuple[int, ChatEvent]]:
-        return [(number, self._decoded_chat_event(chat, number, body)) for number, chat, body in rows]
+        return [
+            (number, self._decoded(decode_chat_event, body, f"event {number} of chat {chat}"))
+            for number, chat, body in rows
+        ]
 
-    def _decoded_chat_event(self, chat: str, number: int, body: str) -> ChatEvent:
+    def _decoded(self, decode: Callable[[str], T], body: str, subject: str) -> T:
         try:
-            return decode_chat_event(body)
+            return decode(body)
         except ValueError as error:
-            raise JournalCorrupt(self.home.database, f"event {number} of chat {chat}: {error}") from error
-
-    def _outcome(self, run: str, body: str) -> AttemptOutcome:
-        try:
-            return decode_outcome(body)
-        except ValueError as error:
-            raise JournalCorrupt(self.home.database, f"an outcome of run {run}: {error}") from error
-
-    def _persona(self, name: str, body: str) -> MadePersona:
-        try:
-            return decode_persona(body)
-        except ValueError as error:
-            raise JournalCorrupt(self.home.database, f"persona {name}: {error}") from error
-
-    def _decoded(self, run: str, number: int, body: str) -> Event:
-        try:
-            return decode_event(body)
-        except ValueError as error:
-            raise JournalCorrupt(self.home.database, f"event {number} of run {run}: {error}") from error
+            raise JournalCorrupt(self.home.database, f"{subject}: {error}") from error
 
     def __enter__(self) -> Self:
         return self
