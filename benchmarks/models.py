@@ -66,13 +66,12 @@ def _begun(path: Path, architecture: str, shape: ModelShape) -> gguf.GGUFWriter:
     return writer
 
 
-def _written(writer: gguf.GGUFWriter, path: Path) -> Path:
-    """Write everything to the file, and return its path."""
+def finish(writer: gguf.GGUFWriter) -> None:
+    """Write everything to the file, and close it."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
 
 
 def write_llama(
@@ -83,38 +82,16 @@ def write_llama(
     Its weights are random numbers from `seed`, or what `draw` returns. Its vocabulary is bytes and merged letters, or
     bytes and `merges`.
     """
-    weights = draw or _random(seed, shape.scale)
     writer = _begun(path, "llama", shape)
     writer.add_head_count_kv(shape.kv_heads)
-    writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(shape.width // shape.heads)
-    writer.add_vocab_size(shape.vocabulary)
     _add_pooling(writer, shape)
-    _add_vocabulary(writer, shape, _letters(shape) if merges is None else merges)
-
-    def matrix(name: str, rows: int, columns: int) -> None:
-        kind = _TYPES[shape.weights]
-        writer.add_tensor(name, gguf.quants.quantize(weights(name, rows, columns), kind), raw_dtype=kind)
-
-    def norm(name: str) -> None:
-        writer.add_tensor(name, np.ones(shape.width, dtype=np.float32))
-
-    kv_width = shape.width // shape.heads * shape.kv_heads
-    matrix("token_embd.weight", shape.vocabulary, shape.width)
+    tensors = _Tensors(writer, shape, seed, draw=draw, merges=merges)
+    tensors.matrix("token_embd.weight", shape.vocabulary, shape.width)
     for layer in range(shape.layers):
-        block = f"blk.{layer}"
-        norm(f"{block}.attn_norm.weight")
-        matrix(f"{block}.attn_q.weight", shape.width, shape.width)
-        matrix(f"{block}.attn_k.weight", kv_width, shape.width)
-        matrix(f"{block}.attn_v.weight", kv_width, shape.width)
-        matrix(f"{block}.attn_output.weight", shape.width, shape.width)
-        norm(f"{block}.ffn_norm.weight")
-        matrix(f"{block}.ffn_gate.weight", shape.feed_forward, shape.width)
-        matrix(f"{block}.ffn_up.weight", shape.feed_forward, shape.width)
-        matrix(f"{block}.ffn_down.weight", shape.width, shape.feed_forward)
-    norm("output_norm.weight")
-    matrix("output.weight", shape.vocabulary, shape.width)
-    return _written(writer, path)
+        tensors.add_attention(f"blk.{layer}")
+        tensors.add_feed_forward(f"blk.{layer}")
+    return tensors.written(path)
 
 
 def write_chain(path: Path, follows: Mapping[str, str], shape: ModelShape, seed: int = 0) -> Path:
@@ -325,7 +302,8 @@ class _Tensors:
         """Add the output, and write everything to the file. `norm` is the name of the norm before the output."""
         self.constant(f"{norm}.weight", 1.0, count=self._shape.width)
         self.matrix("output.weight", self._shape.vocabulary, self._shape.width)
-        return _written(self._writer, path)
+        finish(self._writer)
+        return path
 
 
 class _MambaLayers:
@@ -404,7 +382,8 @@ def write_bert(path: Path, shape: ModelShape, seed: int = 0) -> Path:
         writer.add_tensor("cls.bias", np.zeros(shape.width, dtype=np.float32))
         matrix("cls.output.weight", 1, shape.width)
         writer.add_tensor("cls.output.bias", np.zeros(1, dtype=np.float32))
-    return _written(writer, path)
+    finish(writer)
+    return path
 
 
 def write_adapter(path: Path, width: int, rank: int = 4, seed: int = 0) -> Path:
@@ -417,7 +396,8 @@ def write_adapter(path: Path, width: int, rank: int = 4, seed: int = 0) -> Path:
     for part, shape in (("a", (rank, width)), ("b", (width, rank))):
         for name in ("blk.0.attn_q", "blk.1.attn_output"):
             writer.add_tensor(f"{name}.weight.lora_{part}", rng.standard_normal(shape, dtype=np.float32))
-    return _written(writer, path)
+    finish(writer)
+    return path
 
 
 def _random(seed: int, scale: float) -> Draw:

@@ -13,6 +13,7 @@ from typing import Final
 import gguf
 import numpy as np
 
+from benchmarks.models import finish
 from orchestrator.registry.gguf import GgufHeader, read_header
 
 Value = int | Sequence[int] | Sequence[bool]
@@ -258,10 +259,7 @@ def write_stand_in(path: Path, name: str) -> Path:
     writer.add_token_list([f"{model.vocabulary[0]}-{number}" for number in range(8)])
     writer.add_chat_template(model.template)
     writer.add_tensor("output_norm.weight", np.ones(8, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.models import finish
 from benchmarks.tiny.sizes import SIZES
 from orchestrator.memrl.parl.weights import halved
 
@@ -65,10 +66,7 @@ def write_head(head: Tensors, file: Path) -> None:
     writer = gguf.GGUFWriter(file, ARCHITECTURE)
     for name, weights in head.items():
         add(writer, name, weights)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def read_head(file: Path) -> Tensors:
@@ -122,10 +120,7 @@ def compose(trunk: Path, head: Tensors, target: Path) -> None:
     for name, weights in (head | routed).items():
         kind = "bias" if name == "exp_probs_b" else "weight"
         add(writer, f"blk.{layers}.{name}.{kind}", weights)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def add(writer: gguf.GGUFWriter, name: str, weights: NDArray[np.float32]) -> None:

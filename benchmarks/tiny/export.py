@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import gguf
 import torch
 
+from benchmarks.models import finish
 from benchmarks.tiny.chat import CHAT_TEMPLATE
 from benchmarks.tiny.sizes import CONTEXT, SIZES, TOKENIZER_FILE, Size
 from benchmarks.tiny.tokenizer import BEGIN, END, SPECIAL_TOKENS, Tokenizer
@@ -75,10 +76,7 @@ def export(
         else:
             kind = gguf.GGMLQuantizationType.Q8_0
             writer.add_tensor(gguf_name(name), gguf.quantize(array, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     partial.replace(size.trained)
 
 
