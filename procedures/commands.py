@@ -1,6 +1,6 @@
 """The commands about procedures: list, show, run, approve, history, rollback, audit, new, validate and others.
 
-The daemon of the state folder does the work, or this process if there is none: see `procedure_client`.
+The daemon of the state folder does the work, or this process if there is none: see `procedures.client`.
 """
 
 import os
@@ -13,14 +13,22 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.daemon import DaemonClient, DaemonRefused, path_part
+from orchestrator.cli.daemon import DaemonClient, DaemonRefused
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, print_lines, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.procedures.audit import AuditHead, head_from
-from orchestrator.procedures.client import Body, ProcedureClient, Tell, with_procedures
+from orchestrator.procedures.client import (
+    AUDIT,
+    Body,
+    ProcedureClient,
+    Tell,
+    execution_path,
+    procedure_path,
+    with_procedures,
+)
 from orchestrator.procedures.errors import ProcedureInvalid
 from orchestrator.procedures.forms import (
     ActionForm,
@@ -89,7 +97,7 @@ def procedures() -> None:
 @app.command("list")
 def list_procedures(context: typer.Context, as_json: JsonFlag = False) -> None:
     """List the procedures that ship, those of your own folder, and the schedules with what was missed."""
-    overview = with_procedures(settings(context), lambda client: client.listing())
+    overview = with_procedures(settings(context), lambda client: client.ask("GET", "/v1/procedures"))
     width = max((len(procedure["id"]) for procedure in overview["procedures"]), default=0)
     lines = [
         f"{procedure['id']:{width}}  {procedure['version']:8}  {_first_line(procedure['description'])}"
@@ -103,7 +111,7 @@ def list_procedures(context: typer.Context, as_json: JsonFlag = False) -> None:
 @app.command("show")
 def show(context: typer.Context, name: NameArgument, as_json: JsonFlag = False) -> None:
     """Show a procedure: what it does, its inputs, and its file."""
-    procedure = with_procedures(settings(context), lambda client: client.procedure(name))
+    procedure = with_procedures(settings(context), lambda client: client.ask("GET", procedure_path(name)))
     print_lines(procedure, [f"# {procedure['file']}", *procedure["text"].splitlines()], as_json=as_json)
 
 
@@ -130,7 +138,7 @@ def run(
 
     async def planned(client: ProcedureClient) -> Body:
         await _recover(client)
-        return await client.plan(name, values)
+        return await client.ask("POST", procedure_path(name, "/plan"), json={"inputs": values})
 
     plan = with_procedures(options, planned)
     if not as_json:
@@ -172,7 +180,8 @@ def approve(
 @app.command("withdraw")
 def withdraw(context: typer.Context, execution: ExecutionArgument, as_json: JsonFlag = False) -> None:
     """Give up an execution that has not begun."""
-    withdrawn = with_procedures(settings(context), lambda client: client.withdraw(execution))
+    path = execution_path(execution, "/withdraw")
+    withdrawn = with_procedures(settings(context), lambda client: client.ask("POST", path))
     _finish(withdrawn, "withdrawn", as_json=as_json)
 
 
@@ -180,7 +189,7 @@ def withdraw(context: typer.Context, execution: ExecutionArgument, as_json: Json
 def cancel(context: typer.Context, execution: ExecutionArgument, as_json: JsonFlag = False) -> None:
     """Have the daemon stop an execution before its next action, and undo what it has done."""
     with DaemonClient(settings(context).home) as daemon:
-        body = daemon.ask("POST", f"/v1/procedures/executions/{path_part('EXECUTION', execution)}/cancel")
+        body = daemon.ask("POST", execution_path(execution, "/cancel"))
     print_lines(body, [f"{body['id']}: is to stop, and to undo what it has done"], as_json=as_json)
 
 
@@ -195,13 +204,15 @@ def history(
 ) -> None:
     """List executions, newest first, or show one: what it changed, what was undone, what to look at."""
     if execution is not None:
-        body = with_procedures(settings(context), lambda client: client.execution(execution))
+        path = execution_path(execution)
+        body = with_procedures(settings(context), lambda client: client.ask("GET", path))
         lines = [*_plan_lines(body["plan_of"]), ""] if body["plan_of"] is not None else []
         lines += [f"without its plan: {body['no_plan']}"] if body["no_plan"] else []
         print_lines(body, [*lines, *_execution_lines(body)], as_json=as_json)
         return
-    rows = with_procedures(settings(context), lambda client: client.executions(limit))
-    print_lines({"executions": rows}, [*map(_line, rows)] or ["no procedure was executed yet"], as_json=as_json)
+    listed = with_procedures(settings(context), lambda client: _executions(client, limit))
+    lines = [*map(_line, listed["executions"])] or ["no procedure was executed yet"]
+    print_lines(listed, lines, as_json=as_json)
 
 
 @app.command("rollback")
@@ -254,9 +265,11 @@ def audit(
     noted_head = _head(head)
     options = settings(context)
     if new_log:
-        _tell_break(with_procedures(options, lambda client: client.new_log()), as_json=as_json)
+        _tell_break(with_procedures(options, lambda client: client.ask("POST", f"{AUDIT}/new")), as_json=as_json)
         return
-    report = with_procedures(options, lambda client: client.verify(noted_head) if verify else client.audit(limit))
+    query = {"limit": limit} if not verify else {} if noted_head is None else {"head": str(noted_head)}
+    path = f"{AUDIT}/verify" if verify else AUDIT
+    report = with_procedures(options, lambda client: client.ask("GET", path, params=query))
     lines = _verified_lines(report) if verify else map(_entry_line, report["entries"])
     body = {"verified": None, "entries": [], **report}
     print_lines(body, [*lines, f"head {report['head']}"], as_json=as_json)
@@ -358,9 +371,13 @@ def ask_about_proposals(options: Settings, run: str) -> None:
 
 
 async def _proposals(client: ProcedureClient, run: str) -> list[Body]:
-    rows = await client.executions(20)
+    rows = (await _executions(client, 20))["executions"]
     waiting = [row["id"] for row in rows if row["caller"] == proposer(run) and row["state"] == "planned"]
-    return [await client.execution(identity) for identity in waiting]
+    return [await client.ask("GET", execution_path(identity)) for identity in waiting]
+
+
+async def _executions(client: ProcedureClient, limit: int) -> Body:
+    return await client.ask("GET", "/v1/procedures/executions", params={"limit": limit})
 
 
 async def _recover(client: ProcedureClient) -> None:
