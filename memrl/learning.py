@@ -133,14 +133,14 @@ class Learning:
         self._machine_owners = frozenset(("", "user:root", Callers(home, {}).folder_owner()))
         self._callers = callers
         self.router = HybridRouter(
-            lambda: self._learned,
+            lambda: self.learned,
             lambda: self.use,
             explores_interactive=lambda: self._settings().explore_interactive,
         )
         self.problem = ""  # why the memory cannot be used; empty if it can, or is not to be
         self._settings = settings
-        self._learned: Learned | None = None
-        self._progress = ReadingProgress()
+        self.learned: Learned | None = None  # None while the memory is not open
+        self.progress = ReadingProgress()
         self._ready = 0  # outcomes that count for the switch from "shadow" to "on"
         self._due = asyncio.Event()
         self._idle = asyncio.Event()
@@ -161,7 +161,7 @@ class Learning:
         configured = self._settings().use
         if configured != "auto":
             return configured
-        return "on" if self._learned is not None and self._ready >= READY_OUTCOMES else "shadow"
+        return "on" if self.learned is not None and self._ready >= READY_OUTCOMES else "shadow"
 
     @property
     def trusted(self) -> frozenset[str]:
@@ -170,25 +170,16 @@ class Learning:
         return self._machine_owners.union(owners)
 
     @property
-    def learned(self) -> Learned | None:
-        """None while the memory is not open."""
-        return self._learned
-
-    @property
     def memory(self) -> Memory:
         """Raises MemoryUnavailable with the reason if it is not open."""
-        if self._learned is None:
+        if self.learned is None:
             why = self.problem or 'the configuration has [memory] use = "off"'
             raise MemoryUnavailable(f"the memory is not open: {why}")
-        return self._learned.memory
-
-    @property
-    def progress(self) -> ReadingProgress:
-        return self._progress
+        return self.learned.memory
 
     def notice(self) -> None:
         """Learn soon from what is new in the journal; at the next start, if the memory is not open."""
-        if self._learned is None:
+        if self.learned is None:
             return
         self._idle.clear()
         self._due.set()
@@ -199,7 +190,7 @@ class Learning:
 
     def status(self) -> MemoryStatus:
         """Return the state of the memory. Blocks on the disk."""
-        learned, progress = self._learned, self._progress
+        learned, progress = self.learned, self.progress
         problem, stats = self.problem, None
         callers: tuple[Contribution, ...] = ()
         try:
@@ -227,8 +218,8 @@ class Learning:
         """Open the memory with the lexical embedder, and learn nothing. Blocks. Raises MemrlError."""
         memory = Memory.open(self.folder, NAME, LEARNING_DIMENSIONS, self._memory_settings())
         policy = _policy(memory, LEARNING_DIMENSIONS, PolicySettings())
-        self._learned = Learned(memory, policy, _embed_lexically, Lock())
-        self._progress = ReadingProgress.decoded(memory.blob(PROGRESS))
+        self.learned = Learned(memory, policy, _embed_lexically, Lock())
+        self.progress = ReadingProgress.decoded(memory.blob(PROGRESS))
         self._ready = readiness(memory.contributions(), self.trusted)
 
     def _memory_settings(self, embedder: str = NAME) -> MemoryOptions:
@@ -273,7 +264,7 @@ class Learning:
 
     async def _begin(self, orchestrator: Orchestrator, tasks: asyncio.TaskGroup) -> None:
         try:
-            self._learned = await self._open(orchestrator)
+            self.learned = await self._open(orchestrator)
         except (MemrlError, OrchestratorError, OSError) as error:
             self.problem = f"the memory cannot be opened: {error}"
             log.error("the memory cannot be opened; routing goes on by the rules", error=str(error))
@@ -282,12 +273,12 @@ class Learning:
         self.problem = ""
         self._presence = Presence((self.folder, self.folder / DATABASE))
         self.notice()
-        self._learner = tasks.create_task(self._learn_on(orchestrator, self._learned))
+        self._learner = tasks.create_task(self._learn_on(orchestrator, self.learned))
 
     async def _end(self) -> None:
         self._presence.close()
-        learner, learned = self._learner, self._learned
-        self._learner = self._learned = None
+        learner, learned = self._learner, self.learned
+        self._learner = self.learned = None
         if learner is not None:
             learner.cancel()
             await asyncio.wait({learner})
@@ -302,7 +293,7 @@ class Learning:
         progress = ReadingProgress.decoded(await asyncio.to_thread(memory.blob, PROGRESS))
         last = await asyncio.to_thread(orchestrator.journal.last_number)
         # The journal of a backup that was restored is read from its beginning: what is known is not learned twice.
-        self._progress = progress if progress.number <= last else replace(progress, number=0, chat_number=0)
+        self.progress = progress if progress.number <= last else replace(progress, number=0, chat_number=0)
         self._ready = readiness(await asyncio.to_thread(memory.contributions), self.trusted)
         return Learned(memory, policy, embed, Lock())
 
@@ -330,29 +321,29 @@ class Learning:
                 self._idle.set()
 
     async def _learn_some(self, journal: Journal, learned: Learned) -> bool:
-        ended = await asyncio.to_thread(journal.ended_after, self._progress.number, RUNS_AT_A_TIME)
+        ended = await asyncio.to_thread(journal.ended_after, self.progress.number, RUNS_AT_A_TIME)
         for number, run, _ in ended:
-            lessons, agreement = await asyncio.to_thread(read_lessons, journal, run, self._progress.judge, number)
+            lessons, agreement = await asyncio.to_thread(read_lessons, journal, run, self.progress.judge, number)
             texts = [lesson.situation.text for lesson in lessons]
             vectors = await learned.embed(texts) if texts else np.zeros((0, 1), dtype=np.float32)
             progress = replace(
-                self._progress,
+                self.progress,
                 number=number,
-                agreed=self._progress.agreed + agreement.agreed,
-                compared=self._progress.compared + agreement.compared,
+                agreed=self.progress.agreed + agreement.agreed,
+                compared=self.progress.compared + agreement.compared,
             )
             await self._teach(learned, lessons, vectors, progress)
         return len(ended) == RUNS_AT_A_TIME  # there may be more
 
     async def _learn_chats(self, journal: Journal, learned: Learned) -> bool:
-        events = await asyncio.to_thread(journal.chat_events, self._progress.chat_number, CHAT_EVENTS_AT_A_TIME)
+        events = await asyncio.to_thread(journal.chat_events, self.progress.chat_number, CHAT_EVENTS_AT_A_TIME)
         if not events:
             return False
         chats = dict.fromkeys(event.chat for _, event in events)
         lessons = await asyncio.to_thread(read_chats, journal, list(chats))
         texts = [lesson.situation.text for lesson in lessons]
         vectors = await learned.embed(texts) if texts else np.zeros((0, 1), dtype=np.float32)
-        progress = replace(self._progress, chat_number=events[-1][0])
+        progress = replace(self.progress, chat_number=events[-1][0])
         await self._teach(learned, lessons, vectors, progress)
         return len(events) == CHAT_EVENTS_AT_A_TIME  # there may be more
 
@@ -360,7 +351,7 @@ class Learning:
         self, learned: Learned, lessons: Sequence[Lesson], vectors: Vector, progress: ReadingProgress
     ) -> None:
         await asyncio.to_thread(teach, learned, lessons, vectors, progress, self.trusted)
-        self._progress = progress
+        self.progress = progress
         self._ready = readiness(await asyncio.to_thread(learned.memory.contributions), self.trusted)
 
     async def _embed_anew(self, learned: Learned) -> None:

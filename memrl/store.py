@@ -9,7 +9,7 @@ import json
 import sqlite3
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -152,8 +152,8 @@ class EpisodeStore:
         self._writing = writing
         self._reading = reading
         self._turn = Lock()
-        self._actions: dict[Action, int] = {}
-        self._by_id: dict[int, Action] = {}
+        self._action_ids: dict[Action, int] = {}
+        self.actions: dict[int, Action] = {}  # by the numbers of `action_id`
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -241,20 +241,15 @@ class EpisodeStore:
     # What is written, each within a transaction.
 
     def action_id(self, action: Action) -> int:
-        if (number := self._actions.get(action)) is not None:
+        if (number := self._action_ids.get(action)) is not None:
             return number
         fields = (action.role, action.persona, action.model, action.thinking, action.mode)
         added = self._write(
             "INSERT INTO actions (role, persona, model, thinking, mode) VALUES (?, ?, ?, ?, ?)", *fields
         )
-        self._actions[action] = added
-        self._by_id[added] = action
+        self._action_ids[action] = added
+        self.actions[added] = action
         return added
-
-    @property
-    def actions(self) -> Mapping[int, Action]:
-        """Actions by the numbers of `action_id`."""
-        return self._by_id
 
     def find(self, situation: Situation, action: int) -> int | None:
         """Return the episode of exactly this situation and action, even if it is not committed yet."""
@@ -510,13 +505,13 @@ class EpisodeStore:
 
     def _load_actions(self) -> None:
         rows = self._writing.execute("SELECT id, role, persona, model, thinking, mode FROM actions").fetchall()
-        self._by_id = {row[0]: Action(*row[1:]) for row in rows}
-        self._actions = {action: number for number, action in self._by_id.items()}
+        self.actions = {row[0]: Action(*row[1:]) for row in rows}
+        self._action_ids = {action: number for number, action in self.actions.items()}
 
     def _note(self, row: Row) -> LearnedAttempt:
         run, step, attempt, *columns = row
         fields = dict(zip(LearnedAttempt.__slots__[1:], columns, strict=True))
-        fields |= {"action": self._by_id[fields["action"]], "after": tuple(json.loads(fields["after"]))}
+        fields |= {"action": self.actions[fields["action"]], "after": tuple(json.loads(fields["after"]))}
         return LearnedAttempt(**{**fields, "key": (run, step, attempt), "drawn": bool(fields["drawn"])})
 
     def _episode(self, row: Row) -> Episode:

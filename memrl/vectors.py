@@ -236,7 +236,7 @@ class VectorIndex:
         self._total = 0
         self._trained = 0  # vectors when the lists were trained
         self._saved = 0  # vectors in the saved index
-        self._dropped = 0
+        self.dropped = 0  # vectors that may be found although their episodes were dropped
         self._complete = False  # has all that the database has
         self._problem = ""
         self._thread: threading.Thread | None = None
@@ -285,14 +285,9 @@ class VectorIndex:
                 raise IndexNotReady(0, self._total)
             return self._index.search(query, count)
 
-    @property
-    def dropped(self) -> int:
-        """Vectors that may be found although their episodes were dropped."""
-        return self._dropped
-
     def drop(self, count: int) -> None:
         """Note that `count` episodes were dropped. Their vectors are found until the index is rebuilt."""
-        self._dropped += count
+        self.dropped += count
 
     def maintain(self) -> None:
         """Start to make a new index if it is due. All added vectors must be committed."""
@@ -302,7 +297,7 @@ class VectorIndex:
         if count < RETRY * self._failed_with:
             return
         limit = self._flat_limit if isinstance(self._index, _Flat) else self._trained * self._settings.growth
-        if count > limit or self._dropped > max(self._settings.dropped_share * count, LEAST_DROPPED):
+        if count > limit or self.dropped > max(self._settings.dropped_share * count, LEAST_DROPPED):
             self.build()
 
     def build(self) -> None:
@@ -432,7 +427,7 @@ class VectorIndex:
                     self._index, self._pending = new, None
                     self._trained = len(new)
                     self._complete = True
-                    self._dropped = self._failed_with = 0
+                    self.dropped = self._failed_with = 0
                     self._problem = ""
                     return
                 self._pending = []

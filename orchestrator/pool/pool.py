@@ -74,7 +74,7 @@ class Pool:
         self._managed = {name: ManagedModel.of(entry, self._topology) for name, entry in here.items()}
         self._remotes = Remotes(registry.models.values())
         self._log_dir = log_dir
-        self._decoding = Decoding(self._topology)
+        self.decoding = Decoding(self._topology)
         self._tasks = asyncio.TaskGroup()
         self._counters = Counters(self._tasks)
         self._role_counts = RoleCounts()
@@ -85,7 +85,7 @@ class Pool:
             Footprints(footprints),
             Folders(log_dir, step_costs, prefixes, registry.defaults.prompt_cache),
             system_prompts,
-            self._decoding,
+            self.decoding,
             self._tasks,
             start_engine,
         )
@@ -94,7 +94,7 @@ class Pool:
         """Start to load the HOT models. If one cannot be loaded, its requests fail and `snapshot` has the reason."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         await self._tasks.__aenter__()
-        self._turns = self._tasks.create_task(self._decoding.rotate())
+        self._turns = self._tasks.create_task(self.decoding.rotate())
         self._residency.open()
         return self
 
@@ -185,7 +185,7 @@ class Pool:
                 waited, remaining = clock() - start, None if end is None else end - clock()
                 later = _later(request, remaining, waited)
                 try:
-                    async with self._decoding.of(replica, managed.entry.options.threads, lease_request.due):
+                    async with self.decoding.of(replica, managed.entry.options.threads, lease_request.due):
                         completion = await engine.generate(later, on_text, on_thought)
                 except NotStarted:  # another engine can carry it out
                     remaining = None if end is None else end - clock()
@@ -204,7 +204,7 @@ class Pool:
         managed = self._model(model)
         lease_request = LeaseRequest(due=asyncio.get_running_loop().time())
         async with self._lease(managed, lease_request) as (replica, engine):
-            async with self._decoding.of(replica, managed.entry.options.threads, lease_request.due):
+            async with self.decoding.of(replica, managed.entry.options.threads, lease_request.due):
                 return await engine.embed(texts)
 
     async def rank(self, model: str, query: str, texts: Sequence[str]) -> Ranking:
@@ -212,12 +212,8 @@ class Pool:
         managed = self._model(model)
         lease_request = LeaseRequest(due=asyncio.get_running_loop().time())
         async with self._lease(managed, lease_request) as (replica, engine):
-            async with self._decoding.of(replica, managed.entry.options.threads, lease_request.due):
+            async with self.decoding.of(replica, managed.entry.options.threads, lease_request.due):
                 return await engine.rank(query, texts)
-
-    @property
-    def decoding(self) -> Decoding:
-        return self._decoding
 
     async def generate_batch(
         self, model: str, requests: Sequence[Generation]

@@ -19,7 +19,7 @@ from orchestrator.pool.placement import Topology
 from orchestrator.pool.pool import Pool
 from orchestrator.pool.status import PoolSnapshot
 from orchestrator.registry.models import Registry
-from orchestrator.registry.watch import Reload, Reloader, WatchStatus, follow
+from orchestrator.registry.watch import Reload, Reloader, follow
 from orchestrator.run.clock import Clock, SystemClock
 from orchestrator.run.effects import RunEffects
 from orchestrator.run.frontdoor.direct import direct_answer, fits, why_direct
@@ -122,7 +122,8 @@ class Orchestrator(StateFolder):
         self._ports = ports
         self._router = CheckedRouter(ports.router)
         self._reloader = Reloader(self._files_registry)
-        self._registry_status = self._reloader.status
+        # Which parts of the registry's files are not in force, and why.
+        self.registry_status = self._reloader.status
         self._loops: dict[str, RunLoop] = {}
         self._broadcasts: dict[str, Broadcast] = {}
         self._waiting: dict[str, asyncio.Lock] = {}  # held while a waiting run is started or cancelled
@@ -155,17 +156,17 @@ class Orchestrator(StateFolder):
         self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
         self._driving: set[asyncio.Task[None]] = set()
         stack.callback(self._interrupt)
-        self._sandbox = SandboxOnDemand()
+        self.sandbox = SandboxOnDemand()  # probed when it is first needed
         cores, shares = pool.decoding.cores, JobShares(pool.decoding)
-        gates, tools = (JobRunner(self._sandbox, cores, shares) for _ in range(2))
+        gates, tools = (JobRunner(self.sandbox, cores, shares) for _ in range(2))
         self._services = Services(
             self.registry.with_personas(self._personas.kept),
             pool,
             journal,
             self.clock,
             batch=pool.generate_batch,
-            sessions=Interpreters(self._sandbox).open,
-            servers=ToolServers(self._ports.servers, self._sandbox),
+            sessions=Interpreters(self.sandbox).open,
+            servers=ToolServers(self._ports.servers, self.sandbox),
             router=self._router,
             planner=self._ports.planner,
             cores=pool.cores,
@@ -173,21 +174,11 @@ class Orchestrator(StateFolder):
             define_personas=self._define_personas,
             gate_jobs=gates.with_slack,
             tool_jobs=tools.with_slack,
-            why_no_sandbox=partial(why_no_sandbox, self._sandbox),
+            why_no_sandbox=partial(why_no_sandbox, self.sandbox),
             propose=self._ports.propose,
         )
         if self._ports.follows_registry:
             self._drive_on(follow(self._reloader, self._take_up))
-
-    @property
-    def sandbox(self) -> SandboxOnDemand:
-        """The sandbox of this machine, which is probed when it is first needed."""
-        return self._sandbox
-
-    @property
-    def registry_status(self) -> WatchStatus:
-        """Which parts of the registry's files are not in force, and why."""
-        return self._registry_status
 
     def _define_personas(self, run: str, personas: Sequence[PlanPersona]) -> None:
         if changed := self._personas.define(run, personas, self.clock.now()):
@@ -239,7 +230,7 @@ class Orchestrator(StateFolder):
         registry, journal = self.registry, self.journal
         if checked is None:
             ports = self._ports
-            checked = await check_job(job, registry, journal, self._sandbox, ports.planner, ports.servers)
+            checked = await check_job(job, registry, journal, self.sandbox, ports.planner, ports.servers)
         rates = await self._role_rates()
         sizes = {**checked.sizes, **await asyncio.to_thread(_prior_sizes, journal, checked.prior)}
         mode, mode_choice = await self._choose_mode(job, checked.files, sizes, rates)
@@ -442,7 +433,7 @@ class Orchestrator(StateFolder):
         if reload.difference:
             await keep_prompts(self.journal, reload.registry)  # first, since attempts will name them
             self._adopt(reload.registry, reload.rewritten)
-        self._registry_status = self._reloader.status
+        self.registry_status = self._reloader.status
 
     def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
         self._files_registry = registry

@@ -74,7 +74,7 @@ class Service:
         self.extent = extent
         self.totals = Totals()
         self._registry = registry
-        self._configuration = configuration
+        self.configuration = configuration
         settings = configuration.runs
         self._queue = RunQueue(settings.max_running, settings.reserved)
         self._accepting: Counter[Priority] = Counter()
@@ -93,9 +93,9 @@ class Service:
         self._broken: JournalError | None = None
         self._exporter: RunExporter | None = None  # None if nothing is exported
         self.awaited_runs = AwaitedRuns(
-            self.cancel, lambda work: self._tasks.create_task(work), lambda: self._configuration.server.rejoin_seconds
+            self.cancel, lambda work: self._tasks.create_task(work), lambda: self.configuration.server.rejoin_seconds
         )
-        self.uploaded_files = UploadedFiles(home, lambda: self._configuration.folder, lambda: self.folder.clock.now())
+        self.uploaded_files = UploadedFiles(home, lambda: self.configuration.folder, lambda: self.folder.clock.now())
         # Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError.
         self.read_tokens: Callable[[], None] = lambda: None
         self._make_attached = learner, procedures
@@ -108,7 +108,7 @@ class Service:
         Raises JournalError, and InputError if runs are to be exported and the extra for that is not installed.
         """
         if self.extent in (Extent.RUNS, Extent.DAEMON):
-            check_telemetry(self._configuration.telemetry)
+            check_telemetry(self.configuration.telemetry)
         async with AsyncExitStack() as stack:
             self.loop = asyncio.get_running_loop()
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -133,10 +133,6 @@ class Service:
             self._ready = asyncio.Event()
             self._tasks.create_task(self._hold(self._ready))
         await self._ready.wait()
-
-    @property
-    def configuration(self) -> Configuration:
-        return self._configuration
 
     @property
     def registry_file(self) -> Path:
@@ -211,9 +207,9 @@ class Service:
         self._check_queue_space(job.urgency)
         self._accepting[job.urgency] += 1
         try:
-            if (reason := await asyncio.to_thread(why_full, self.home, self._configuration.folder)) is not None:
+            if (reason := await asyncio.to_thread(why_full, self.home, self.configuration.folder)) is not None:
                 raise FolderFull(reason)
-            limited = job.limited(effective_limits(job.limits, self._configuration.runs))
+            limited = job.limited(effective_limits(job.limits, self.configuration.runs))
             # A task of its own, which is completed even if the client leaves.
             run = await asyncio.shield(self._tasks.create_task(self._accept(limited, checked)))
             if isinstance(run, Exception):
@@ -241,7 +237,7 @@ class Service:
         return replace(job, task=task)
 
     def _servers(self) -> Mapping[str, ToolServer]:
-        return tool_servers(self._configuration.mcp)
+        return tool_servers(self.configuration.mcp)
 
     async def _accept(self, job: Job, checked: CheckedJob | None) -> str | Exception:
         try:
@@ -417,7 +413,7 @@ class Service:
             yield self
             return
         registry = await asyncio.to_thread(load_registry, self.registry_file) if with_registry else self._registry
-        opened = Service(self.home, registry, self._configuration, *self._make_attached, extent)
+        opened = Service(self.home, registry, self.configuration, *self._make_attached, extent)
         async with ended_in_order(opened) as service:
             yield service
 
@@ -432,7 +428,7 @@ class Service:
 
     def adopt(self, configuration: Configuration) -> None:
         """Use another configuration from now on. Accepted runs keep their limits."""
-        before, self._configuration = self._configuration, configuration
+        before, self.configuration = self.configuration, configuration
         if configuration.telemetry != before.telemetry and self._orchestrator is not None:
             earlier, self._exporter = self._exporter, self._new_exporter(self._orchestrator)
             if earlier is not None:
@@ -494,7 +490,7 @@ class Service:
         stack.push_async_callback(self._end_exports)
 
     def _new_exporter(self, orchestrator: Orchestrator) -> RunExporter | None:
-        settings = self._configuration.telemetry
+        settings = self.configuration.telemetry
         if not settings.endpoint:
             return None
         return RunExporter(settings, orchestrator.journal, lambda: _remote_models(orchestrator.registry), self.totals)
@@ -541,7 +537,7 @@ class Service:
         self._turn.set()
 
     async def _requeue(self) -> None:
-        settings = self._configuration.runs
+        settings = self.configuration.runs
         self._queue = RunQueue(settings.max_running, settings.reserved)
         for accepted in await asyncio.to_thread(_unfinished, self.orchestrator.journal):
             self._queue.push(accepted.run, accepted.priority)
@@ -561,7 +557,7 @@ class Service:
     def _check_queue_space(self, priority: Priority) -> None:
         if (reason := self.why_not_ready) is not None:
             raise NotReady(reason)
-        most = self._configuration.runs.max_queued
+        most = self.configuration.runs.max_queued
         # Each priority has its own limit, so that many batch runs do not keep out interactive ones.
         waiting = self._queue.waiting_as(priority)
         if waiting + self._accepting[priority] >= most:

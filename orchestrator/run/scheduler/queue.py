@@ -55,17 +55,12 @@ class ReadyQueue:
         self.limits = limits
         self._ready: dict[str, tuple[SortKey, str | None]] = {}
         self._heaps: dict[str | None, list[tuple[SortKey, str]]] = {}
-        self._holders: dict[str, str | None] = {}
+        self.holders: dict[str, str | None] = {}  # the steps that hold a slot, each with its role
         self._used: Counter[Lane] = Counter()
 
     @property
     def ready(self) -> frozenset[str]:
         return frozenset(self._ready)
-
-    @property
-    def holders(self) -> Mapping[str, str | None]:
-        """The steps that hold a slot, each with its role."""
-        return self._holders
 
     def push(self, step: str, role: str | None, place: SortKey) -> None:
         self._ready[step] = (place, role)
@@ -90,13 +85,13 @@ class ReadyQueue:
 
     def hold(self, step: str, role: str | None) -> None:
         """Take a slot for a step that has started. The limits are not enforced here."""
-        self._holders[step] = role
+        self.holders[step] = role
         self._used.update(self.limits.lanes(role))
 
     def release(self, step: str) -> None:
         """Give the slot of a step back, if it holds one."""
-        if step in self._holders:
-            self._used.subtract(self.limits.lanes(self._holders.pop(step)))
+        if step in self.holders:
+            self._used.subtract(self.limits.lanes(self.holders.pop(step)))
 
     def admits_instead(self, held: str | None, role: str) -> bool:
         """Return whether a step may exchange its slot of the role `held` for a slot of another role."""

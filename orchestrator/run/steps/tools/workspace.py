@@ -37,22 +37,18 @@ class Workspace:
         self._directory = directory
         self._seen_files = seen_files or SeenFiles()
         self._files = frozenset(files)
-        self._inputs = dict(inputs)
+        self.inputs = dict(inputs)
         self.outputs = tuple(outputs)
         self.written: dict[str, str] = {}
 
-    @property
-    def inputs(self) -> Mapping[str, str]:
-        return self._inputs
-
     def names(self, pattern: str = "*") -> tuple[str, ...]:
         """Return the names that match a shell pattern, in order; `*` matches any characters, `/` too."""
-        return tuple(sorted(fnmatch.filter({*self._files, *self._inputs, *self.written}, pattern)))
+        return tuple(sorted(fnmatch.filter({*self._files, *self.inputs, *self.written}, pattern)))
 
     def read(self, name: str) -> str:
-        if (stored_name := find_name(name, {*self.written, *self._inputs, *self._files})) is None:
+        if (stored_name := find_name(name, {*self.written, *self.inputs, *self._files})) is None:
             raise NoSuchText(f"there is no {name!r}; accepted: {_name_list(self.names())}")
-        if (text := self.written.get(stored_name, self._inputs.get(stored_name))) is not None:
+        if (text := self.written.get(stored_name, self.inputs.get(stored_name))) is not None:
             return text
         if self._directory is None:
             raise NoSuchText(f"there is no {name!r}; accepted: {_name_list(self.names())}")
