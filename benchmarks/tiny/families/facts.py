@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from random import Random
 
 from orchestrator.bench.families import texts
-from orchestrator.bench.families.extract import as_json, compact
+from orchestrator.bench.families.extract import as_json
 from orchestrator.bench.families.texts import Record
 from orchestrator.bench.families.words import Lexicon
+from orchestrator.task.taskir.json_text import compact_json
 
 Fact = tuple[str, str]  # (what the fact is about: a key, or its place in a list; its value)
 
@@ -32,9 +33,9 @@ def facts_of(answer: str) -> list[Fact]:
 def written(facts: Sequence[Fact], like: str) -> str:
     """Return facts in the form of the answer `like`. If that is a sentence, the first fact has to be the name."""
     if like.startswith("{"):
-        return compact({key: None if value == NOTHING else as_json(value) for key, value in facts})
+        return compact_json({key: None if value == NOTHING else as_json(value) for key, value in facts})
     if like.startswith("["):
-        return compact([value for _, value in facts])
+        return compact_json([value for _, value in facts])
     if like.startswith("- "):
         return "\n".join(f"- {key}: {value}" for key, value in facts)
     if like.startswith("| "):

@@ -14,11 +14,12 @@ from orchestrator.bench.families import texts
 from orchestrator.bench.families.code import Specification, make_specification, specify
 from orchestrator.bench.families.compare import format_record
 from orchestrator.bench.families.example import Example, pick_persona, step_example
-from orchestrator.bench.families.extract import Extract, compact
+from orchestrator.bench.families.extract import Extract
 from orchestrator.bench.families.summarize import Summarize
 from orchestrator.bench.families.words import Lexicon, Split, WordingPool
 from orchestrator.run.gates.judge import SCHEMA
 from orchestrator.run.steps.role import StepInput
+from orchestrator.task.taskir.json_text import compact_json
 
 ACTIONS = WordingPool(
     (
@@ -75,7 +76,9 @@ def critique(claims: Sequence[Claim]) -> str:
 def verdict(claims: Sequence[Claim]) -> str:
     """Return a judge's answer as JSON. Its score is the lowest score of the claims."""
     score = min(fact.score for fact in claims)
-    return compact({"critique": critique(claims), "score": score, "verdict": "pass" if score == PASS_SCORE else "fail"})
+    return compact_json(
+        {"critique": critique(claims), "score": score, "verdict": "pass" if score == PASS_SCORE else "fail"}
+    )
 
 
 def claims_of(facts: Sequence[Fact], told: Sequence[Fact]) -> list[Claim]:

@@ -9,9 +9,9 @@ from benchmarks.tiny.families import plan_wordings as wordings
 from benchmarks.tiny.families.plan_draft import Draft
 from orchestrator.bench.families import texts
 from orchestrator.bench.families.code import specify
-from orchestrator.bench.families.extract import compact
 from orchestrator.bench.families.shell import make_command
 from orchestrator.bench.families.words import listing
+from orchestrator.task.taskir.json_text import compact_json
 
 FAN_OUTS = (1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8)
 
@@ -129,7 +129,7 @@ def follow(draft: Draft) -> str:
     if draft.rng.random() < 0.6:
         clause += join(draft, noun, made)
     if draft.rng.random() < 0.6:
-        draft.finish_first(compact(named))
+        draft.finish_first(compact_json(named))
     else:
         del draft.parts[rest:]
     return clause

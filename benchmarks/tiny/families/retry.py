@@ -10,7 +10,7 @@ from random import Random
 from benchmarks.tiny.families.judge import corrupt, critique
 from orchestrator.bench.families.code import Code
 from orchestrator.bench.families.example import Example, Family
-from orchestrator.bench.families.extract import Extract, compact
+from orchestrator.bench.families.extract import Extract
 from orchestrator.bench.families.shell import Shell
 from orchestrator.bench.families.summarize import Summarize
 from orchestrator.bench.families.words import Lexicon, Split
@@ -18,6 +18,7 @@ from orchestrator.run.gates.findings import Finding, format_findings
 from orchestrator.run.steps.role import after_failure
 from orchestrator.task.events import Failure, FailureKind
 from orchestrator.task.failures import feedback
+from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.validation import OutputSchema, SchemaMismatch
 
 MODULES = tuple("os re sys json math random".split())
@@ -145,10 +146,12 @@ def out_of_form(words: Lexicon, example: Example) -> Flawed:
     if rng.random() < 0.3:
         text = example.answer[: rng.randint(1, len(example.answer) - 1)]
     elif isinstance(value, list):
-        text = compact([*value[:-1], rng.randint(0, 99)])
+        text = compact_json([*value[:-1], rng.randint(0, 99)])
     else:
         key = rng.choice(list(value))
-        text = compact({**value, key: [value[key]]} if rng.random() < 0.4 else {k: value[k] for k in value if k != key})
+        text = compact_json(
+            {**value, key: [value[key]]} if rng.random() < 0.4 else {k: value[k] for k in value if k != key}
+        )
     return Flawed("schema", FailureKind.SCHEMA, file, text, f"{file}: {_refused(example, text)}")
 
 

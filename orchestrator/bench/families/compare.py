@@ -8,10 +8,11 @@ from random import Random
 
 from orchestrator.bench.families import texts
 from orchestrator.bench.families.example import Example, pick_persona, step_example
-from orchestrator.bench.families.extract import compact, record_object
+from orchestrator.bench.families.extract import record_object
 from orchestrator.bench.families.texts import Record
 from orchestrator.bench.families.words import Lexicon, Split, WordingPool
 from orchestrator.run.steps.role import StepInput
+from orchestrator.task.taskir.json_text import compact_json
 
 ACTIONS = WordingPool(
     (
@@ -74,7 +75,7 @@ def format_record(record: Record, form: str) -> str:
         "inline": texts.inline(record),
         "bullets": texts.bullets(record),
         "table": texts.table(record),
-        "json": compact(record_object(record, keys)),
+        "json": compact_json(record_object(record, keys)),
         "lines": "\n".join(texts.lines(record)),
     }
     return forms[form]
@@ -83,7 +84,7 @@ def format_record(record: Record, form: str) -> str:
 def listed_input(words: Lexicon, items: list[str]) -> StepInput:
     """Return the output of a `foreach` step: one list of what its children wrote."""
     rng = words.rng
-    text = compact(items) if rng.random() < 0.6 else json.dumps(items, ensure_ascii=False)
+    text = compact_json(items) if rng.random() < 0.6 else json.dumps(items, ensure_ascii=False)
     return StepInput(f"S{rng.randint(1, 9)}" if rng.random() < 0.7 else words.file(), text)
 
 

@@ -9,6 +9,7 @@ from orchestrator.bench.families.example import Example, pick_persona, step_exam
 from orchestrator.bench.families.texts import Record
 from orchestrator.bench.families.words import Lexicon, Split, WordingPool, listing
 from orchestrator.run.steps.role import StepInput
+from orchestrator.task.taskir.json_text import compact_json
 
 OBJECT_ACTIONS = WordingPool(
     (
@@ -88,11 +89,6 @@ LIST_ACTIONS = WordingPool(
 )
 
 
-def compact(value: object) -> str:
-    """Return `value` as JSON without white space, as all structured answers are written."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 def as_json(value: str | None) -> str | int | None:
     """Return the JSON value of a fact: a number where it is written in digits."""
     return int(value) if value is not None and value.isdigit() else value
@@ -143,7 +139,7 @@ class Extract:
             target, inputs = self._source(words, record, keys, long)
         wording = OBJECT_ACTIONS.pick(rng, split)
         action = wording.format(k=listing(keys), f=target)
-        answer = compact(record_object(record, keys))
+        answer = compact_json(record_object(record, keys))
         persona = pick_persona(rng, ())
         return step_example(self.name, rng, persona, inputs, action, answer, wording, schema=object_schema(keys))
 
@@ -199,7 +195,7 @@ class Extract:
         action = wording.format(k=key, f=target)
         persona = pick_persona(rng, ())
         inputs = [StepInput(source, text)]
-        return step_example(self.name, rng, persona, inputs, action, compact(items), wording, schema=LIST_SCHEMA)
+        return step_example(self.name, rng, persona, inputs, action, compact_json(items), wording, schema=LIST_SCHEMA)
 
     def check(self, example: Example, answer: str) -> bool:
         """Return whether `answer` parses to the same JSON value as the reference."""

@@ -5,9 +5,9 @@ from random import Random
 from orchestrator.bench.families import texts
 from orchestrator.bench.families.compare import format_record, listed_input
 from orchestrator.bench.families.example import Example, pick_persona, step_example
-from orchestrator.bench.families.extract import compact
 from orchestrator.bench.families.words import Lexicon, Split, WordingPool
 from orchestrator.run.steps.role import StepInput
+from orchestrator.task.taskir.json_text import compact_json
 
 ACTIONS = WordingPool(
     (
@@ -40,7 +40,7 @@ def merged_list(items: list[str], persona: str) -> str:
     """Return `items` as a JSON list, as bullet points or as a table of one column."""
     if persona == "bullets":
         return "\n".join(f"- {item}" for item in items)
-    return "\n".join(f"| {item} |" for item in ("item", "---", *items)) if persona == "table" else compact(items)
+    return "\n".join(f"| {item} |" for item in ("item", "---", *items)) if persona == "table" else compact_json(items)
 
 
 class Merge:
@@ -58,7 +58,7 @@ class Merge:
             noun = "lists"
             parts = [[words.name() for _ in range(rng.randint(1, 3 if count > 6 else 4))] for _ in range(count)]
             bulleted = rng.random() < 0.3
-            contents = ["\n".join(f"- {item}" for item in part) if bulleted else compact(part) for part in parts]
+            contents = ["\n".join(f"- {item}" for item in part) if bulleted else compact_json(part) for part in parts]
             answer = merged_list([item for part in parts for item in part], persona)
         else:
             noun = rng.choice(TEXT_NOUNS)
