@@ -24,7 +24,6 @@ from orchestrator.task.personas import (
     MadePersona,
     Placed,
     in_use,
-    name_taken,
     persona_problems,
     retired,
     unknown_persona,
@@ -65,7 +64,9 @@ def checked_proposal(
     present = registry.personas_in_use
     if name in present and present[name].text == text:
         return Placed(name, False), None
-    if conflict := name_taken(name, registry.with_personas(existing.persona for existing in in_use(personas).values())):
+    if conflict := _name_taken(
+        name, registry.with_personas(existing.persona for existing in in_use(personas).values())
+    ):
         accepted = "another name, or the same text" if conflict.startswith("the persona") else "another name"
         raise InputError(Problem("persona.name", f"{name!r} is the name of {conflict} already", accepted))
     place = place_persona(name, text, present, proposal.maker)
@@ -231,3 +232,12 @@ def _keep(journal: Journal, *personas: MadePersona) -> None:
     for persona in personas:
         journal.put(persona.text.encode())  # the events of attempts name the texts
     journal.keep_personas(*personas)
+
+
+def _name_taken(name: str, registry: Registry) -> str:
+    # What has this name already, such as "the role coder". Requests name models, roles and personas in the same way.
+    if name in registry.personas:
+        return f"the persona {name}"
+    if name in registry.roles:
+        return f"the role {name}"
+    return f"the model {model}" if (model := registry.model_named(name)) is not None else ""

@@ -14,7 +14,6 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from orchestrator.errors import Problem
-from orchestrator.registry.models import Registry
 from orchestrator.registry.persona import NAME, NAME_RULE, Maker, Persona
 from orchestrator.task.taskir.problems import nearest
 
@@ -106,16 +105,6 @@ def persona_problems(
     elif bad := _unprintable(description, ""):
         problems.append(Problem(f"{where}.description", f"holds the character {bad}", "printable text"))
     return problems
-
-
-def name_taken(name: str, registry: Registry) -> str:
-    """Return what has this name already, such as "the role coder"; empty if nothing has."""
-    # Requests name models, roles and personas in the same way.
-    if name in registry.personas:
-        return f"the persona {name}"
-    if name in registry.roles:
-        return f"the role {name}"
-    return f"the model {model}" if (model := registry.model_named(name)) is not None else ""
 
 
 def unknown_persona(name: str, known: Iterable[str], where: str = "persona") -> Problem:
