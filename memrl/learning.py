@@ -38,9 +38,8 @@ from orchestrator.memrl.task_patterns import (
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.errors import JournalCorrupt, UnknownChat, UnknownRun
-from orchestrator.run.journal.home import Home, HomeLock
+from orchestrator.run.journal.home import Home, HomeLock, Presence
 from orchestrator.run.journal.journal import Journal
-from orchestrator.run.journal.presence import Presence
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.view import accepted_in

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from orchestrator.files import user_folder
+from orchestrator.files import Signatures, signature, user_folder
 from orchestrator.registry import memory
 from orchestrator.registry.backends import why_no_key
 from orchestrator.registry.checks import OTHER_TEMPLATE, RegistryChecks, why_no_prompt
@@ -33,7 +33,6 @@ from orchestrator.registry.models import Endpoint, ModelEntry, Registry, RoleEnt
 from orchestrator.registry.options import Adapters, LoadOptions, shared_fields
 from orchestrator.registry.persona import Persona
 from orchestrator.registry.prompts import prompt_set, prompts_for
-from orchestrator.registry.signature import Signatures, signature
 from orchestrator.registry.strict_yaml import YamlDocument, parse_file
 
 ENVIRONMENT: Final = "ORCHESTRATOR_REGISTRY"

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
+from orchestrator.files import Signatures
 from orchestrator.registry.call_syntax import REMOTE, CallSyntax, call_syntax
 from orchestrator.registry.forms import GENERALIST, Defaults, Level, ModelOptions, ResidencyTier, RoleOptions, Tier
 from orchestrator.registry.gguf import GgufHeader
@@ -19,7 +20,6 @@ from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.options import LoadOptions
 from orchestrator.registry.persona import Persona
 from orchestrator.registry.prompts import PromptSet, prompt_set
-from orchestrator.registry.signature import Signatures
 from orchestrator.registry.thinking import Thinking
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import yaml
 
+from orchestrator.files import Signature, signature
 from orchestrator.registry.errors import RegistryProblem, file_error
-from orchestrator.registry.signature import Signature, signature
 
 MAX_BYTES = 1 << 20
 _PLAIN: Final[dict[str, Any]] = {"sort_keys": False, "allow_unicode": True, "width": math.inf}

@@ -31,9 +31,9 @@ from orchestrator.pool.prefix_hashes import hash_prefixes
 from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.status import Counters, ModelState, ModelStatus, PoolSnapshot, RoleUse, sum_counters
-from orchestrator.registry.diff import difference
 from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.thinking import Thinking
+from orchestrator.registry.watch import difference
 from orchestrator.task.events import Usage
 from orchestrator.task.stages import pausing
 

@@ -34,11 +34,11 @@ from orchestrator.run.job import (
     check_job_given,
     escalation_targets,
 )
+from orchestrator.run.journal.artifacts import keep_prompts
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
-from orchestrator.run.prompts import keep_prompts
 from orchestrator.run.record.view import accepted_in
 from orchestrator.run.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.run.sandboxes import Interpreters, SandboxOnDemand, why_no_sandbox

@@ -38,9 +38,8 @@ from orchestrator.registry.propose import propose
 from orchestrator.registry.sources.get import get_model
 from orchestrator.run.gates.contract import Artifact, GateContext
 from orchestrator.run.gates.jobs import JobRunner
-from orchestrator.run.gates.pipeline import run_gates
+from orchestrator.run.gates.pipeline import BUILTIN_GATES, run_gates
 from orchestrator.run.gates.planned import Scope
-from orchestrator.run.gates.table import BUILTIN_GATES
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.reader import JournalReader

@@ -10,8 +10,8 @@ from benchmarks.chaos.audit import done_again
 from benchmarks.chaos.faults import WEIGHTS, fault_order
 from benchmarks.chaos.workload import kinds, registry_text
 from orchestrator.registry.load import load_registry
+from orchestrator.run.gates.pipeline import BUILTIN_GATES
 from orchestrator.run.gates.planned import requested_gates
-from orchestrator.run.gates.table import BUILTIN_GATES
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, Failure, FailureKind
 from orchestrator.task.taskir.parse import task_from
 from tests.crash.crash_daemon import ROOT

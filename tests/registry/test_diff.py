@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.registry.diff import ChangedNames, Difference, difference
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Endpoint, ModelEntry, Registry
 from orchestrator.registry.options import LoadOptions, Lora
+from orchestrator.registry.watch import ChangedNames, Difference, difference
 from tests.registry.conftest import WriteGguf
 
 TEXT = """\

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.registry.diff import difference
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.llama_library import ENVIRONMENT, default_library, installed_library, why_no_library
 from orchestrator.registry.load import empty_registry, load_registry
 from orchestrator.registry.models import Registry
-from orchestrator.registry.watch import Reloader
+from orchestrator.registry.watch import Reloader, difference
 from tests.registry.conftest import WriteGguf
 
 Load = Callable[..., Registry]

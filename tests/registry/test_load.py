@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.registry.diff import difference
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.load import (
     PACKAGED,
@@ -16,6 +15,7 @@ from orchestrator.registry.memory import estimate_draft
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import Lora, MtpOptions, SamplingOptions, SpeculationOptions
 from orchestrator.registry.strict_yaml import parse_file
+from orchestrator.registry.watch import difference
 from tests.registry.conftest import WriteGguf, write_adapter
 
 GOOD = """\

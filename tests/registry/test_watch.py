@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.files import Signature, Signatures, signature
 from orchestrator.registry.load import load_registry
-from orchestrator.registry.signature import Signature, Signatures, signature
 from orchestrator.registry.watch import Reload, Reloader, settled_changes
 from tests.registry.conftest import WriteGguf
 

@@ -2,8 +2,7 @@
 
     planned   which gates a step has: their order, where they are a default, when they have nothing to check; pure
     contract  Gate: `check(artifacts, context) -> GateResult`, and its inputs
-    table     the code of each gate
-    pipeline  runs a step's gates, and says which failure follows
+    pipeline  the code of each gate; runs a step's gates, and says which failure follows
     jobs      runs tools and code as jobs of the sandbox, the one with the least slack first
     shares    processor time of running jobs next to engines
     findings  formats findings for the next attempt's prompt

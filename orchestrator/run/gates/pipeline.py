@@ -8,14 +8,19 @@ import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pkgutil import resolve_name
 from time import perf_counter
+from typing import Final
 
 from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError, GateSkipped, Repaired
 from orchestrator.run.gates.jobs import JobClock
-from orchestrator.run.gates.planned import PlannedGate, planned_gates
-from orchestrator.run.gates.table import BUILTIN_GATES
+from orchestrator.run.gates.planned import GATES, PlannedGate, planned_gates
 from orchestrator.task.events import Failure, FailureKind, GateResult
 from orchestrator.task.stages import checking
+
+BUILTIN_GATES: Final[Mapping[str, Gate]] = {
+    row.name: resolve_name(f"orchestrator.run.gates.{row.code}")() for row in GATES
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,9 @@
     journal       Journal: events and chats, committed by one writer thread
     reader        JournalReader: what is committed, for anybody and without a lock
     store         the tables in SQLite
-    objects       artifacts by SHA-256; artifacts: their names
-    home          Home: the paths of the state folder, and its lock
-    housekeeping  checks for damage, and frees space; disk retries writes while the disk is full
-    presence      notices that files in use were moved, deleted or replaced
+    objects       artifacts by SHA-256; artifacts: their names, and prompts
+    home          Home: the paths of the state folder, its lock, and whether its files are still in their place
+    housekeeping  checks for damage, and frees space
     chats, outcomes, errors
 
 This file imports nothing, so that a command that needs a path does not load the database.

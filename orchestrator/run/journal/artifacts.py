@@ -1,15 +1,23 @@
-"""Publish a run's artifacts under their own names, as links to the objects that hold them."""
+"""Publish a run's artifacts under their own names, as links to the objects that hold them.
+
+System prompts and personas are objects, too, so that events can name the versions that an attempt used.
+"""
 
 import errno
 import os
 import shutil
 from collections.abc import Mapping
+from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from orchestrator.registry.models import Registry
 from orchestrator.run.journal.errors import JournalError, write_error
 from orchestrator.run.journal.home import Home
-from orchestrator.run.journal.objects import ObjectStore
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.objects import ObjectStore, digest_of
+from orchestrator.run.journal.writer import retry_when_disk_full
+from orchestrator.task.events import PromptDigests
 
 # How often a link to an object is tried that other steps replace meanwhile. Each replaces it only once.
 MOST_TRIES: Final = 100
@@ -62,3 +70,25 @@ def _beneath(folder: Path, name: str) -> Path:
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise JournalError(folder, f"{name!r} is no name of an artifact; accepted: relative names without '..'")
     return folder.joinpath(*parts)
+
+
+async def keep_prompts(journal: Journal, registry: Registry) -> None:
+    """Store the prompts of all roles and personas, once the disk has room for them. Raises JournalError."""
+    systems = {registry.system(role, model) for role in registry.roles for model in registry.models}
+    texts = systems | {persona.text for persona in registry.personas.values()}
+    # Never released, since any attempt may name them.
+    for text in sorted(texts - {""}):
+        await retry_when_disk_full(partial(journal.put, text.encode()))
+
+
+def prompt_digests(registry: Registry, role: str, persona: str | None, model: str) -> PromptDigests:
+    """Return the digests of an attempt's prompts; empty for a role, persona or model that is gone."""
+    system = registry.system(role, model) if role in registry.roles else ""
+    added = registry.personas[persona].text if persona is not None and persona in registry.personas else ""
+    shipped = registry.models[model].prompts.stamp if model in registry.models else ""
+    return PromptDigests(_digest(system), _digest(added), shipped)
+
+
+@lru_cache(maxsize=256)
+def _digest(text: str) -> str:
+    return digest_of(text.encode()) if text else ""

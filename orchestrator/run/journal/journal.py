@@ -11,11 +11,10 @@ import structlog
 
 from orchestrator.run.journal.chats import ChatEvent, ChatRecord
 from orchestrator.run.journal.errors import DiskFull, JournalClosed, JournalError, UnknownChat
-from orchestrator.run.journal.home import Home, HomeLock
+from orchestrator.run.journal.home import Home, HomeLock, Presence
 from orchestrator.run.journal.housekeeping import MaintenanceStore, refuse_damaged
 from orchestrator.run.journal.objects import ObjectStore
 from orchestrator.run.journal.outcomes import AttemptOutcome
-from orchestrator.run.journal.presence import Presence
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import EventRow, RefusedEvents, Store, chat_row, event_row
 from orchestrator.run.journal.writer import Writer

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.run.journal.home import Presence
 from orchestrator.run.journal.journal import Journal
-from orchestrator.run.journal.presence import Presence
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.task.events import RunAccepted
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from orchestrator.registry.load import find_registry, load_registry
-from orchestrator.run.gates.table import BUILTIN_GATES
+from orchestrator.run.gates.pipeline import BUILTIN_GATES
 from orchestrator.run.job import capabilities
 from orchestrator.task.taskir.check import Capabilities, check_task
 from orchestrator.task.taskir.parse import dump_task, task_from

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.run.gates.table import BUILTIN_GATES
+from orchestrator.run.gates.pipeline import BUILTIN_GATES
 from orchestrator.task.taskir.check import Capabilities, check_hints, check_task
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import task_from

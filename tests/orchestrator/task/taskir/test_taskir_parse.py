@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.run.gates.table import BUILTIN_GATES
+from orchestrator.run.gates.pipeline import BUILTIN_GATES
 from orchestrator.task.taskir.fields import MAX_BYTES, MAX_STEPS
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import dump_task, parse_task, task_from
