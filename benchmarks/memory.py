@@ -249,11 +249,7 @@ def memory(options: argparse.Namespace) -> list[Row]:
 
 
 def _figures(
-    learned: Memory,
-    more: list[str],
-    more_vectors: Vectors,
-    queries: Vectors,
-    truth: NDArray[np.int64],
+    learned: Memory, more: list[str], more_vectors: Vectors, queries: Vectors, truth: NDArray[np.int64]
 ) -> Row:
     row: Row = {}
     row |= {

@@ -456,11 +456,7 @@ def read_chats(journal: JournalReader, chats: Sequence[str]) -> list[Lesson]:
 
 
 def teach(
-    learned: Learned,
-    lessons: Sequence[Lesson],
-    vectors: Vector,
-    progress: ReadingProgress,
-    trusted: Container[str],
+    learned: Learned, lessons: Sequence[Lesson], vectors: Vector, progress: ReadingProgress, trusted: Container[str]
 ) -> None:
     """Teach memory and policy, and store the progress, in one commit. Blocks on the disk.
 

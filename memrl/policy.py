@@ -82,10 +82,7 @@ def _z(numbers: Floats) -> Floats:
 
 
 def estimate(
-    neighbours: Sequence[Neighbour],
-    actions: Sequence[Action],
-    priors: Sequence[float],
-    settings: RetrievalSettings,
+    neighbours: Sequence[Neighbour], actions: Sequence[Action], priors: Sequence[float], settings: RetrievalSettings
 ) -> list[Retrieved]:
     """Return what neighbours say about each action. An action without neighbours has its prior and a support of 0."""
     around = neighbours if isinstance(neighbours, Neighbourhood) else Neighbourhood.of(neighbours)

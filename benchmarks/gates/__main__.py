@@ -60,11 +60,7 @@ async def _run(plan: BenchPlan, options: argparse.Namespace) -> int:
 
 
 def _document(
-    plan: BenchPlan,
-    deadline: float,
-    rows: list[SetupRow],
-    escalated: list[TaskResult],
-    shown: showcase.Shown | None,
+    plan: BenchPlan, deadline: float, rows: list[SetupRow], escalated: list[TaskResult], shown: showcase.Shown | None
 ) -> dict[str, Any]:
     found = recoveries.find(escalated)
     return {
@@ -80,11 +76,7 @@ def _document(
     }
 
 
-def _goals(
-    rows: list[SetupRow],
-    found: Mapping[str, Sequence[object]],
-    shown: showcase.Shown | None,
-) -> Iterator[Goal]:
+def _goals(rows: list[SetupRow], found: Mapping[str, Sequence[object]], shown: showcase.Shown | None) -> Iterator[Goal]:
     bare, gated, escalated = [row.right / row.tasks for row in rows if row.family == "all"][:3]
     yield above("right with gates, of all tasks, against without", gated, bare)
     yield above("right with gates and escalation, against gates alone", escalated, gated)

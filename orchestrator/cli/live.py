@@ -94,9 +94,7 @@ def _run_line(event: RunAccepted | RunBegun | AnswerChecked | RunFinished) -> st
             return f"run {event.status}{doubt}" + (f": {event.error}" if event.error else "")
 
 
-def _plan_line(
-    event: PlanningStarted | StepsPlanned | PlanFinished | PlanFailed,
-) -> str:
+def _plan_line(event: PlanningStarted | StepsPlanned | PlanFinished | PlanFailed) -> str:
     match event:
         case PlanningStarted():
             return "" if event.direct else f"planning: {event.role} on {event.model}"

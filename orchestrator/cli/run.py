@@ -161,14 +161,7 @@ def report_run(options: Settings, run: str, *, full: bool, as_json: bool) -> Non
 
 
 def _print_report(
-    options: Settings,
-    runs: Sequence[str],
-    error: str,
-    out: Path | None,
-    *,
-    pair: bool,
-    full: bool,
-    as_json: bool,
+    options: Settings, runs: Sequence[str], error: str, out: Path | None, *, pair: bool, full: bool, as_json: bool
 ) -> tuple[Report, int]:
     """Print the report of the first of `runs`, and return it with the exit code of the worst.
 

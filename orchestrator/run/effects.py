@@ -549,11 +549,7 @@ class RunEffects:
         return await retry_when_disk_full(lambda: store(text.encode(errors="replace"))) if text else ""
 
     async def _store(
-        self,
-        outputs: Mapping[str, bytes],
-        originals: Mapping[str, str] = NO_ORIGINALS,
-        *,
-        publishes: bool = False,
+        self, outputs: Mapping[str, bytes], originals: Mapping[str, str] = NO_ORIGINALS, *, publishes: bool = False
     ) -> dict[str, str]:
         journal, run = self._services.journal, self._accepted.run
         digests: dict[str, str] = {}
