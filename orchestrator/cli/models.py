@@ -22,6 +22,7 @@ from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import (
     glyphs,
     one_line,
+    plain_table,
     print_json,
     print_notes,
     print_result,
@@ -263,7 +264,8 @@ def _print_registry(console: Console, registry: Registry) -> None:
 
 
 def _model_table(registry: Registry) -> Table:
-    table = _table("Model", "Kind", "Weights", "File", "Loaded", "Context", "Residency")
+    titles = ("Model", "Kind", "Weights", "File", "Loaded", "Context", "Residency")
+    table = plain_table(*titles, right=("Weights", "File", "Loaded", "Context"))
     for model in registry.models.values():
         header = model.header
         table.add_row(
@@ -279,7 +281,7 @@ def _model_table(registry: Registry) -> Table:
 
 
 def _role_table(registry: Registry, arrow: str) -> Table:
-    table = _table("Role", "Tier", "Model", "Escalates to", "Does")
+    table = plain_table("Role", "Tier", "Model", "Escalates to", "Does")
     for role in registry.roles.values():
         table.add_row(role.name, role.tier, role.model, _escalation(role, registry, arrow), one_line(role.description))
     return table
@@ -294,14 +296,6 @@ def _escalation(role: RoleEntry, registry: Registry, arrow: str) -> str:
         names.append(f"{following} ({level})" if level else following)
         following = registry.roles[following].escalates_to
     return f" {arrow} ".join(names) or "-"
-
-
-def _table(*titles: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for title in titles:
-        right = title in ("Weights", "File", "Loaded", "Context")
-        table.add_column(title, justify="right" if right else "left", overflow="fold")
-    return table
 
 
 def _registry_json(registry: Registry) -> Mapping[str, Any]:

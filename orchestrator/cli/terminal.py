@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO, cast
 
@@ -42,16 +42,12 @@ class Glyphs:
     more: str
 
 
+def _states(marks: str) -> Mapping[str, str]:
+    return dict(zip(("waiting", "ready", "running", "checking", "done", "failed", "cancelled"), marks, strict=True))
+
+
 UNICODE = Glyphs(
-    states={
-        "waiting": "○",
-        "ready": "◎",
-        "running": "●",
-        "checking": "◐",
-        "done": "✓",
-        "failed": "✗",
-        "cancelled": "⊘",
-    },
+    states=_states("○◎●◐✓✗⊘"),
     vertical="│",
     horizontal="─",
     tee="├",
@@ -66,15 +62,7 @@ UNICODE = Glyphs(
     more="…",
 )
 ASCII = Glyphs(
-    states={
-        "waiting": "o",
-        "ready": "O",
-        "running": "*",
-        "checking": "?",
-        "done": "+",
-        "failed": "x",
-        "cancelled": "-",
-    },
+    states=_states("oO*?+x-"),
     vertical="|",
     horizontal="-",
     tee="|",
@@ -188,11 +176,11 @@ def size(count: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def plain_table(*titles: str) -> Table:
-    """Return an empty table without lines."""
+def plain_table(*titles: str, right: Collection[str] = ()) -> Table:
+    """Return an empty table without lines. The columns named in `right` are aligned to the right."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for title in titles:
-        table.add_column(title, overflow="fold")
+        table.add_column(title, justify="right" if title in right else "left", overflow="fold")
     return table
 
 
