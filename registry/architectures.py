@@ -1,9 +1,8 @@
 """Tables of architectures that cannot generate text like a transformer, or cannot take tokens back.
 
 The names are those for which llama.cpp's `llm_arch_is_recurrent`, `llm_arch_is_hybrid` and `llm_arch_is_diffusion`
-return true; those of ROLLS_BACK satisfy `llm_arch_supports_rs_rollback`, and those of MTP
-have a `graph_mtp`. A test compares the tables with the installed
-library.
+return true; those of ROLLS_BACK satisfy `llm_arch_supports_rs_rollback`, and those of MTP have a `graph_mtp`. A test
+compares the tables with the installed library.
 """
 
 from typing import Literal
@@ -27,9 +26,16 @@ MTP = frozenset(
     "bailingmoe3 cohere2moe deepseek2 deepseek32 deepseek4 glm-dsa glm4moe hy_v3 mimo2 nemotron_h_moe qwen35 "
     "qwen35moe qwen3next step35".split()
 )
+EAGLE = "eagle3"  # a head in a file of its own
+# Models whose graph names the inputs of its layers (`t_layer_inp`), one vector for each token. llama.cpp aborts if it
+# is to hand over those of others, and no symbol of the library tells.
+LAYER_INPUTS = frozenset(
+    "bailingmoe3 gemma4 gpt-oss hunyuan-dense hunyuan_vl lfm2 lfm2moe llama mimo2 minimax-01 minimax-m2 muse-glimmer "
+    "nanbeige nemotron_h nemotron_h_moe qwen3 qwen35 qwen35moe qwen3moe qwen3next".split()
+)
 DIFFUSION = frozenset("dream llada llada-moe rnd1".split())
 NOT_GENERATIVE = frozenset(
-    "bert clip eurobert gemma-embedding jina-bert-v2 jina-bert-v3 llama-embed modern-bert neo-bert nomic-bert "
+    "bert clip eagle3 eurobert gemma-embedding jina-bert-v2 jina-bert-v3 llama-embed modern-bert neo-bert nomic-bert "
     "nomic-bert-moe t5 t5encoder wavtokenizer-dec".split()
 )
 
@@ -68,6 +74,13 @@ def why_no_mtp(architecture: str, heads: int) -> str | None:
     if not heads:
         return "the file has no MTP head"
     return None if architecture in MTP else f"llama.cpp does not compute the MTP heads of {architecture}"
+
+
+def why_no_eagle(architecture: str) -> str | None:
+    """Return why no EAGLE-3 head can draft for a model, or None if one can."""
+    if architecture in LAYER_INPUTS:
+        return None
+    return f"llama.cpp does not hand over the inputs of the layers of {architecture}"
 
 
 def why_no_generation(architecture: str) -> str | None:

@@ -30,6 +30,20 @@ def why_no_draft(target: GgufHeader, draft: GgufHeader) -> str | None:
     return architectures.why_no_rollback(draft.architecture)
 
 
+def why_no_eagle(target: GgufHeader, head: GgufHeader) -> str | None:
+    """Return why the EAGLE-3 head `head` cannot draft for `target`, or None if it can."""
+    if head.architecture != architectures.EAGLE:
+        return f"it is a model of architecture {head.architecture}, not {architectures.EAGLE}"
+    if head.read_width != target.embedding:
+        return f"it reads states of {head.read_width:,} numbers, and the model's have {target.embedding:,}"
+    trunk = target.layers - target.mtp_heads
+    if not all(layer < trunk for layer in head.read_layers):
+        return f"it reads the layers {', '.join(map(str, head.read_layers))}, and the model has {trunk}"
+    if head.vocab_digest != target.vocab_digest:
+        return "its vocabulary is not the model's"
+    return architectures.why_no_eagle(target.architecture)
+
+
 def why_no_text(header: GgufHeader) -> str | None:
     if header.pooling is not None:
         return f"it was made for embeddings (the vectors of its tokens are joined by {header.pooling!r})"
@@ -56,6 +70,7 @@ class RegistryChecks:
     document: YamlDocument
     options: Mapping[str, LoadOptions]
     headers: Mapping[str, GgufHeader | None]
+    eagles: Mapping[str, GgufHeader]  # EAGLE-3 heads by model, if their files can be read
     personas: Collection[str]
 
     def problems(self) -> Iterator[RegistryProblem]:
@@ -99,6 +114,10 @@ class RegistryChecks:
                 yield problem((*place, option), f"is impossible: {reason}", "a transformer, or no such key")
         if model.mtp is not None and (no_mtp := architectures.why_no_mtp(header.architecture, header.mtp_heads)):
             yield problem((*place, "mtp"), f"is impossible: {no_mtp}", "a model with an MTP head, or no such key")
+        head = self.eagles.get(str(place[-1]))
+        if head is not None and (no_eagle := why_no_eagle(header, head)):
+            message = f"{model.eagle.file if model.eagle else ''} cannot draft: {no_eagle}"
+            yield problem((*place, "eagle", "file"), message, "an EAGLE-3 head that was trained for this model")
         for option, length in (("kv_type_k", header.key_length), ("kv_type_v", header.value_length)):
             kind = getattr(model, option)
             if kind.startswith("q") and length % QUANTISED_BLOCK:

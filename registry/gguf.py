@@ -34,6 +34,8 @@ class GgufHeader:
     layers: int  # with MTP heads
     mtp_heads: int  # at the end of the layers
     mtp_cell_bytes: int  # that a head caches per token, in 16 bits
+    read_layers: tuple[int, ...]  # of its target, whose inputs an EAGLE-3 head reads; none for any other model
+    read_width: int  # length of these inputs
     embedding: int  # length of a token's vector
     heads: int  # attention heads of the layer with most
     kv_heads: tuple[int, ...]  # per layer; 0 for one that caches no keys and values, as recurrent layers
@@ -136,6 +138,8 @@ def _header(path: Path, fields: Fields, pieces: list[RawHeader]) -> GgufHeader:
         layers=layers,
         mtp_heads=fields.size("nextn_predict_layers", 0),
         mtp_cell_bytes=2 * max(attention.kv_heads[-1:], default=0) * (attention.key_length + attention.value_length),
+        read_layers=tuple(map(int, fields.list_of("target_layers", 1) or ())),
+        read_width=fields.size("target_hidden_size", 0),
         embedding=attention.embedding,
         heads=attention.heads,
         kv_heads=cache.kv_heads,

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -121,6 +122,7 @@ class UncheckedRegistry:
     # By model, with defaults and absolute file names, but a draft model is still named by its role.
     options: Mapping[str, LoadOptions]
     headers: Mapping[str, GgufHeader | None]  # by model; None without a readable file
+    eagles: Mapping[str, GgufHeader]  # EAGLE-3 heads by model, if their files can be read
     reasons: Mapping[str, str]  # why a model is unusable: unreadable file, or a chat template that loses words
     adapters: Mapping[str, tuple[str, ...]]  # files that the roles of each model use
     role_reasons: Mapping[str, str]  # why a role's adapters could not be read
@@ -130,7 +132,7 @@ class UncheckedRegistry:
 
     def problems(self) -> tuple[RegistryProblem, ...]:
         """Return everything that keeps this from being a valid registry."""
-        checks = RegistryChecks(self.form, self.document, self.options, self.headers, self.personas)
+        checks = RegistryChecks(self.form, self.document, self.options, self.headers, self.eagles, self.personas)
         return self.personas_problems or tuple(checks.problems())
 
     def registry(self) -> Registry:
@@ -165,6 +167,8 @@ class UncheckedRegistry:
         options, ranks = self.options[name], name == self.form.reranker
         embeds = ranks or name == self.form.embedder
         need = None if header is None else memory.estimate(header, options, embeds=embeds)
+        if need is not None and header is not None and (head := self.eagles.get(name)) is not None:
+            need += memory.estimate_eagle(header, head, options)
         if (speculation := options.speculation) is not None:
             draft = self.form.roles[speculation.draft].model
             draft_file, draft_header = self.form.models[draft].file, self.headers[draft]
@@ -212,6 +216,7 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
         else:
             if (header := headers[name]) is not None and _is_prompted(name, form) and (why := why_no_prompt(header)):
                 reasons[name] = f"{model.file}: {why}; accepted: {OTHER_TEMPLATE}"
+    eagles = dict(_eagles(document.path, form))
     adapters, role_reasons = _role_adapters(document.path, form, headers)
     options = {
         name: _options(name, model, document, form.defaults, headers[name]) for name, model in form.models.items()
@@ -228,7 +233,7 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
     except RegistryError as error:
         problems = error.problems
     return UncheckedRegistry(
-        document, form, options, headers, reasons, adapters, role_reasons, personas, problems, signatures
+        document, form, options, headers, eagles, reasons, adapters, role_reasons, personas, problems, signatures
     )
 
 
@@ -255,7 +260,8 @@ def _model_files(registry: Path, form: ModelForm) -> tuple[Path, ...]:
     if form.file is None:
         return ()
     adapters = (_resolve(registry, adapter.file) for adapter in form.lora)
-    return (*pieces(_resolve(registry, form.file)), *adapters)
+    heads = () if form.eagle is None else (_resolve(registry, form.eagle.file),)
+    return (*pieces(_resolve(registry, form.file)), *adapters, *heads)
 
 
 def _header(registry: Path, form: ModelForm) -> GgufHeader | None:
@@ -265,6 +271,14 @@ def _header(registry: Path, form: ModelForm) -> GgufHeader | None:
     header = read_header(_resolve(registry, form.file))
     adapters = [read_adapter(_resolve(registry, adapter.file), header) for adapter in form.lora]
     return replace(header, weight_bytes=header.weight_bytes + sum(adapters))
+
+
+def _eagles(registry: Path, form: RegistryForm) -> Iterator[tuple[str, GgufHeader]]:
+    # Engines run without a head whose file is missing or broken, and say why: drafts only save time.
+    for name, model in form.models.items():
+        if model.eagle is not None and model.file is not None:
+            with suppress(GgufError):
+                yield name, read_header(_resolve(registry, model.eagle.file))
 
 
 def _role_adapters(
@@ -320,7 +334,8 @@ def _options(
     lora = _absolute(document.path, form.lora)
     named = form.llama_library or defaults.llama_library
     library = None if form.file is None else _library(document.path, named)
-    return replace(stated, context=form.context or longest, lora=lora, llama_library=library, **missing)
+    eagle = form.eagle and replace(form.eagle, file=str(_resolve(document.path, form.eagle.file)))
+    return replace(stated, context=form.context or longest, lora=lora, eagle=eagle, llama_library=library, **missing)
 
 
 def _defaults(registry: Path, form: DefaultsForm) -> Defaults:

@@ -4,7 +4,7 @@ A model is loaded if its estimate fits, so estimates err on the high side: slidi
 token.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, get_args
 
@@ -107,6 +107,16 @@ def estimate_draft(header: GgufHeader, options: LoadOptions) -> MemoryEstimate:
     # It has as many and as long sequences as the target, in a KV cache of 16 bits.
     slots = invariant_streams(options.slots) if options.batch_invariant else options.slots
     return estimate(header, LoadOptions(context=options.context, slots=slots, flash_attention=options.flash_attention))
+
+
+def estimate_eagle(target: GgufHeader, head: GgufHeader, options: LoadOptions) -> MemoryEstimate:
+    """Estimate the bytes of an EAGLE-3 head in the process of its target, which has these options."""
+    # It has as many cells as the target, in 16 bits, and logits for each token that it reads at once, as its own and as
+    # those of the target. The target hands over inputs of layers, and has a second context of the least size.
+    own = estimate(head, replace(options, kv_type_k="f16", kv_type_v="f16", eagle=None, flash_attention="on"))
+    handed_over = 4 * 2 * len(head.read_layers) * BATCH * head.read_width
+    least = int(CELLS * 2 * (target.cached_keys + target.cached_values)) + target.state_bytes
+    return MemoryEstimate(weights=own.weights, kv_cache=own.kv_cache + least, compute=own.compute + handed_over)
 
 
 def _rounded(cells: int) -> int:

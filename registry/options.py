@@ -97,8 +97,16 @@ class MtpOptions:
     k: DraftTokens = 3  # draft tokens per step of a sequence, at most
 
 
+@dataclass(frozen=True, slots=True)
+class EagleOptions:
+    """An EAGLE-3 head, which was trained for the model, drafts tokens."""
+
+    file: FileName  # a GGUF file of architecture `eagle3`; absolute in a loaded registry
+    k: DraftTokens = 3  # draft tokens per step of a sequence, at most
+
+
 # The options of `LoadOptions` that draft tokens. A model that cannot take tokens back refuses them.
-DRAFTING: Final = ("speculation", "prompt_lookup", "mtp")
+DRAFTING: Final = ("speculation", "prompt_lookup", "mtp", "eagle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +267,7 @@ class LoadOptions:
     speculation: SpeculationOptions | None = None
     prompt_lookup: PromptLookupOptions | None = None
     mtp: MtpOptions | None = None
+    eagle: EagleOptions | None = None
     lora: Annotated[Adapters, Len(1, 8)] = ()  # always active; a role's adapters are in its entry
     # The build of llama.cpp that runs the model, and its draft model: `libllama.so` or its folder. None: the
     # default (`registry.llama_library`). In a loaded registry the absolute name of the file.
@@ -275,12 +284,14 @@ class LoadOptions:
         # Their number does not make a micro-batch whole, see ADR 5.
         if self.batch_invariant:
             return 0
-        drafters = (self.speculation, self.prompt_lookup, self.mtp)
+        drafters = (self.speculation, self.prompt_lookup, self.mtp, self.eagle)
         return max((min(drafter.k, MAX_ROLLBACK) for drafter in drafters if drafter is not None), default=0)
 
     def conflicts(self) -> Iterator[OptionProblem]:
         """Yield what is impossible about these options together."""
         context = self.context or 1
+        if self.eagle is not None and self.mtp is not None:
+            yield OptionProblem("eagle", "is set, but the model drafts with its MTP head", "eagle, or mtp")
         if self.batch_invariant and self.split is False:
             message = "is false, but batch_invariant needs a split cache"
             yield OptionProblem("split", message, "batch_invariant: false, or no split")

@@ -143,6 +143,7 @@ class EngineSpec(LoadOptions):
             (lookup is None or min(lookup.ngram, lookup.k) >= 1, f"prompt_lookup is {lookup}; accepted: at least 1"),
             (drafts is None or drafts.k >= 1, f"speculation is {drafts}; accepted: k of at least 1"),
             (self.mtp is None or self.mtp.k >= 1, f"mtp is {self.mtp}; accepted: k of at least 1"),
+            (self.eagle is None or self.eagle.k >= 1, f"eagle is {self.eagle}; accepted: k of at least 1"),
             (self.experts is None or self.experts >= 1, f"experts is {self.experts}"),
             (0 < self.hung_seconds < math.inf, f"hung_seconds is {self.hung_seconds}"),
             (0 < self.load_seconds < math.inf, f"load_seconds is {self.load_seconds}"),

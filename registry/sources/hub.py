@@ -35,7 +35,8 @@ TIMEOUT_SECONDS: Final = 60.0
 _NAME: Final = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[^:]+\.gguf)|:(?P<quantisation>[\w.-]+))?")
 _QUANTISATION: Final = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d\w*|T?Q\d_\w+|F16|BF16|F32|MXFP4\w*))(?=[-._]|$)", re.I)
 _NO_MODELS: Final = ("mmproj", "imatrix")  # in names of GGUF files that hold no language model
-_HEADS: Final = ("mtp-", "dspark-")  # begin the names of files that only draft for the model of the repository
+# Begin the names of files that only draft for the model of the repository.
+_HEADS: Final = ("mtp-", "eagle3-", "dspark-")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""MTP heads for the embedded models: files, and the models that are made with them."""
+"""Heads for the embedded models: files, and the models that are made with them."""
 
 from pathlib import Path
 
@@ -6,8 +6,10 @@ import gguf
 import numpy as np
 
 from benchmarks.heads.compose import head_file, head_shapes, headed, random_head, read_head, write_head
+from benchmarks.heads.eagle import EAGLE_LAYERS, eagle_file, eagle_shapes
 from benchmarks.tiny.sizes import SIZES
 from orchestrator.memrl.parl.weights import halved
+from orchestrator.registry.checks import why_no_eagle
 from orchestrator.registry.fit import drafts_for_itself
 from orchestrator.registry.gguf import read_header
 
@@ -26,6 +28,20 @@ def test_the_trained_head_fits_its_model_and_is_small() -> None:
     head = read_head(head_file("large"))
     assert {name: weights.shape for name, weights in head.items()} == head_shapes(LARGE.width, LARGE.hidden)
     assert head_file("large").stat().st_size < 1_000_000
+
+
+def test_the_trained_eagle_head_fits_its_model_and_is_small() -> None:
+    file, trunk = eagle_file("large"), read_header(LARGE.shipped)
+    reader = gguf.GGUFReader(file)
+    tensors = {tensor.name: tuple(map(int, reversed(tensor.shape))) for tensor in reader.tensors}
+    (count,) = tensors.pop("d2t")
+    assert tensors == {
+        f"{name}.weight": shape for name, shape in eagle_shapes(LARGE.width, LARGE.hidden, count).items()
+    }
+    assert count < trunk.vocab_size
+    assert why_no_eagle(trunk, read_header(file)) is None
+    assert read_header(file).read_layers == EAGLE_LAYERS
+    assert file.stat().st_size < 1_000_000
 
 
 def test_a_model_with_a_head_has_the_weights_of_the_shipped_one(tmp_path: Path) -> None:

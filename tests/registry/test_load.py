@@ -1,8 +1,10 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.gguf import read_header
 from orchestrator.registry.load import (
     PACKAGED,
     PACKAGED_PERSONAS,
@@ -11,11 +13,11 @@ from orchestrator.registry.load import (
     load_registry,
     read_unchecked,
 )
-from orchestrator.registry.memory import estimate_draft
+from orchestrator.registry.memory import estimate_draft, estimate_eagle
 from orchestrator.registry.models import Registry
-from orchestrator.registry.options import Lora, MtpOptions, SamplingOptions, SpeculationOptions
+from orchestrator.registry.options import EagleOptions, Lora, MtpOptions, SamplingOptions, SpeculationOptions
 from orchestrator.registry.strict_yaml import parse_file
-from orchestrator.registry.watch import difference
+from orchestrator.registry.watch import difference, files_of
 from tests.registry.conftest import WriteGguf, write_adapter
 
 GOOD = """\
@@ -281,6 +283,63 @@ def test_a_model_drafts_with_an_mtp_head_that_it_has(folder: Path, write_gguf: W
     write_gguf(folder / "big.gguf", architecture="glm4moe")
     (problem,) = _problems(folder, text)
     assert "mtp: is impossible: the file has no MTP head; accepted: a model with an MTP head, or no such key" in problem
+
+
+HEAD = {"target_layers": [0, 0, 1], "target_hidden_size": 64}
+WITH_EAGLE = GOOD.replace("threads: 2", "eagle: {file: sub/head.gguf, k: 2}")
+
+
+def test_a_model_drafts_with_an_eagle_head(folder: Path, write_gguf: WriteGguf) -> None:
+    plain = _load(folder).models["big"].memory
+    head = write_gguf(folder / "sub" / "head.gguf", architecture="eagle3", layers=1, metadata=HEAD)
+    registry = _load(folder, WITH_EAGLE)
+    model = registry.models["big"]
+    assert model.options.eagle == EagleOptions(str(head), k=2)
+    assert plain is not None
+    assert model.memory is not None
+    assert model.header is not None
+    assert model.memory.total > plain.total + head.stat().st_size // 2
+    assert model.memory == plain + estimate_eagle(model.header, read_header(head), model.options)
+    assert head in registry.signatures
+    assert head in files_of(model)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"architecture": "llama"}, "it is a model of architecture llama, not eagle3"),
+        ({"metadata": HEAD | {"target_hidden_size": 65}}, "it reads states of 65 numbers, and the model's have 64"),
+        ({"metadata": HEAD | {"target_layers": [0, 1, 2]}}, "it reads the layers 0, 1, 2, and the model has 2"),
+        ({"tokens": [f"u{number}" for number in range(96)]}, "its vocabulary is not the model's"),
+    ],
+)
+def test_an_eagle_head_of_another_model_is_refused(
+    folder: Path, write_gguf: WriteGguf, options: dict[str, Any], problem: str
+) -> None:
+    write_gguf(folder / "sub" / "head.gguf", **{"architecture": "eagle3", "metadata": HEAD, **options})
+    assert _problems(folder, WITH_EAGLE) == [
+        f"model_registry.yaml:11: models.big.eagle.file: sub/head.gguf cannot draft: {problem}; "
+        "accepted: an EAGLE-3 head that was trained for this model"
+    ]
+
+
+def test_an_eagle_head_needs_a_model_that_hands_its_states_over(folder: Path, write_gguf: WriteGguf) -> None:
+    write_gguf(folder / "big.gguf", architecture="qwen2")
+    write_gguf(folder / "sub" / "head.gguf", architecture="eagle3", metadata=HEAD)
+    (problem,) = _problems(folder, WITH_EAGLE)
+    assert "cannot draft: llama.cpp does not hand over the inputs of the layers of qwen2" in problem
+
+
+def test_a_model_without_its_eagle_head_can_be_used(folder: Path) -> None:
+    model = _load(folder, WITH_EAGLE).models["big"]
+    assert model.why_not is None
+    assert model.options.eagle == EagleOptions(str(folder / "sub" / "head.gguf"), k=2)
+
+
+def test_a_model_has_one_head(folder: Path, write_gguf: WriteGguf) -> None:
+    write_gguf(folder / "big.gguf", architecture="glm4moe", metadata={"nextn_predict_layers": 1})
+    problems = _problems(folder, WITH_EAGLE.replace("eagle:", "mtp: {k: 1}\n    eagle:"))
+    assert any("eagle: is set, but the model drafts with its MTP head; accepted: eagle, or mtp" in p for p in problems)
 
 
 @pytest.mark.parametrize("architecture", ["mamba", "rwkv7", "jamba", "falcon-h1", "granitehybrid", "qwen3next"])

@@ -16,7 +16,7 @@ from orchestrator.bench.simulate.measure import Costs
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.speculation.drafter import CannotDraft
-from orchestrator.engine.speculation.mtp import load_mtp
+from orchestrator.engine.speculation.heads import load_mtp
 from orchestrator.engine.step_cost.attention_trial import apply_stored_attention
 from orchestrator.engine.step_cost.calibration import measure_step_costs
 from orchestrator.engine.step_cost.model import Points, StepCostModel

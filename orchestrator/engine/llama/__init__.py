@@ -7,9 +7,9 @@ context, for one thread. Token arrays are int32, logits and vectors float32.
 from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens
 from orchestrator.engine.llama.embedding import Embedder
 from orchestrator.engine.llama.grammar import Grammar, Logits
+from orchestrator.engine.llama.heads import EagleHead, Head, MtpHead, States, why_no_eagle_head, why_no_mtp_head
 from orchestrator.engine.llama.loading import CannotLoad, open_library, vocabulary_of
 from orchestrator.engine.llama.model import DecodeFailed, Llama
-from orchestrator.engine.llama.mtp_head import MtpHead, States, why_no_head
 from orchestrator.engine.llama.openmp import SpinSwitch
 from orchestrator.engine.llama.vocabulary import Vocabulary
 
@@ -17,8 +17,10 @@ __all__ = [
     "Batch",
     "CannotLoad",
     "DecodeFailed",
+    "EagleHead",
     "Embedder",
     "Grammar",
+    "Head",
     "Llama",
     "Logits",
     "MtpHead",
@@ -29,5 +31,6 @@ __all__ = [
     "as_tokens",
     "open_library",
     "vocabulary_of",
-    "why_no_head",
+    "why_no_eagle_head",
+    "why_no_mtp_head",
 ]

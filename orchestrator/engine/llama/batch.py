@@ -20,6 +20,11 @@ def floats_at(address: int, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), shape=shape)
 
 
+def ints_at(address: int, count: int) -> Tokens:
+    """Return an array of llama.cpp's own memory, as `floats_at`."""
+    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_int32)), shape=(count,))
+
+
 class RowsView:
     """Arrays of shape (`most`, `width`) of llama.cpp's memory, which seldom moves.
 
@@ -42,10 +47,10 @@ class Batch:
     """The arrays of a llama_batch, reused for every step, of `capacity` rows and `padding` rows for padding tokens.
 
     With a `twin`, each token also belongs to the sequence whose number is greater by that. With a `width`, each token
-    has a row of that length in `states`, which an MTP head reads.
+    has a row of that length in `states`, which a head reads; its encoder reads nothing else, so `has_tokens` is false.
     """
 
-    def __init__(self, capacity: int, padding: int, twin: int = 0, width: int = 0) -> None:
+    def __init__(self, capacity: int, padding: int, twin: int = 0, width: int = 0, *, has_tokens: bool = True) -> None:
         size = capacity + padding
         self.capacity = capacity
         self.padding = padding
@@ -71,6 +76,8 @@ class Batch:
             seq_id=ctypes.cast(ctypes.c_void_p(self._seq_pointers.ctypes.data), ctypes.POINTER(int32)),
             logits=self.logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
+        if not has_tokens:
+            self._struct.token = None
         if width:
             self._struct.embd = self.states.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
 

@@ -202,8 +202,10 @@ SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "llama_model_is_recurrent": (c_bool, _model),
     "llama_model_meta_val_str": (c_int32, _model, c_char_p, c_char_p, c_size_t),
     "llama_model_n_ctx_train": (c_int32, _model),
+    "llama_model_n_embd": (c_int32, _model),
     "llama_model_n_embd_out": (c_int32, _model),
     "llama_model_n_head": (c_int32, _model),
+    "llama_model_n_layer": (c_int32, _model),
     "llama_model_n_layer_nextn": (c_int32, _model),
     "llama_model_n_params": (c_uint64, _model),
     "llama_model_n_swa": (c_int32, _model),
@@ -262,11 +264,19 @@ SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
 # The same for functions of llama.cpp's src/llama-ext.h, which is C++ and may change. Their symbols state the types of
 # their arguments.
 EXTENSIONS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "llama_get_embeddings_layer_inp": (c_void_p, _context, c_uint32),
     "llama_get_embeddings_nextn": (c_void_p, _context),
+    "llama_model_target_layer_ids": (c_void_p, _model),
+    "llama_model_target_layer_ids_n": (c_uint32, _model),
+    "llama_set_embeddings_layer_inp": (None, _context, c_uint32, c_bool),
     "llama_set_embeddings_nextn": (None, _context, c_bool, c_bool),
 }
 _SYMBOLS: Final[Mapping[str, str]] = {
+    "llama_get_embeddings_layer_inp": "_Z30llama_get_embeddings_layer_inpP13llama_contextj",
     "llama_get_embeddings_nextn": "_Z26llama_get_embeddings_nextnP13llama_context",
+    "llama_model_target_layer_ids": "_Z28llama_model_target_layer_idsPK11llama_model",
+    "llama_model_target_layer_ids_n": "_Z30llama_model_target_layer_ids_nPK11llama_model",
+    "llama_set_embeddings_layer_inp": "_Z30llama_set_embeddings_layer_inpP13llama_contextjb",
     "llama_set_embeddings_nextn": "_Z26llama_set_embeddings_nextnP13llama_contextbb",
 }
 
@@ -286,6 +296,17 @@ OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
         "llama_get_embeddings_nextn",
         "llama_model_n_embd_out",
         "llama_model_n_layer_nextn",
+        "llama_set_embeddings_nextn",
+    ),
+    "EAGLE-3 heads": (
+        "llama_encode",
+        "llama_get_embeddings_layer_inp",
+        "llama_get_embeddings_nextn",
+        "llama_model_n_embd",
+        "llama_model_n_layer",
+        "llama_model_target_layer_ids",
+        "llama_model_target_layer_ids_n",
+        "llama_set_embeddings_layer_inp",
         "llama_set_embeddings_nextn",
     ),
     "models with sliding windows": ("llama_memory_seq_pos_min",),

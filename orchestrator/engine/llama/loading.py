@@ -75,10 +75,20 @@ def check_feature(feature: str) -> None:
 
 
 def load_model(spec: EngineSpec, log: LlamaLog, progress: Callable[[float], None], *, repack: bool = True) -> Any:
-    """Load a model and return llama.cpp's handle. `progress` gets the loaded fraction, 0 to 1.
+    """Load a model that generates text and return llama.cpp's handle. `progress` gets the loaded fraction, 0 to 1.
 
     `repack` rearranges weights for faster kernels, if llama.cpp has any. Raises CannotLoad.
     """
+    model = load_weights(spec, log, progress, repack=repack)
+    if not lib.llama_model_has_decoder(model) or lib.llama_model_has_encoder(model):
+        raise CannotLoad("architecture", "the model is no text generator (it has an encoder)")
+    return model
+
+
+def load_weights(
+    spec: EngineSpec, log: LlamaLog, progress: Callable[[float], None] = lambda _: None, *, repack: bool = True
+) -> Any:
+    """Load a file as `load_model` does, whatever kind of model it holds. Raises CannotLoad."""
     _check_file(spec.file)
     lib.llama_backend_init()
     params = lib.llama_model_default_params()
@@ -104,8 +114,6 @@ def load_model(spec: EngineSpec, log: LlamaLog, progress: Callable[[float], None
     del overrides
     if not model:
         raise _load_error(log)
-    if not lib.llama_model_has_decoder(model) or lib.llama_model_has_encoder(model):
-        raise CannotLoad("architecture", "the model is no text generator (it has an encoder)")
     return model
 
 

@@ -116,6 +116,7 @@ class Llama:
         self.restores_ends = self.keeps_states or self._window > 0
         self.context_limit = self._choose_context(spec)
         self._context: Any = None
+        self._handed_over: tuple[int, ...] = ()  # layers whose inputs are the `states`
         # A batch-invariant engine pads each micro-batch to a multiple of this, at least two, and computes logits of
         # such a multiple: kernels compute a lone row, and on some processors the remaining rows, by other sums.
         self.row_multiple = 1
@@ -175,6 +176,7 @@ class Llama:
         self._copying: set[int] = set()
         self._logits = RowsView(self._most_rows, self.vocab.size)
         self._states = RowsView(self._most_rows, self.state_width if self.heads else 0)
+        self._hand_over()
         self.cells: int = lib.llama_n_ctx(self._context) - self._spare
         self._warm_up()
         if not (self.can_cut_back or self.cell_bytes):
@@ -374,8 +376,15 @@ class Llama:
     def states(self) -> npt.NDArray[np.float32]:
         """Return the states from which the logits of the last `decode` follow, of shape (outputs, width).
 
-        Only for a model with `heads`. They are valid until the next call of `decode`.
+        Only for a model with `heads`, or after `hand_over`. They are valid until the next call of `decode`.
         """
+        if self._handed_over:
+            rows = np.flatnonzero(self.batch.logits[: self.batch.size])[self._selected]
+            inputs = [
+                view.of(lib.llama_get_embeddings_layer_inp(self._context, layer))[rows]
+                for layer, view in zip(self._handed_over, self._layer_inputs, strict=True)
+            ]
+            return np.concatenate(inputs, axis=1)
         return self._states.of(lib.llama_get_embeddings_nextn(self._context))[self._selected]
 
     def _rows(self, count: int) -> Logits:
@@ -428,14 +437,56 @@ class Llama:
         return self._held[seq]
 
     @property
+    def layers(self) -> int:
+        """How many layers the model has, without MTP heads."""
+        count: int = lib.llama_model_n_layer(self._model)
+        return count
+
+    @property
+    def embedding(self) -> int:
+        """How many numbers the input of a layer has for each token."""
+        width: int = lib.llama_model_n_embd(self._model)
+        return width
+
+    @property
     def state_width(self) -> int:
-        """How many numbers a state has that an MTP head reads."""
+        """How many numbers a row of `states` has."""
+        if self._handed_over:
+            return len(self._handed_over) * self.embedding
         width: int = lib.llama_model_n_embd_out(self._model)
         return width
+
+    def hand_over(self, layers: tuple[int, ...]) -> None:
+        """Let `states` be the inputs of these layers one after the other, for an EAGLE-3 head.
+
+        llama.cpp aborts if it does not have them for the architecture (`registry.architectures`).
+        """
+        self._handed_over = layers
+        self._hand_over()
+        self._logits = RowsView(self._most_rows, self.vocab.size)  # they move to make room
+
+    def _hand_over(self) -> None:
+        for layer in self._handed_over:
+            lib.llama_set_embeddings_layer_inp(self._context, layer, True)
+        rows = self.batch.capacity + self._spare
+        self._layer_inputs = [RowsView(rows, self.embedding) for _ in self._handed_over]
 
     def head_context(self, params: Any) -> Any:
         """Return llama.cpp's context for the model's MTP head. Raises CannotLoad."""
         params.ctx_type = lib.LLAMA_CONTEXT_TYPE_MTP
+        return new_context(self._model, params, self.log)
+
+    def least_context(self) -> Any:
+        """Return a context that computes nothing, for a head in another file that reads weights of this model.
+
+        The model's own context is another one after a change of layout. Raises CannotLoad.
+        """
+        params = lib.llama_context_default_params()
+        params.n_ctx = params.n_batch = params.n_ubatch = params.n_seq_max = params.n_outputs_max = 1
+        params.n_threads = params.n_threads_batch = 1
+        params.flash_attn_type = FLASH_ATTENTION[self.flash_attention]
+        params.offload_kqv = False
+        params.no_perf = True
         return new_context(self._model, params, self.log)
 
     def set_threads(self, threads: int) -> None:

@@ -125,6 +125,16 @@ class Vocabulary:
         needles = [text.encode() for text in texts]
         return np.array([any(needle in piece for needle in needles) for piece in self._pieces], np.bool_)
 
+    def difference(self, other: "Vocabulary", name: str) -> str | None:
+        """Return how the vocabulary of another model, called `name`, differs from this one; None if it does not."""
+        if other.size != self.size:
+            return f"{name} has {other.size} tokens, the model {self.size}"
+        pairs = ((token, other.text(token), self.text(token)) for token in range(self.size))
+        return next(
+            (f"token {token} is {its!r} in {name} and {own!r} in the model" for token, its, own in pairs if its != own),
+            None,
+        )
+
     def text(self, token: int) -> str:
         """Return a template's spelling of any token, control tokens included; empty if there is no such token."""
         return self._spell(token, special=True).decode("utf-8", "replace") if 0 <= token < self.size else ""

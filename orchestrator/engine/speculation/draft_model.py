@@ -8,7 +8,7 @@ import numpy as np
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
-from orchestrator.engine.speculation.drafter import Beat, CannotDraft, Drafter, Offer
+from orchestrator.engine.speculation.drafter import UNUSABLE_FILE, Beat, CannotDraft, Drafter, Offer
 from orchestrator.engine.step_cost.attention_trial import apply_stored_attention
 from orchestrator.engine.step_cost.calibration import assumed_step_costs, stored_step_costs
 from orchestrator.engine.step_cost.idle import RepeatedCalibration
@@ -16,9 +16,6 @@ from orchestrator.engine.step_cost.learned import LearnedStepCosts
 from orchestrator.engine.step_cost.model import attended_cells
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.sequence import Sequence
-
-# the kinds of CannotLoad for an absent or broken file
-_UNUSABLE_FILE = ("missing", "unreadable", "not-gguf", "corrupt")
 
 
 class DraftModel(Drafter):
@@ -47,10 +44,12 @@ class DraftModel(Drafter):
             prompt_lookup=None,
             speculation=None,
             mtp=None,
+            eagle=None,
             beyond_training=True,
         )
         self._llama = Llama(own)
-        _check_vocabularies(target, self._llama)
+        if problem := target.vocab.difference(self._llama.vocab, "the draft model"):
+            raise CannotLoad("settings", f"{problem}; accepted: a draft model with the same vocabulary")
         apply_stored_attention(self._llama, own)
         self._spec = own
         self._k = spec.speculation.k
@@ -163,7 +162,7 @@ def load_draft_model(spec: EngineSpec, target: Llama, beat: Beat) -> DraftModel:
     try:
         return DraftModel(spec, target, beat)
     except CannotLoad as error:
-        if error.kind not in _UNUSABLE_FILE:
+        if error.kind not in UNUSABLE_FILE:
             raise
         raise CannotDraft(f"the draft model {spec.speculation.draft} cannot be used: {error}") from error
 
@@ -173,15 +172,3 @@ def _part(sequence: Sequence, start: int, end: int) -> Tokens:
     if start >= prompt:
         return as_tokens(sequence.output[start - prompt : end - prompt])
     return np.concatenate((sequence.prompt[start:end], as_tokens(sequence.output[: max(0, end - prompt)])))
-
-
-def _check_vocabularies(target: Llama, draft: Llama) -> None:
-    ours, theirs = target.vocab, draft.vocab
-    if ours.size != theirs.size:
-        raise CannotLoad("settings", f"the draft model has {theirs.size} tokens, the model {ours.size}")
-    for token in range(ours.size):
-        if ours.text(token) != theirs.text(token):
-            mismatch = (
-                f"token {token} is {theirs.text(token)!r} in the draft model and {ours.text(token)!r} in the model"
-            )
-            raise CannotLoad("settings", f"{mismatch}; accepted: a draft model with the same vocabulary")

@@ -1,7 +1,7 @@
 """The contract of a drafting method."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +9,9 @@ import numpy.typing as npt
 from orchestrator.engine.kv.prefix_tree import Tokens
 from orchestrator.engine.step_cost.idle import RepeatedCalibration
 from orchestrator.engine.worker.sequence import Sequence
+
+UNUSABLE_FILE: Final = ("missing", "unreadable", "not-gguf", "corrupt")
+"""The kinds of CannotLoad for an absent or broken file."""
 
 Beat = Callable[[float], None]
 """Is called before each computation of a drafter, with the seconds that it may take."""

@@ -9,7 +9,7 @@ from orchestrator.engine.llama import Llama
 from orchestrator.engine.speculation.controller import Acceptance, AcceptancePrior
 from orchestrator.engine.speculation.draft_model import load_draft_model
 from orchestrator.engine.speculation.drafter import Beat, Drafter
-from orchestrator.engine.speculation.mtp import load_mtp
+from orchestrator.engine.speculation.heads import load_eagle, load_mtp
 from orchestrator.engine.speculation.prompt_lookup import PromptLookupDrafter
 
 
@@ -24,6 +24,7 @@ class DrafterRow:
 DRAFTERS: Final[Mapping[str, DrafterRow]] = {
     "lookup": DrafterRow("prompt_lookup", PromptLookupDrafter, AcceptancePrior(rate=0.5, memory=16, weight=4.0)),
     "mtp": DrafterRow("mtp", load_mtp, AcceptancePrior(rate=0.7, memory=128, weight=16.0)),
+    "eagle": DrafterRow("eagle", load_eagle, AcceptancePrior(rate=0.7, memory=128, weight=16.0)),
     "draft": DrafterRow("speculation", load_draft_model, AcceptancePrior(rate=0.7, memory=128, weight=16.0)),
 }
 

@@ -119,14 +119,16 @@ def test_functions_have_the_signatures_of_the_header(header: str, module: Module
         assert list(map(of_ctypes, signature)) == expected, name
 
 
-MANGLED = {ctypes.c_void_p: "P13llama_context", ctypes.c_bool: "b"}
+MANGLED = {ctypes.c_bool: "b", ctypes.c_uint32: "j"}
 """Types of arguments in symbols of C++."""
 
 
 @pytest.mark.parametrize("name", binding.EXTENSIONS)
 def test_functions_of_cpp_have_the_signatures_of_their_symbols(name: str) -> None:
     _, *arguments = binding.EXTENSIONS[name]
-    assert binding.symbol(name) == f"_Z{len(name)}{name}{''.join(MANGLED[kind] for kind in arguments)}"
+    handle = "PK11llama_model" if name.startswith("llama_model_") else "P13llama_context"
+    mangled = MANGLED | {ctypes.c_void_p: handle}
+    assert binding.symbol(name) == f"_Z{len(name)}{name}{''.join(mangled[kind] for kind in arguments)}"
     assert getattr(binding, name), "the installed library has it"
 
 

@@ -22,7 +22,13 @@ from tests.registry.sources.model_server import Served, serving
 TINY = Path(__file__).parents[3] / "registry" / "tiny" / "draft.gguf"
 MODEL = TINY.read_bytes()
 FORMS = ("Q4_K_M", "Q8_0", "F16")
-NO_MODELS = ("mmproj-model-F16.gguf", "mtp-model-Q8_0.gguf", "dspark-model-Q4_K_M.gguf", "README.md")
+NO_MODELS = (
+    "mmproj-model-F16.gguf",
+    "mtp-model-Q8_0.gguf",
+    "eagle3-model-Q8_0.gguf",
+    "dspark-model-Q4_K_M.gguf",
+    "README.md",
+)
 REPOSITORY = {f"model-{form}.gguf": MODEL for form in FORMS} | dict.fromkeys(NO_MODELS, b"no model")
 
 

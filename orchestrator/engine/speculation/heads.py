@@ -1,6 +1,7 @@
-"""Draft with the model's own MTP head, for all sequences of a step together.
+"""Draft with a head that reads the model's states, for all sequences of a step together.
 
-DeepSeek-AI 2024, DeepSeek-V3 Technical Report, section 2.2. The head of the first draft token drafts the others, too.
+It is the model's own MTP head (DeepSeek-AI 2024, DeepSeek-V3 Technical Report, section 2.2), of which that of the first
+draft token drafts the others, too, or an EAGLE-3 head (Li et al. 2025).
 """
 
 import time
@@ -9,8 +10,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.llama import Llama, Logits, MtpHead, States, Tokens, as_tokens, why_no_head
-from orchestrator.engine.speculation.drafter import Beat, CannotDraft, Drafter, Offer
+from orchestrator.engine.llama import (
+    CannotLoad,
+    EagleHead,
+    Head,
+    Llama,
+    Logits,
+    MtpHead,
+    States,
+    Tokens,
+    as_tokens,
+    why_no_eagle_head,
+    why_no_mtp_head,
+)
+from orchestrator.engine.speculation.drafter import UNUSABLE_FILE, Beat, CannotDraft, Drafter, Offer
 from orchestrator.engine.step_cost.learned import LearnedStepCosts
 from orchestrator.engine.step_cost.model import StepCostModel, attended_cells
 from orchestrator.engine.worker.contention import CpuUse
@@ -32,23 +45,23 @@ class _Reading:
         return sum(map(len, self.unread))
 
 
-class MtpDrafter(Drafter):
-    """Drafts with the MTP head of the target.
+class HeadDrafter(Drafter):
+    """Drafts with a head of the target, up to `k` tokens.
 
-    The head reads answers, not prompts: their states would have to be computed for each token of a prompt, which makes
-    prompts slower even if nothing is drafted then.
+    The head reads answers, not prompts. For an MTP head, states would have to be computed for each token of a prompt;
+    and any head would have to read it, which makes prompts slower even if nothing is drafted then.
     """
 
     reads_states = True
 
-    def __init__(self, spec: EngineSpec, target: Llama, beat: Beat) -> None:
-        assert spec.mtp is not None, "the option turns this drafter on"
-        self._k = spec.mtp.k
-        self._head = MtpHead(target, spec.slots * (1 + self._k))
+    def __init__(self, head: Head, k: int, target: Llama, beat: Beat) -> None:
+        self._head = head
+        self._k = k
         self._beat = beat
         self._cpu = CpuUse()
         self._threads = target.threads
         self.seconds = 0.0
+        self._encoding = 0.0  # seconds of the encoder, as part of the step that follows
         self._readings: dict[int, _Reading] = {}  # by sequence in the cache
         assumed = StepCostModel.assumed(self._warm_up(), most=target.sequences)
         self._step_costs = LearnedStepCosts(target.threads, assumed, widest=target.sequences, trusted=False)
@@ -112,7 +125,9 @@ class MtpDrafter(Drafter):
         # come in the last call, which drafts.
         batch = self._head.batch
         most = min(1 + self._k, self._head.rows // len(sequences), batch.capacity // len(sequences))
-        unread = [self._unread(sequence) for sequence in sequences]
+        started = time.monotonic()
+        unread = self._head.encode([self._unread(sequence) for sequence in sequences])
+        self._encoding = time.monotonic() - started
         batch.clear()
         for sequence, states in zip(sequences, unread, strict=True):
             old = len(states) - most
@@ -154,7 +169,8 @@ class MtpDrafter(Drafter):
         self._beat(costs.seconds(batch.size, max(1, drafting), cells))
         self._cpu.start()
         results = self._head.decode()
-        seconds = self._cpu.stop()
+        seconds = self._cpu.stop() + self._encoding
+        self._encoding = 0.0
         self.seconds += seconds
         # Steps that only read compute no logits.
         if drafting:
@@ -175,8 +191,32 @@ class MtpDrafter(Drafter):
         return min(times)
 
 
-def load_mtp(spec: EngineSpec, target: Llama, beat: Beat) -> MtpDrafter:
+def load_mtp(spec: EngineSpec, target: Llama, beat: Beat) -> HeadDrafter:
     """Raises CannotDraft if the library lacks functions or the model a head, and CannotLoad if there is no memory."""
-    if problem := why_no_head(target):
+    assert spec.mtp is not None, "the option turns this drafter on"
+    if problem := why_no_mtp_head(target):
         raise CannotDraft(f"the MTP head cannot be used: {problem}")
-    return MtpDrafter(spec, target, beat)
+    return HeadDrafter(MtpHead(target, _rows(spec, spec.mtp.k)), spec.mtp.k, target, beat)
+
+
+def load_eagle(spec: EngineSpec, target: Llama, beat: Beat) -> HeadDrafter:
+    """Raises CannotDraft if the library lacks functions, the model's architecture fits none, or the file is broken.
+
+    Raises CannotLoad if the head does not fit the model, or if there is no memory.
+    """
+    assert spec.eagle is not None, "the option turns this drafter on"
+    name = f"the EAGLE-3 head {spec.eagle.file}"
+    if problem := why_no_eagle_head(target):
+        raise CannotDraft(f"{name} cannot be used: {problem}")
+    try:
+        head = EagleHead(spec, target, _rows(spec, spec.eagle.k))
+    except CannotLoad as error:
+        if error.kind not in UNUSABLE_FILE:
+            raise
+        raise CannotDraft(f"{name} cannot be used: {error}") from error
+    return HeadDrafter(head, spec.eagle.k, target, beat)
+
+
+def _rows(spec: EngineSpec, k: int) -> int:
+    # Outputs of a step in which each sequence reads what was accepted in the last step, at most.
+    return spec.slots * (1 + k)
