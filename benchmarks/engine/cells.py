@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from benchmarks.engine.names import EXAMPLE
+from benchmarks.engine.names import EXAMPLE, HEADS
 from orchestrator.engine.step_cost.attention import LONG_CONTEXT
 
 # With "cold", the prefix of the prompts is new; with "warm", it is in the cache since the load before. What follows the
@@ -29,7 +29,8 @@ _LARGEST = 64, 1024
 # minutes per round, because it computes a new prefix again for each request.
 _PARTS = {("150m", 64, 1024): 16, ("500m", 16, 1024): 4}
 EMBEDDED = "tiny-large"
-HEADED = "tiny-large-mtp"  # the same with a trained MTP head (`benchmarks.heads`)
+# The same with a trained head (`benchmarks.heads`), by the method that drafts with it.
+HEADED = {method: f"{EMBEDDED}-{method}" for method in HEADS}
 KINDS = ("hybrid", "windowed")  # Models that keep something else of a prompt than a cell for each token: `NAME-KIND`
 USER_WIDTHS = (1, 4, 16)
 USER_SLOTS = 16
@@ -157,14 +158,19 @@ class TurnCell(Cell):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadCell(Cell):
-    """Requests to an embedded model with an MTP head, answered with its drafts and without.
+    """Requests to an embedded model with a head, answered with its drafts and without.
 
     Prompts are not measured.
     """
 
     @property
+    def method(self) -> str:
+        """Return which kind of head drafts: one of `HEADS`."""
+        return next(method for method, model in HEADED.items() if model == self.model)
+
+    @property
     def name(self) -> str:
-        return f"mtp/{self.width}"
+        return f"{self.method}/{self.width}"
 
     @property
     def context(self) -> int:
@@ -212,7 +218,7 @@ def all_cells() -> tuple[Cell, ...]:
     small, large = ([_plain(model, *size) for size in sizes] for model in ("150m", "500m"))
     speculation = [_speculating(width, task) for task in TASKS for width in SPECULATION_WIDTHS]
     embedded = [Cell(model=EMBEDDED, width=width, own=352, answer=32) for width in WIDTHS if width != BETWEEN]
-    headed = [HeadCell(model=HEADED, width=width, own=352, answer=64) for width in SPECULATION_WIDTHS]
+    headed = [_headed(method, width, 64) for method in HEADS for width in SPECULATION_WIDTHS]
     kinds = [cell for kind in KINDS for cell in _keeping(f"150m-{kind}")]
     return (*small, *speculation, *headed, *large, *kinds, *embedded, _plain("150m", *_LARGEST))
 
@@ -226,8 +232,8 @@ def trial_cells() -> tuple[Cell, ...]:
         model = f"trial-{kind}"
         kinds.append(Cell(model=model, width=3, prefix=64, own=8, answer=4))
         kinds.append(TurnCell(model=model, width=1, own=80, answer=4, question=8))
-    headed = HeadCell(model=HEADED, width=2, own=352, answer=4)
-    return (*plain, *speculation, *kinds, headed, Cell(model=EMBEDDED, width=3, own=352, answer=4))
+    headed = [_headed(method, 2, 4) for method in HEADS]
+    return (*plain, *speculation, *kinds, *headed, Cell(model=EMBEDDED, width=3, own=352, answer=4))
 
 
 def chosen(cells: Iterable[Cell], patterns: Iterable[str]) -> tuple[Cell, ...]:
@@ -252,6 +258,11 @@ def _speculating(width: int, task: Task) -> Cell:
     """
     halved = width > 1
     return Cell(model="500m", width=width, own=128 >> halved, answer=112 >> halved, task=task)
+
+
+def _headed(method: str, width: int, answer: int) -> HeadCell:
+    """Return a cell that compares drafts of a head with none."""
+    return HeadCell(model=HEADED[method], width=width, own=352, answer=answer)
 
 
 def _keeping(model: str) -> list[Cell]:

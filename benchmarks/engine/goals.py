@@ -7,8 +7,8 @@ show it beyond noise. `undecided` names the cells whose interval contains the go
 is; they can be given further rounds. A value without an interval has to reach the goal itself. The value of a goal is
 the worst among the cells that miss it, or among all cells if none does. If a system got only a part of the requests,
 its time counts as the time for all of them, which favours it. A goal needs at least LEAST_ROUNDS rounds, and is not met
-without rows. The embedded models have no
-goals, except for drafting with a head.
+without rows. The embedded models have no goals,
+except for drafting with a head.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from benchmarks.engine.cells import BETWEEN, EMBEDDED, HEADED, Busy, State, keeps_otherwise
 from benchmarks.engine.names import (
     EXAMPLE,
-    HEAD,
     METHODS,
     OURS,
     POOLED,
@@ -170,10 +169,8 @@ def engine_goals(table: Table) -> list[WantedGoal]:
         WantedGoal("speculation ÷ its bound", OF_BOUND, _of_bound(table)),
         WantedGoal("speculation ÷ llama-server's", 1.0, _speculation(table, _of_server)),
         WantedGoal("speculation ÷ no speculation", NEVER_SLOWER, _speculation(table, _of_none)),
-        WantedGoal("MTP head ÷ no speculation, 1 request", WITH_HEAD, _with_head(table, lambda width: width == 1)),
-        WantedGoal(
-            "MTP head ÷ no speculation, more requests", NEVER_SLOWER, _with_head(table, lambda width: width > 1)
-        ),
+        *_with_head(table, "mtp", "MTP head"),
+        *_with_head(table, "eagle", "EAGLE-3 head"),
         WantedGoal("own time per step outside llama.cpp", OWN_SHARE, _own_shares(table), least=False),
     ]
 
@@ -258,10 +255,12 @@ def _speculation(table: Table, compare: Callable[[Table, EngineRow, str], FoundV
     return found
 
 
-def _with_head(table: Table, wanted: Callable[[int], bool]) -> list[FoundValue]:
-    rows = (row for row in table.of(speculating(OURS, HEAD)) if wanted(row.width))
-    values = (_of_none(table, row, HEAD) for row in rows)
-    return [value for value in values if value is not None]
+def _with_head(table: Table, method: str, name: str) -> Iterator[WantedGoal]:
+    values = [(row.width, _of_none(table, row, method)) for row in table.of(speculating(OURS, method))]
+    alone = [value for width, value in values if value is not None and width == 1]
+    several = [value for width, value in values if value is not None and width > 1]
+    yield WantedGoal(f"{name} ÷ no speculation, 1 request", WITH_HEAD, alone)
+    yield WantedGoal(f"{name} ÷ no speculation, more requests", NEVER_SLOWER, several)
 
 
 def _of_none(table: Table, row: EngineRow, _: str) -> FoundValue | None:
@@ -288,7 +287,7 @@ def _of_bound(table: Table) -> list[FoundValue]:
 
 
 def _own_shares(table: Table) -> list[FoundValue]:
-    shares = ((row, own_share(row)) for row in table.rows if row.model != HEADED)
+    shares = ((row, own_share(row)) for row in table.rows if row.model not in HEADED.values())
     return [
         FoundValue(share, f"{row.cell}, {row.state}, {row.system}", len(row.seconds))
         for row, share in shares

@@ -13,7 +13,7 @@ SPINNING = "ours, spinning"
 USER_PATH_SYSTEMS = (OURS, SPINNING, SERVER)  # the systems that are measured over HTTP, as users call them
 
 METHODS = ("lookup", "draft")  # how tokens are drafted
-HEAD = "mtp"  # the method of a model that drafts with its own MTP head
+HEADS = ("mtp", "eagle")  # the same for a model with an MTP head, and for one with an EAGLE-3 head
 # llama-server drafts with its default settings, and with the settings that our engine has here.
 SETTINGS = ("its settings", "our settings")
 

@@ -36,7 +36,6 @@ from benchmarks.engine.models import (
 )
 from benchmarks.engine.names import (
     EXAMPLE,
-    HEAD,
     METHODS,
     OURS,
     POOLED,
@@ -56,8 +55,9 @@ from benchmarks.engine.systems.ours import Ours
 from benchmarks.engine.systems.serial import Serial
 from benchmarks.engine.systems.served import ServerFailed
 from benchmarks.heads.compose import headed
+from benchmarks.heads.eagle import eagle_file
 from orchestrator.engine.processor import usable_cores
-from orchestrator.registry.options import MtpOptions, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import EagleOptions, MtpOptions, PromptLookupOptions, SpeculationOptions
 
 TRIALS = (TRIAL, TRIAL_HYBRID, TRIAL_WINDOWED)
 # The generated models, by name.
@@ -96,12 +96,12 @@ class Place:
 
     def _file(self, name: str) -> Path:
         """Return the path of a model. A generated model is written first if it is not there."""
-        if name == EMBEDDED:
+        if name in (EMBEDDED, HEADED["eagle"]):  # an EAGLE-3 head is a file of its own
             return TINY
         models = self.folder / "models"
         if name == CODER:
             return models / CODER_FILE
-        if name == HEADED:
+        if name == HEADED["mtp"]:
             return headed(TINY.stem, models)
         return SMOLLM2.file(models) if name == SMOLLM2.name else MODELS[name].write(models)
 
@@ -139,7 +139,7 @@ def takes_part(system: str, cell: Cell) -> bool:
             return not (cell.shared or cell.beside or cell.steps or isinstance(cell, CoderCell))
         return system == OURS or not cell.steps
     if isinstance(cell, HeadCell):
-        return system in (OURS, speculating(OURS, HEAD))
+        return system in (OURS, speculating(OURS, cell.method))
     if cell.task:
         return system.startswith(OURS) or (system.startswith(SERVER) and cell.width in SERVED_WIDTHS)
     if keeps_otherwise(cell.model):
@@ -155,9 +155,16 @@ def _starters(place: Place, setup: SystemSetup, cells: Sequence[Cell]) -> list[S
     if isinstance(cells[0], UserCell):
         return _served(place, setup, cells)
     if isinstance(cells[0], HeadCell):
-        drafting = partial(Ours.start, setup, speculating(OURS, HEAD), mtp=MtpOptions())
-        return [partial(Ours.start, setup), drafting] if OURS in place.systems else []
+        return (
+            [partial(Ours.start, setup), _drafting_with_head(setup, cells[0].method)] if OURS in place.systems else []
+        )
     return _speculating(place, setup, cells[0]) if cells[0].task else _plain(place, setup, cells)
+
+
+def _drafting_with_head(setup: SystemSetup, method: str) -> Starter:
+    if method == "mtp":
+        return partial(Ours.start, setup, speculating(OURS, method), mtp=MtpOptions())
+    return partial(Ours.start, setup, speculating(OURS, method), eagle=EagleOptions(str(eagle_file(TINY.stem))))
 
 
 def _served(place: Place, setup: SystemSetup, cells: Sequence[Cell]) -> list[Starter]:

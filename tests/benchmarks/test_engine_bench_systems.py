@@ -14,7 +14,7 @@ from benchmarks.engine.cells import HEADED, Cell, HeadCell
 from benchmarks.engine.chats import Chats
 from benchmarks.engine.measure import WrongAnswer, measure
 from benchmarks.engine.models import TRIAL
-from benchmarks.engine.names import HEAD, METHODS, OURS, POOLED, SERIAL, SERVER, SPLIT, speculating
+from benchmarks.engine.names import HEADS, METHODS, OURS, POOLED, SERIAL, SERVER, SPLIT, speculating
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import Peers
 from benchmarks.engine.run import BenchmarkPlan, run
@@ -61,13 +61,15 @@ async def test_a_cell_is_measured_and_kept(folder: Path) -> None:
     assert measured[OURS, "cold"].own_seconds > 0
 
 
-async def test_a_head_is_measured_with_its_drafts_and_without(tmp_path: Path) -> None:
-    cell, told = HeadCell(model=HEADED, width=2, own=352, answer=4), list[str]()
+@pytest.mark.parametrize("method", HEADS)
+async def test_a_head_is_measured_with_its_drafts_and_without(tmp_path: Path, method: str) -> None:
+    cell = HeadCell(model=HEADED[method], width=2, own=352, answer=4)
+    told: list[str] = []
     assert await run(plan(tmp_path, told, cells=(cell,), file=tmp_path / "rows.jsonl")) == []
     found = rows.read(tmp_path / "rows.jsonl", STAMP, [cell])[cell.name].rows
     assert {(row.cell, row.system, row.tokens) for row in found} == {
-        ("mtp/2", OURS, 8),
-        ("mtp/2", speculating(OURS, HEAD), 8),
+        (f"{method}/2", OURS, 8),
+        (f"{method}/2", speculating(OURS, method), 8),
     }
 
 

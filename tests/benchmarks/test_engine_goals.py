@@ -73,7 +73,7 @@ def test_a_ratio_is_met_at_its_goal_and_not_below(name: str, system: str, state:
     assert (missed.where, missed.cells, missed.reached) == (f"150m/16x1025, {state}", 2, 1)
 
 
-@pytest.mark.parametrize(("wanted", "count"), [(engine_goals, 15), (user_goals, 9)])
+@pytest.mark.parametrize(("wanted", "count"), [(engine_goals, 17), (user_goals, 9)])
 def test_a_goal_without_rows_is_open_and_not_met(wanted: Goals, count: int) -> None:
     found = goals([], wanted)
     assert len(found) == count
@@ -90,22 +90,23 @@ def test_embedded_models_have_no_goals() -> None:
     assert reached(RATIOS[0][0], [row(OURS, 1.0, model=EMBEDDED), row(POOLED, 0.1, model=EMBEDDED)]).value is None
 
 
-def test_a_head_has_goals_of_its_own() -> None:
+@pytest.mark.parametrize(("method", "name"), [("mtp", "MTP head"), ("eagle", "EAGLE-3 head")])
+def test_a_head_has_goals_of_its_own(method: str, name: str) -> None:
     measured = []
     for width, seconds in ((1, 0.7), (4, 0.97), (16, 1.1)):
         of_cell: dict[str, Any] = {
-            "cell": f"mtp/{width}",
-            "model": HEADED,
+            "cell": f"{method}/{width}",
+            "model": HEADED[method],
             "state": "warm",
             "width": width,
             "prefix": 0,
         }
-        measured += [row(OURS, 1.0, **of_cell), row(speculating(OURS, "mtp"), seconds, **of_cell)]
-    alone = reached("MTP head ÷ no speculation, 1 request", measured)
-    several = reached("MTP head ÷ no speculation, more requests", measured)
+        measured += [row(OURS, 1.0, **of_cell), row(speculating(OURS, method), seconds, **of_cell)]
+    alone = reached(f"{name} ÷ no speculation, 1 request", measured)
+    several = reached(f"{name} ÷ no speculation, more requests", measured)
     assert (alone.met, alone.cells, alone.value) == (True, 1, pytest.approx(1 / 0.7, abs=1e-3))
     assert (several.met, several.cells, several.reached) == (False, 2, 1)
-    assert several.where == "mtp/16, warm"
+    assert several.where == f"{method}/16, warm"
     assert reached("own time per step outside llama.cpp", measured).cells == 0
 
 
@@ -400,11 +401,11 @@ def test_what_is_published_is_read_again_and_has_the_goals_that_its_rows_show(su
 def test_the_table_shows_every_row_and_every_goal() -> None:
     measured = [row(OURS, 1.0), row(SERVER, 6.5)]
     lines = report.printed(measured, goals(measured, engine_goals)).splitlines()
-    assert len(lines) == 1 + 2 + 1 + 1 + 15
+    assert len(lines) == 1 + 2 + 1 + 1 + 17
     assert "6.500 (6.500-6.500)" in lines[2]
     assert "4 of them" not in lines[2]
     assert "4 of them" in report.printed([row(SERVER, 6.5, requests=4)], [])
-    assert sum("  NO" in line for line in lines) == 13
+    assert sum("  NO" in line for line in lines) == 15
 
 
 def test_an_engine_with_other_comments_is_the_same_and_one_with_another_number_is_not(tmp_path: Path) -> None:

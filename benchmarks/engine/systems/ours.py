@@ -9,7 +9,7 @@ from benchmarks.engine.names import OURS
 from benchmarks.engine.system import Measured, RequestLoad, SystemSetup
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
-from orchestrator.registry.options import MtpOptions, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import EagleOptions, MtpOptions, PromptLookupOptions, SpeculationOptions
 
 
 class Ours:
@@ -28,6 +28,7 @@ class Ours:
         lookup: PromptLookupOptions | None = None,
         speculation: SpeculationOptions | None = None,
         mtp: MtpOptions | None = None,
+        eagle: EagleOptions | None = None,
         library: Path | None = None,
     ) -> Self:
         """Start an engine with its default settings, the given kind of drafts and build of llama.cpp.
@@ -43,6 +44,7 @@ class Ours:
             prompt_lookup=lookup,
             speculation=speculation,
             mtp=mtp,
+            eagle=eagle,
             llama_library=None if library is None else str(library),
             step_costs=str(setup.folder / "curves"),
             hung_seconds=120.0,
