@@ -25,13 +25,14 @@ from orchestrator.engine.llama import (
 )
 from orchestrator.engine.speculation.drafter import UNUSABLE_FILE, Beat, CannotDraft, Drafter, Offer
 from orchestrator.engine.step_cost.learned import LearnedStepCosts
-from orchestrator.engine.step_cost.model import StepCostModel, attended_cells
+from orchestrator.engine.step_cost.model import StepCostModel
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.sequence import Sequence
 
 # Tokens of a sequence, at most, that the head has yet to read when it drafts. Without older ones, or after steps that
 # were not followed, the head starts again with an empty cache: it needs little but the last state.
 _MOST_UNREAD = 64
+_RATIO_RATE = 0.1  # by which part a draft corrects how much longer its first token takes
 
 
 @dataclass(slots=True)
@@ -61,12 +62,13 @@ class HeadDrafter(Drafter):
         self._cpu = CpuUse()
         self._threads = target.threads
         self.seconds = 0.0
-        self._encoding = 0.0  # seconds of the encoder, as part of the step that follows
         self._readings: dict[int, _Reading] = {}  # by sequence in the cache
+        self._first_ratio = 1.0  # how many times as long as a further token the first one of a draft takes
         assumed = StepCostModel.assumed(self._warm_up(), most=target.sequences)
         self._step_costs = LearnedStepCosts(target.threads, assumed, widest=target.sequences, trusted=False)
 
     def seconds_per_token(self, width: int) -> float:
+        """Return what a token of the longest draft costs if `width` sequences draft, reading included."""
         width = min(width, self._head.sequences)
         return self._step_costs.current.seconds(width, width) / width
 
@@ -96,25 +98,44 @@ class HeadDrafter(Drafter):
 
     def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
         """Return the `lengths` likeliest next tokens of each sequence. Each was followed up to its last token."""
+        self._cpu.start()
+        started = time.monotonic()
+        depths = [sequence.length for sequence in sequences]
+        self._announce(depths, max(lengths))
         tokens, states = self._read(sequences)
+        first = time.monotonic() - started
         drafts = [[token] for token in tokens]
+        batch = self._head.batch
         for step in range(1, max(lengths)):
             active = [index for index, length in enumerate(lengths) if length > step]
-            batch = self._head.batch
             batch.clear()
-            cells = 0
             for row, index in enumerate(active):
-                depth = sequences[index].length + step
-                batch.add_one(sequences[index].seq, depth - 1, drafts[index][-1])
+                batch.add_one(sequences[index].seq, depths[index] + step - 1, drafts[index][-1])
                 batch.states[row] = states[index]
-                cells += depth
-            logits, after = self._decode(len(active), cells)
+            logits, after = self._decode()
             for row, (index, token) in enumerate(zip(active, logits.argmax(axis=1).tolist(), strict=True)):
                 drafts[index].append(token)
                 states[index] = after[row]
-        for sequence in sequences:  # the model's own states replace those of the head
-            self._head.truncate(sequence.seq, sequence.length)
+        for sequence, depth in zip(sequences, depths, strict=True):  # the model's own states replace those of the head
+            self._head.truncate(sequence.seq, depth)
+        self._learn(depths, max(lengths), first)
         return [as_tokens(draft[:length]) for draft, length in zip(drafts, lengths, strict=True)]
+
+    def _announce(self, depths: list[int], steps: int) -> None:
+        costs, width, cells = self._step_costs.current, len(depths), sum(depths)
+        tokens = (_MOST_UNREAD + steps) * width  # at most
+        self._beat(0.0 if costs.is_short(tokens, steps * cells) else costs.seconds(tokens, width, steps * cells))
+
+    def _learn(self, depths: list[int], length: int, first: float) -> None:
+        # Learn what a token costs in the longest draft, reading included. To learn from each step of a draft would take
+        # a good part of all that Python does. `first` are the seconds up to the first token.
+        width, seconds = len(depths), self._cpu.stop()
+        disturbed = self._cpu.disturbed(self._threads)
+        step = (seconds - first) / (length - 1) if length > 1 else first / self._first_ratio
+        if length > 1 and not disturbed:
+            self._first_ratio += _RATIO_RATE * (first / step - self._first_ratio)
+        price = (first + (self._k - 1) * step) / self._k
+        self._step_costs.observe(width, width, price, sum(depths), disturbed=disturbed)
 
     def forget(self, sequence: Sequence) -> None:
         if self._readings.pop(sequence.seq, None) is not None:
@@ -125,27 +146,23 @@ class HeadDrafter(Drafter):
         # come in the last call, which drafts.
         batch = self._head.batch
         most = min(1 + self._k, self._head.rows // len(sequences), batch.capacity // len(sequences))
-        started = time.monotonic()
-        unread = self._head.encode([self._unread(sequence) for sequence in sequences])
-        self._encoding = time.monotonic() - started
+        unread = self._encoded([self._unread(sequence) for sequence in sequences])
+        starts = [max(0, len(states) - most) for states in unread]
         batch.clear()
-        for sequence, states in zip(sequences, unread, strict=True):
-            old = len(states) - most
-            if old > 0:
-                if batch.size + old > batch.capacity:
-                    self._decode(0, 0)
+        for sequence, states, start in zip(sequences, unread, starts, strict=True):
+            if start:
+                if batch.size + start > batch.capacity:
+                    self._decode()
                     batch.clear()
-                self._add(sequence, states, 0, old, outputs=0)
+                self._add(sequence, states, 0, start, outputs=0)
         if batch.size:
-            self._decode(0, 0)
-        batch.clear()
-        cells, ends = 0, []
-        for sequence, states in zip(sequences, unread, strict=True):
-            start = max(0, len(states) - most)
+            self._decode()
+            batch.clear()
+        ends = []
+        for sequence, states, start in zip(sequences, unread, starts, strict=True):
             self._add(sequence, states, start, len(states), outputs=len(states) - start)
-            cells += attended_cells(sequence.length - len(states) + start, len(states) - start)
             ends.append(batch.size - 1)
-        logits, after = self._decode(len(sequences), cells)
+        logits, after = self._decode()
         return logits[ends].argmax(axis=1).tolist(), after[ends]
 
     def _unread(self, sequence: Sequence) -> States:
@@ -164,18 +181,16 @@ class HeadDrafter(Drafter):
         batch.add(sequence.seq, len(sequence.prompt) + before + start, tokens, outputs)
         batch.states[at : batch.size] = states[start:end]
 
-    def _decode(self, drafting: int, cells: int) -> tuple[Logits, States]:
-        batch, costs = self._head.batch, self._step_costs.current
-        self._beat(costs.seconds(batch.size, max(1, drafting), cells))
-        self._cpu.start()
+    def _encoded(self, states: list[States]) -> list[States]:
+        started = time.monotonic()
+        encoded = self._head.encode(states)
+        self.seconds += time.monotonic() - started
+        return encoded
+
+    def _decode(self) -> tuple[Logits, States]:
+        started = time.monotonic()
         results = self._head.decode()
-        seconds = self._cpu.stop() + self._encoding
-        self._encoding = 0.0
-        self.seconds += seconds
-        # Steps that only read compute no logits.
-        if drafting:
-            disturbed = self._cpu.disturbed(self._threads)
-            self._step_costs.observe(batch.size, drafting, seconds, cells, disturbed=disturbed)
+        self.seconds += time.monotonic() - started
         return results
 
     def _warm_up(self) -> float:
