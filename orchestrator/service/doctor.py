@@ -22,7 +22,8 @@ from orchestrator.engine.processor import cpu_quota, usable_cpus
 from orchestrator.pool.machine import memory_budget, memory_limits
 from orchestrator.pool.remote.http import probe
 from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
-from orchestrator.registry.errors import RegistryError
+from orchestrator.registry.errors import GgufError, RegistryError
+from orchestrator.registry.gguf import read_header
 from orchestrator.registry.llama_library import ENVIRONMENT, default_library, installed_library
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.memory import size
@@ -168,6 +169,13 @@ def _model(model: ModelEntry, registry: Registry) -> Check:
     if model.header.state_bytes:
         how = "shares no prefixes" if model.options.batch_invariant else "shares prefixes where a state is kept"
         summary += f"; recurrent: {how}, {size(model.header.state_bytes)} a state"
+    if (eagle := model.options.eagle) is not None:
+        try:
+            read_header(Path(eagle.file))
+        except GgufError as error:
+            mend = "correct `eagle` in its entry, or remove it"
+            return Check(name, "note", f"{summary}; it drafts without its EAGLE-3 head: {error}", mend)
+        summary += "; an EAGLE-3 head drafts"
     if is_base(model.header) and any(role.tier != "D" for role in has):
         return Check(name, "note", f"{summary}; {BASE_MODEL}", f"use {NO_BASE_MODEL}")
     return Check(name, "ok", summary)

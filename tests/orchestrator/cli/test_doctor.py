@@ -4,13 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from benchmarks.heads.eagle import EAGLE_LAYERS, random_eagle, write_eagle
 from benchmarks.models import ModelShape, write_jamba, write_llama
+from benchmarks.tiny.sizes import SIZES
 from orchestrator.registry.llama_library import ENVIRONMENT
 from orchestrator.service.doctor import examine
 from tests.orchestrator.cli.cli_command import Cli, Result
 from tests.orchestrator.engine.llama_builds import copied, without
+
+LARGE = SIZES["large"]
 
 
 def test_a_tool_is_looked_for_where_gates_find_it(command: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +100,26 @@ def libraries(command: Cli, folder: Path, **models: Path) -> dict[str, dict[str,
     return {
         check["name"]: check for check in checks if "llama.cpp" in check["name"] or check["name"].startswith("model")
     }
+
+
+def test_a_head_that_cannot_be_read_is_noted(command: Cli, tmp_path: Path) -> None:
+    """The model works without it, so the registry is valid."""
+    registry = tmp_path / "registry.yaml"
+    model = f"{{file: {LARGE.shipped}, eagle: {{file: head.gguf}}}}"
+    registry.write_text(f"models: {{m: {model}}}\nroles: {{worker: {{model: m, tier: C}}}}\n")
+
+    def found() -> tuple[str, str]:
+        checks = json.loads(command("--registry", registry, "doctor", "--json").out)["checks"]
+        return next((check["state"], check["found"]) for check in checks if check["name"] == "model m")
+
+    state, text = found()
+    assert state == "note"
+    assert f"its EAGLE-3 head: {tmp_path}/head.gguf: " in text
+    head = random_eagle(LARGE.width, LARGE.hidden, 96)
+    write_eagle(LARGE.shipped, head, np.arange(96), EAGLE_LAYERS, tmp_path / "head.gguf")
+    state, text = found()
+    assert state == "ok"
+    assert "an EAGLE-3 head drafts" in text
 
 
 def test_builds_that_the_registry_names_are_loaded_and_described(command: Cli, tmp_path: Path) -> None:
