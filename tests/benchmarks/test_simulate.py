@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.heads.compose import compose, head_file, read_head
+from benchmarks.heads.eagle import eagle_file
 from benchmarks.page import page
 from benchmarks.peers.growth import chains
 from benchmarks.results import with_states
@@ -70,7 +71,7 @@ from orchestrator.engine.speculation.drafters import DRAFTERS
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError
 from orchestrator.registry.load import find_registry, load_registry
-from orchestrator.registry.options import MtpOptions, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import EagleOptions, MtpOptions, PromptLookupOptions, SpeculationOptions
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.validation import OutputSchema
@@ -303,7 +304,7 @@ def test_draft_tokens_that_are_accepted_save_steps_and_others_are_soon_given_up(
     assert rejected < 1.2 * slow
 
 
-@pytest.mark.parametrize("source", ["mtp", "draft"])
+@pytest.mark.parametrize("source", ["mtp", "eagle", "draft"])
 def test_the_speed_with_drafts_follows_from_acceptance_and_the_costs_of_steps(source: str) -> None:
     verify = Points((1, 3), (0.01, 0.0105))
     costs = StepCostModel(Points((1, 16), (0.01, 0.02)), verify, 0.001, 0.0)
@@ -542,6 +543,7 @@ def test_many_steps_take_no_more_calls_than_their_tokens_need(tmp_path: Path, co
         ({}, None),
         ({"prompt_lookup": PromptLookupOptions(3, 8)}, Drafts(source="lookup", k=8, acceptance=0.75, offered=0.5)),
         ({"mtp": MtpOptions(3)}, Drafts(source="mtp", k=3, acceptance=0.75, token_seconds=0.001)),
+        ({"eagle": EagleOptions("e", 2)}, Drafts(source="eagle", k=2, acceptance=0.75, token_seconds=0.001)),
         (
             {"speculation": SpeculationOptions("d", 4)},
             Drafts(source="draft", k=4, acceptance=0.75, token_seconds=0.001),
@@ -562,6 +564,8 @@ def test_what_a_token_of_a_head_costs_is_measured(tmp_path: Path, monkeypatch: p
     spec = EngineSpec(file=str(tmp_path / "headed.gguf"), context=128, slots=1, threads=1)
     assert step_costs.costs_of(spec).draft_seconds == 0.0
     assert step_costs.costs_of(replace(spec, mtp=MtpOptions(3))).draft_seconds > 0.0
+    eagle = replace(spec, file=str(size.shipped), eagle=EagleOptions(str(eagle_file(size.name))))
+    assert step_costs.costs_of(eagle).draft_seconds > 0.0
 
 
 def as_measured(task: TaskIR, on: Machine, home: Path, rounds: int = ROUNDS) -> Ran:

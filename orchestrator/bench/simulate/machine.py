@@ -29,7 +29,7 @@ _ROUNDING: Final = 1e-9
 # What simulated strings consist of. Hardly another text of a prompt has it.
 FILLER: Final = "~"
 Resource = Literal["memory bandwidth", "cores", "memory"]
-DraftSource = Literal["lookup", "mtp", "draft"]
+DraftSource = Literal["lookup", "mtp", "eagle", "draft"]
 RESOURCES: Final[tuple[Resource, ...]] = get_args(Resource)  # what a machine could have more of
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -42,7 +42,7 @@ class _Form(BaseModel):
 class Drafts(_Form):
     """The draft tokens of a model."""
 
-    source: DraftSource = Field(description="prompt lookup, the model's MTP head, or a draft model")
+    source: DraftSource = Field(description="prompt lookup, the model's MTP head, an EAGLE-3 head, or a draft model")
     k: Count = Field(description="the most draft tokens of a sequence in a step")
     acceptance: float = Field(ge=0, le=1, description="of a draft token, given that those before it were accepted")
     offered: float = Field(default=1.0, ge=0, le=1, description="part of the steps in which there is one to propose")

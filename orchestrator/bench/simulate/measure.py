@@ -32,7 +32,7 @@ from orchestrator.engine.step_cost.model import StepCostModel
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.machine import read_topology
 from orchestrator.registry.models import Registry
-from orchestrator.registry.options import MtpOptions, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import EagleOptions, MtpOptions, PromptLookupOptions, SpeculationOptions
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.orchestrator import Orchestrator, Ports
@@ -56,6 +56,7 @@ READERS: Final = 8
 READ_TOKENS: Final = 900  # how long the document is that they read, at most half of the model's context
 
 Say = Callable[[str], None]
+_DraftOptions = PromptLookupOptions | MtpOptions | EagleOptions | SpeculationOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Costs:
 
     model: StepCostModel
     split: bool  # whether sequences have streams of KV cells of their own
-    draft_seconds: float  # a token of the MTP head or the draft model; 0 without one
+    draft_seconds: float  # a token of the head or the draft model; 0 without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +245,10 @@ def drafts_of(spec: EngineSpec, stats: EngineStats, costs: Costs) -> Drafts | No
     The counters are those of all methods together. The first one that is set counts as their source, as it is asked
     first.
     """
-    methods: tuple[tuple[DraftSource, PromptLookupOptions | MtpOptions | SpeculationOptions | None], ...] = (
+    methods: tuple[tuple[DraftSource, _DraftOptions | None], ...] = (
         ("lookup", spec.prompt_lookup),
         ("mtp", spec.mtp),
+        ("eagle", spec.eagle),
         ("draft", spec.speculation),
     )
     source, options = next((method for method in methods if method[1] is not None), methods[0])

@@ -16,7 +16,7 @@ from orchestrator.bench.simulate.measure import Costs
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.speculation.drafter import CannotDraft
-from orchestrator.engine.speculation.heads import load_mtp
+from orchestrator.engine.speculation.heads import load_eagle, load_mtp
 from orchestrator.engine.step_cost.attention_trial import apply_stored_attention
 from orchestrator.engine.step_cost.calibration import measure_step_costs
 from orchestrator.engine.step_cost.model import Points, StepCostModel
@@ -31,9 +31,10 @@ def costs_of(spec: EngineSpec) -> Costs:
     llama = Llama(spec)
     apply_stored_attention(llama, spec)
     found, draft = median_costs([measure_step_costs(llama) for _ in range(TIMES)]), 0.0
-    if spec.mtp is not None:
+    if spec.mtp is not None or spec.eagle is not None:
+        load = load_eagle if spec.mtp is None else load_mtp
         with suppress(CannotDraft):  # the engine drafts nothing then
-            draft = load_mtp(spec, llama, lambda seconds: None).seconds_per_token(1)
+            draft = load(spec, llama, lambda seconds: None).seconds_per_token(1)
     elif spec.speculation is not None:
         options = LoadOptions(context=spec.context, slots=spec.slots, threads=spec.threads)
         smaller = Llama(EngineSpec.of(options, file=spec.speculation.draft))
