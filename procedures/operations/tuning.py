@@ -43,7 +43,7 @@ from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.strict_yaml import parse_text
 from orchestrator.run.journal.home import Home
 
-Name = Literal["threads", "speculation", "prompt_lookup", "mtp", "replicas", "kv_types", "experts"]
+Name = Literal["threads", "speculation", "prompt_lookup", "mtp", "eagle", "replicas", "kv_types", "experts"]
 MOST_CONTEXT: Final = 4096  # tokens while settings are measured, so that two engines fit into memory
 MOST_AT_ONCE: Final = 4
 # Share of the time that an engine may take, once, to measure its steps, by which it chooses drafts.
@@ -211,6 +211,7 @@ def dimensions(
         "speculation": _speculation(entry, registry),
         "prompt_lookup": _prompt_lookup(entry),
         "mtp": _mtp(entry),
+        "eagle": _eagle(entry),
         "replicas": _replicas(entry, topology),
     }
     if arguments.kv_types or "kv_types" in arguments.only:
@@ -261,6 +262,13 @@ def _mtp(entry: ModelEntry) -> Dimension:
         return Dimension("mtp", (), refused=why_not)
     choices: list[Setting] = [{"mtp": {"k": k}} for k in HEAD_TOKENS if present is None or present.k != k]
     return Dimension("mtp", (*([] if present is None else [{"mtp": None}]), *choices))
+
+
+def _eagle(entry: ModelEntry) -> Dimension:
+    if (present := entry.options.eagle) is None:
+        return Dimension("eagle", (), refused="its entry names no EAGLE-3 head")
+    choices: list[Setting] = [{"eagle": {"file": present.file, "k": k}} for k in HEAD_TOKENS if present.k != k]
+    return Dimension("eagle", ({"eagle": None}, *choices))
 
 
 def _replicas(entry: ModelEntry, topology: Topology) -> Dimension:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.heads.compose import compose, head_file, read_head
+from benchmarks.heads.eagle import eagle_file
 from benchmarks.tiny.sizes import SIZES
 from orchestrator.pool.placement import Node, Topology
 from orchestrator.pool.residency import Folders
@@ -72,10 +73,11 @@ def searched(on: Installation, topology: Topology, **arguments: Any) -> dict[str
 def test_what_is_searched_is_what_the_model_and_the_machine_allow(tmp_path: Path) -> None:
     large = {"file": str(TINY / "large.gguf")}
     found = searched(installation(tmp_path, large), ONE_NODE)
-    assert set(found) == {"threads", "speculation", "prompt_lookup", "mtp", "replicas"}
+    assert set(found) == {"threads", "speculation", "prompt_lookup", "mtp", "eagle", "replicas"}
     assert found["threads"][0] == [{"threads": 8}, {"threads": 6}, {"threads": 4}, {"threads": 2}]
     assert found["speculation"] == ([], "no role has a smaller model with the same vocabulary")
     assert found["mtp"] == ([], "the file has no MTP head")
+    assert found["eagle"] == ([], "its entry names no EAGLE-3 head")
     assert found["replicas"][1].startswith("this machine has one NUMA node")
 
     drafted = installation(tmp_path, {**large, "prompt_lookup": {"ngram": 3, "k": 8}, "instances": 2},
@@ -118,6 +120,13 @@ async def test_how_many_tokens_a_head_drafts_is_tried(tmp_path: Path) -> None:
         compared = await measured.compare({"mtp": None}, {"mtp": {"k": 3}}, 1)
         assert (len(compared.ratios), compared.answers) == (1, 1)
         assert compared.differing == 0, "a head changes no answer at temperature 0"
+
+
+def test_how_many_tokens_an_eagle_head_drafts_is_tried(tmp_path: Path) -> None:
+    file, head = str(TINY / "large.gguf"), str(eagle_file("large"))
+    on = installation(tmp_path, {"file": file, "eagle": {"file": head, "k": 2}})
+    choices = [{"eagle": None}, *({"eagle": {"file": head, "k": k}} for k in (1, 3, 4))]
+    assert searched(on, ONE_NODE)["eagle"] == (choices, "")
 
 
 @pytest.mark.parametrize("fits", [True, False])
