@@ -214,7 +214,7 @@ def _parl(found: Results) -> str:
         collapse, success = row["collapse"]["value"], row["success"]["value"]
         return f"{success:.0%} right, {collapse:.0%} of wide requests collapsed"
 
-    return f"{first}Trained: {told(trained)}. As it ships: {told(rows['supervised'])}. By rules: {told(ruled)}."
+    return f"{first}Trained: {told(trained)}. As it ships: {told(rows['as shipped'])}. By rules: {told(ruled)}."
 
 
 def parl_table(found: Results) -> Iterator[str]:

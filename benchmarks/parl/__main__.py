@@ -1,12 +1,13 @@
 """Train the frontdoor in all arms with three seeds each, and measure them and the controls on held-out requests.
 
 `python -m benchmarks.parl` continues where it stopped: a training after its last update, a measurement with the next
-arm. Results are written when all are there.
+arm. `python -m benchmarks.parl train` leaves out the measurements. Results are written when all are there.
 """
 
 import argparse
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -16,8 +17,8 @@ from typing import Any, Final
 import torch
 
 from benchmarks import results
-from benchmarks.parl.arms import ARMS, CONTROLS, SEEDS
-from benchmarks.parl.figures import goals, row
+from benchmarks.parl.arms import ARMS, CONTROLS, SEEDS, SUPERVISED, UPDATES
+from benchmarks.parl.figures import goals, rows_of
 from orchestrator.bench import environment
 from orchestrator.bench.simulate.machine import Machine
 from orchestrator.memrl.parl.compare import Contestant, HeldOutRun, measure
@@ -26,7 +27,7 @@ from orchestrator.memrl.parl.harness import GreedyPolicy, Harness, scratch_of
 from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.requests import held_out_requests
 from orchestrator.memrl.parl.reward import MeasuredPlan, RewardSettings
-from orchestrator.memrl.parl.train import CHECKPOINT, TrainSettings, train
+from orchestrator.memrl.parl.train import ADAPTER, CHECKPOINT, IMITATED, TrainSettings, train
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import Lora
@@ -35,7 +36,8 @@ from orchestrator.run.frontdoor.planner import FRONTDOOR
 ROOT: Final = Path(__file__).parents[2]
 BUILD: Final = ROOT / "build" / "parl"
 RESULTS: Final = results.FOLDER / "parl.json"
-REQUESTS: Final = 120  # held-out ones
+REQUESTS: Final = 105  # held-out ones
+ROLLOUTS: Final = 12
 
 say = partial(print, flush=True)
 
@@ -43,7 +45,11 @@ say = partial(print, flush=True)
 def main() -> None:
     """Train and measure what is not yet there."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.parl", description=__doc__)
-    parser.add_argument("--updates", type=int, default=200, help="of a training")
+    parser.add_argument("part", nargs="?", choices=("train", "measure"), help="default: both")
+    parser.add_argument("--updates", type=int, default=UPDATES, help="of a training")
+    parser.add_argument(
+        "--rollouts", type=int, default=ROLLOUTS, help="requests of an update, each planned eight times"
+    )
     parser.add_argument("--requests", type=int, default=REQUESTS, help="held-out ones")
     parser.add_argument("--arms", nargs="*", choices=tuple(ARMS), default=tuple(ARMS))
     parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
@@ -53,10 +59,17 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     base = load_registry(ROOT / "model_registry.yaml")
     bench = _Bench(options.folder, base, options.requests)
-    for arm in options.arms:
-        for seed in options.seeds:
-            bench.trained(arm, seed, options.updates)
-    bench.controls()
+    if options.part != "measure":
+        for seed in options.seeds:  # so that all arms can be compared when the first seed is done
+            bench.train(SUPERVISED, seed, 0, options.rollouts)
+            for arm in options.arms:
+                bench.train(arm, seed, options.updates, options.rollouts)
+    if options.part == "train":
+        return
+    for seed in options.seeds:
+        for arm in (SUPERVISED, *options.arms):
+            bench.measure_arm(arm, seed)
+    bench.measure_controls()
     if set(options.arms) == set(ARMS) and tuple(options.seeds) == SEEDS:
         results.write(RESULTS, bench.results())
         say(f"written to {RESULTS}")
@@ -72,22 +85,39 @@ class _Bench:
         self._requests = held_out_requests(requests, "benchmark")
         folder.mkdir(parents=True, exist_ok=True)
 
-    def trained(self, arm: str, seed: int, updates: int) -> None:
-        """Train an arm with a seed, and measure it, unless that was done."""
-        place = self._folder / f"{arm.replace(' ', '-')}-{seed}"
-        settings = TrainSettings(updates=updates, seed=seed, reward=ARMS[arm])
-        adapter = train(
-            place, self._base, self._machines, settings, lambda done, total: say(f"{place.name}: {done} of {total}")
+    def train(self, arm: str, seed: int, updates: int, requests: int) -> None:
+        """Train an arm with a seed, unless that was done. The arm without updates is the first of a seed."""
+        place, imitated = self._place(arm, seed), self._place(SUPERVISED, seed) / IMITATED
+        if (place / ADAPTER).exists():
+            return
+        place.mkdir(parents=True, exist_ok=True)
+        if imitated.exists() and not (place / IMITATED).exists():
+            _copy(imitated, place / IMITATED)  # all arms of a seed imitate the same, so it is done once
+        settings = TrainSettings(updates=updates, requests=requests, seed=seed, reward=ARMS.get(arm, RewardSettings()))
+        train(
+            place,
+            self._base,
+            self._machines,
+            settings,
+            lambda done, total: say(f"{place.name}: {done} of {total}"),
+            answers=self._folder / ANSWERS,
         )
-        assert adapter is not None, "only a time limit ends a training before its last update"
-        self._measured(place.name, [str(adapter)], lambda policy: Contestant(lambda _: policy, by_cores=True))
 
-    def controls(self) -> None:
+    def measure_arm(self, arm: str, seed: int) -> None:
+        """Measure an arm that was trained with a seed, unless that was done."""
+        place = self._place(arm, seed)
+        adapter = str(place / ADAPTER)
+        self._measure(place.name, [adapter], lambda policy: Contestant(lambda _: policy, by_cores=True))
+
+    def measure_controls(self) -> None:
         """Measure the controls, unless that was done."""
         for name, control in CONTROLS.items():
-            self._measured(name, [], control)
+            self._measure(name, [], control)
 
-    def _measured(self, name: str, adapters: list[str], contestant: Callable[[GreedyPolicy], Contestant]) -> None:
+    def _place(self, arm: str, seed: int) -> Path:
+        return self._folder / f"{arm.replace(' ', '-')}-{seed}"
+
+    def _measure(self, name: str, adapters: list[str], contestant: Callable[[GreedyPolicy], Contestant]) -> None:
         file = self._file(name)
         if file.exists():
             return
@@ -119,9 +149,8 @@ class _Bench:
 
     def results(self) -> dict[str, Any]:
         """Return what was measured, with goals."""
-        arms = {arm: [self._runs(f"{arm.replace(' ', '-')}-{seed}") for seed in SEEDS] for arm in ARMS}
-        without = {name: [self._runs(name)] for name in CONTROLS}
-        rows = {name: row(name, seeds) for name, seeds in {**without, **arms}.items()}
+        arms = {arm: [self._runs(self._place(arm, seed).name) for seed in SEEDS] for arm in (SUPERVISED, *ARMS)}
+        rows = rows_of({name: self._runs(name) for name in CONTROLS}, arms)
         hours = max(self._hours(arm, seed) for arm in ARMS for seed in SEEDS)
         return {
             "command": "make parl",
@@ -135,8 +164,14 @@ class _Bench:
         }
 
     def _hours(self, arm: str, seed: int) -> float:
-        state = torch.load(self._folder / f"{arm.replace(' ', '-')}-{seed}" / CHECKPOINT, weights_only=True)
+        state = torch.load(self._place(arm, seed) / CHECKPOINT, weights_only=True)
         return float(state["seconds"]) / 3600
+
+
+def _copy(file: Path, copy: Path) -> None:
+    unfinished = copy.with_name(f".{copy.name}.part")
+    shutil.copyfile(file, unfinished)
+    os.replace(unfinished, copy)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Define what is compared: arms, whose rewards differ, and controls, which plan without having been trained."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from orchestrator.memrl.parl.compare import Contestant
@@ -10,27 +11,31 @@ from orchestrator.memrl.parl.reward import RewardSettings
 from orchestrator.memrl.reward import Stage
 from orchestrator.run.frontdoor.compact import Part, plan_text
 
-STAGE: Final = Stage(first=0.1, outcomes=200, finish=0.5)
+UPDATES: Final = 60
+STAGE: Final = Stage(first=0.1, outcomes=45, finish=0.5)
+"""The parts for parallel and for used steps end with three quarters of the updates."""
 
 ARMS: Final[Mapping[str, RewardSettings]] = {
-    "performance only": RewardSettings(stage=Stage(first=0.0, outcomes=200), cost="steps"),
-    "without finish": RewardSettings(stage=Stage(first=0.1, outcomes=200, finish=0.0), cost="steps"),
+    "performance only": RewardSettings(stage=replace(STAGE, first=0.0), cost="steps"),
+    "without finish": RewardSettings(stage=replace(STAGE, finish=0.0), cost="steps"),
     "annealed": RewardSettings(stage=STAGE, cost="steps"),
     "constant": RewardSettings(stage=STAGE, cost="steps", annealed=False),
     "seconds": RewardSettings(stage=STAGE, cost="seconds"),
 }
 """Arms that are trained. The one with seconds is what `orchestrator frontdoor train` does."""
 SUPERVISED: Final = "supervised"
+"""The arm of imitation alone, from which the others start."""
+SHIPPED: Final = "as shipped"
+BEST: Final = "best plan"
 SEEDS: Final = (0, 1, 2)
 
 
 CONTROLS: Final[Mapping[str, Callable[[GreedyPolicy], Contestant]]] = {
-    SUPERVISED: lambda shipped: Contestant(lambda _: shipped, by_cores=False),
-    "supervised told the cores": lambda shipped: Contestant(lambda _: shipped, by_cores=True),
+    SHIPPED: lambda shipped: Contestant(lambda _: shipped, by_cores=False),
+    "as shipped, told the cores": lambda shipped: Contestant(lambda _: shipped, by_cores=True),
     "one agent": lambda shipped: Contestant(lambda _: shipped, by_cores=False, mode="direct"),
     "forced width": lambda shipped: Contestant(lambda request: FixedPlan(widest(request)), by_cores=False),
     "discover": lambda shipped: Contestant(lambda _: shipped, by_cores=False, mode="discover"),
-    "best plan": lambda shipped: Contestant(lambda request: FixedPlan(request.plan), by_cores=False),
 }
 """What is measured without training, given the frontdoor as it ships."""
 

@@ -1,10 +1,12 @@
 """Compute the figures of arms and controls, with intervals over seeds and requests. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from statistics import fmean
 from typing import Any, Final
 
+from benchmarks.parl.arms import BEST, SHIPPED, SUPERVISED
 from orchestrator.bench.goals import at_least, at_most
 from orchestrator.memrl.parl.compare import HeldOutRun, figures_of
 from orchestrator.memrl.parl.requests import HELD_OUT
@@ -16,16 +18,23 @@ WIDE: Final = 2  # parts of a request that gains by splitting
 Value = Callable[[HeldOutRun], float]
 FIGURES: Final[Mapping[str, tuple[Value, Callable[[HeldOutRun], bool]]]] = {
     "success": (lambda run: float(run.result.right), lambda run: True),
-    "collapse": (lambda run: float(is_collapsed(run.result, run.width)), lambda run: run.width >= WIDE),
+    "collapse": (lambda run: float(is_collapsed(run.result, run.best.width)), lambda run: run.best.width >= WIDE),
     "spurious": (lambda run: spurious_share(run.result, run.best), lambda run: True),
     "regret": (lambda run: longer(run.result, run.best), lambda run: run.result.right),
-    "width": (lambda run: run.result.width, lambda run: run.width >= WIDE),
+    "width": (lambda run: run.result.width, lambda run: run.best.width >= WIDE),
     "seconds": (lambda run: run.result.seconds, lambda run: run.result.right),
 }
 """Figure → its value for a run, and which runs have one."""
 
 Seeds = Sequence[Sequence[HeldOutRun]]
 """The runs of each seed; a control has one."""
+
+
+def rows_of(controls: Mapping[str, Sequence[HeldOutRun]], arms: Mapping[str, Seeds]) -> dict[str, dict[str, Any]]:
+    """Return the figures of controls, of the best plans, which are those of every control, and of arms."""
+    best = [replace(run, result=run.best) for run in next(iter(controls.values()))]
+    seeds: dict[str, Seeds] = {**{name: [runs] for name, runs in controls.items()}, BEST: [best], **arms}
+    return {name: row(name, runs) for name, runs in seeds.items()}
 
 
 def row(name: str, seeds: Seeds) -> dict[str, Any]:
@@ -70,16 +79,16 @@ def _by_request(runs: Sequence[HeldOutRun], value: Value, counts: Callable[[Held
 
 def goals(rows: Mapping[str, Mapping[str, Any]], arms: Mapping[str, Seeds], hours: float) -> list[dict[str, Any]]:
     """Return the goals with what was measured, for the arm that ships."""
-    shipped, before, agent = rows["seconds"], rows["supervised"], rows["one agent"]
-    machines = shipped["by_machine"]
+    trained, before, agent = rows["seconds"], rows[SHIPPED], rows["one agent"]
+    machines = trained["by_machine"]
     small, *_, large = machines
-    collapsed = max(before["collapse"]["value"], rows["performance only"]["collapse"]["value"])
-    wide = [run for runs in arms["seconds"] for run in runs if run.width >= WIDE and run.family == HELD_OUT]
+    collapsed = max(rows[arm]["collapse"]["value"] for arm in (SUPERVISED, "performance only"))
+    wide = [run for runs in arms["seconds"] for run in runs if run.best.width >= WIDE and run.family == HELD_OUT]
     found = [
         at_least("collapse rate without the parallel reward", collapsed, 0.6),
-        at_most("collapse rate", shipped["collapse"]["value"], 0.05),
-        at_most("spurious steps", shipped["spurious"]["value"], 0.05),
-        at_least("success less that of the frontdoor that ships", _less(shipped, before, "success"), -0.02),
+        at_most("collapse rate", trained["collapse"]["value"], 0.05),
+        at_most("spurious steps", trained["spurious"]["value"], 0.05),
+        at_least("success less that of the frontdoor that ships", _less(trained, before, "success"), -0.02),
         at_most("regret on few cores", machines[small]["regret"] or 0.0, 0.1),
         at_most("regret on many cores", machines[large]["regret"] or 0.0, 0.1),
         at_most("critical path on many cores as a share of one agent's", _share(machines, agent, large), 0.7),

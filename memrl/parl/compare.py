@@ -65,7 +65,6 @@ class HeldOutRun:
 
     request: str
     family: FamilyName
-    width: int  # of the best plan
     machine: str
     result: MeasuredPlan
     best: MeasuredPlan
@@ -91,7 +90,6 @@ def measure(
                 HeldOutRun(
                     request=request.name,
                     family=request.family,
-                    width=request.width,
                     machine=machine.name,
                     result=rollout.result,
                     best=harness.best(request, machine),
@@ -121,12 +119,12 @@ def compare(current: Sequence[HeldOutRun], candidate: Sequence[HeldOutRun], sett
 
 def figures_of(runs: Sequence[HeldOutRun], settings: RewardSettings) -> PolicyFigures:
     """Return the means over runs, at least one."""
-    wide = [run for run in runs if run.width > 1]
+    wide = [run for run in runs if run.best.width > 1]
     right = [run for run in runs if run.result.right]
     return PolicyFigures(
         performance=fmean(performance(run.result, run.best, settings) for run in runs),
         success=len(right) / len(runs),
-        collapse=fmean(is_collapsed(run.result, run.width) for run in wide) if wide else 0.0,
+        collapse=fmean(is_collapsed(run.result, run.best.width) for run in wide) if wide else 0.0,
         spurious=fmean(spurious_share(run.result, run.best) for run in runs),
         longer=fmean(longer(run.result, run.best) for run in right) if right else 0.0,
         width=fmean(run.result.width for run in runs),

@@ -91,6 +91,14 @@ class RealEngines:
 
         return self._wait(tokens())
 
+    def text_tokens(self, model: str, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text in an answer. Raises EngineError."""
+
+        async def tokens() -> tuple[int, ...]:
+            return (await (await self._engine(model)).tokenize(text, special=False)).tokens
+
+        return self._wait(tokens())
+
     async def _complete(self, model: str, requests: Sequence[Generation]) -> list[Completion]:
         engine = await self._engine(model)
         return list(await asyncio.gather(*(engine.generate(request) for request in requests)))

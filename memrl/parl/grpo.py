@@ -1,4 +1,4 @@
-"""Update a policy by GRPO (Shao et al., 2024), with the clipping range of DAPO (Yu et al., 2025)."""
+"""Update a policy by GRPO (Shao et al., 2024), with the clipping range of DAPO (Yu et al., 2025), or by imitation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from orchestrator.memrl.parl.allowed import Choices, unpacked
-from orchestrator.memrl.parl.lora import lora_parameters, without_lora
+from orchestrator.memrl.parl.lora import Weights, lora_parameters, with_weights
 from orchestrator.memrl.parl.network import LlamaNetwork
 
 ROWS = 16  # rows of one pass through the network; more need more memory
@@ -44,7 +44,7 @@ class GrpoSettings:
 
 class UpdateFigures(NamedTuple):
     loss: float  # of the last epoch
-    kl: float  # from the policy without LoRA weights, per free token, before the update
+    kl: float  # from the reference, per free token, before the update
     free_tokens: int  # tokens that the grammar did not force
 
 
@@ -62,34 +62,56 @@ def update(
     optimizer: torch.optim.Optimizer,
     rows: Sequence[SampledRow],
     settings: GrpoSettings,
+    reference: Weights,
     temperature: float = 1.0,
 ) -> UpdateFigures:
-    """Improve the policy by rows that it has sampled itself at this temperature."""
-    rows = sorted(rows, key=lambda row: row.length)  # rows of a batch are padded to the longest
-    batches = [made for at in range(0, len(rows), ROWS) if (made := _batch(rows[at : at + ROWS], network)) is not None]
+    """Improve the policy by rows that it has sampled itself at this temperature, without leaving the reference far."""
+    batches = _batches(rows, network)
     free = sum(int(batch.counts.sum()) for batch in batches)
     if not free:
         return UpdateFigures(0.0, 0.0, 0)
-    with torch.no_grad():
-        before = [_log_probabilities(network, batch, temperature) for batch in batches]
-        with without_lora(network):
-            reference = [_log_probabilities(network, batch, temperature) for batch in batches]
-    kl = sum(
-        float((batch.counts * _divergence(old, base)).sum())
-        for batch, old, base in zip(batches, before, reference, strict=True)
-    )
+    with torch.no_grad(), with_weights(network, reference):
+        bases = [_log_probabilities(network, batch, temperature) for batch in batches]
+    before: list[Tensor] = []
     loss = 0.0
-    for _ in range(settings.epochs):
+    for epoch in range(settings.epochs):
         optimizer.zero_grad(set_to_none=True)
         loss = 0.0
-        for batch, old, base in zip(batches, before, reference, strict=True):
+        for number, (batch, base) in enumerate(zip(batches, bases, strict=True)):
             new = _log_probabilities(network, batch, temperature)
-            part = _loss(new, old, base, batch, settings) / free
+            if not epoch:
+                before.append(new.detach())
+            part = _loss(new, before[number], base, batch, settings) / free
             part.backward()
             loss += float(part.detach())
-        torch.nn.utils.clip_grad_norm_(lora_parameters(network).values(), MAX_NORM)
-        optimizer.step()
+        _step(network, optimizer)
+    kl = sum(
+        float((batch.counts * _divergence(old, base)).sum())
+        for batch, old, base in zip(batches, before, bases, strict=True)
+    )
     return UpdateFigures(loss, kl / free, free)
+
+
+def imitate(
+    network: LlamaNetwork, optimizer: torch.optim.Optimizer, rows: Sequence[SampledRow], temperature: float = 1.0
+) -> float:
+    """Make answers likelier, and return how likely their free tokens were: the mean of the logarithms."""
+    batches = _batches(rows, network)
+    free = sum(int(batch.counts.sum()) for batch in batches)
+    optimizer.zero_grad(set_to_none=True)
+    likelihood = 0.0
+    for batch in batches:
+        part = (batch.counts * _log_probabilities(network, batch, temperature)).sum() / free
+        (-part).backward()
+        likelihood += float(part.detach())
+    if batches:
+        _step(network, optimizer)
+    return likelihood
+
+
+def _step(network: LlamaNetwork, optimizer: torch.optim.Optimizer) -> None:
+    torch.nn.utils.clip_grad_norm_(lora_parameters(network).values(), MAX_NORM)
+    optimizer.step()
 
 
 def _loss(new: Tensor, old: Tensor, base: Tensor, batch: _Batch, settings: GrpoSettings) -> Tensor:
@@ -112,6 +134,12 @@ def _log_probabilities(network: LlamaNetwork, batch: _Batch, temperature: float)
     logits = network.head(states)
     logits = logits.masked_fill(~batch.allowed, -torch.inf)
     return (logits / temperature).log_softmax(-1).gather(1, batch.picked[:, None])[:, 0]
+
+
+def _batches(rows: Sequence[SampledRow], network: LlamaNetwork) -> list[_Batch]:
+    rows = sorted(rows, key=lambda row: row.length)  # rows of a batch are padded to the longest
+    made = (_batch(rows[at : at + ROWS], network) for at in range(0, len(rows), ROWS))
+    return [batch for batch in made if batch is not None]
 
 
 def _batch(rows: Sequence[SampledRow], network: LlamaNetwork) -> _Batch | None:

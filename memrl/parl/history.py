@@ -47,8 +47,7 @@ def _request(journal: JournalReader, run: str) -> PlannedRequest | None:
         family="own",
         text=accepted.request,
         files=files,
-        width=report.width,
-        plan=plan,
+        plans=(plan,),
         check=answers_like(texts),
     )
 

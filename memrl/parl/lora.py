@@ -7,7 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.memrl.parl.network import LlamaNetwork
-from orchestrator.memrl.parl.weights import BLOCK_NAMES, Weights
+from orchestrator.memrl.parl.weights import BLOCK_NAMES
+from orchestrator.memrl.parl.weights import Weights as Arrays
+
+Weights = dict[str, Tensor]
+"""Values of the weights that learn, by name."""
 
 
 class LoraLinear(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
@@ -17,15 +21,14 @@ class LoraLinear(nn.Module):  # type: ignore[misc]  # torch is not there for myp
         super().__init__()
         self.inner = inner
         self.scale = alpha / rank
-        self.active = True
         self.a = nn.Parameter(torch.empty(rank, inner.in_features))
         self.b = nn.Parameter(torch.zeros(inner.out_features, rank))
         nn.init.kaiming_uniform_(self.a, a=5**0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., inputs] to [..., outputs]."""
-        output: Tensor = self.inner(x)
-        return output + self.scale * ((x @ self.a.T) @ self.b.T) if self.active else output
+        output: Tensor = self.inner(x) + self.scale * ((x @ self.a.T) @ self.b.T)
+        return output
 
 
 def with_lora(network: LlamaNetwork, rank: int, alpha: float, seed: int) -> LlamaNetwork:
@@ -45,7 +48,7 @@ def lora_parameters(network: LlamaNetwork) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
 
 
-def lora_pairs(network: LlamaNetwork) -> dict[tuple[int, str], tuple[Weights, Weights]]:
+def lora_pairs(network: LlamaNetwork) -> dict[tuple[int, str], tuple[Arrays, Arrays]]:
     """Return A and B of each projection as `write_adapter` gets them."""
     return {
         (layer, BLOCK_NAMES[name]): (module.a.detach().numpy().copy(), module.b.detach().numpy().copy())
@@ -55,14 +58,24 @@ def lora_pairs(network: LlamaNetwork) -> dict[tuple[int, str], tuple[Weights, We
     }
 
 
+def copied(network: LlamaNetwork) -> Weights:
+    """Return a copy of the weights that learn, by name."""
+    return {name: weight.detach().clone() for name, weight in lora_parameters(network).items()}
+
+
+def restore(network: LlamaNetwork, weights: Weights) -> None:
+    """Give the weights that learn these values."""
+    with torch.no_grad():
+        for name, weight in lora_parameters(network).items():
+            weight.copy_(weights[name])
+
+
 @contextmanager
-def without_lora(network: LlamaNetwork) -> Iterator[None]:
-    """Let the network compute as it was before it got LoRA weights."""
-    modules = [module for module in network.modules() if isinstance(module, LoraLinear)]
-    for module in modules:
-        module.active = False
+def with_weights(network: LlamaNetwork, weights: Weights) -> Iterator[None]:
+    """Let the network compute with other LoRA weights."""
+    present = copied(network)
+    restore(network, weights)
     try:
         yield
     finally:
-        for module in modules:
-            module.active = True
+        restore(network, present)

@@ -3,22 +3,31 @@
 Without machine files, three are assumed: a step for n sequences reads the weights once and computes n tokens (the
 roofline model of Williams et al., 2009, with sums for maxima). The worker is taken for a dense model of 1.5 billion
 parameters in 4 bits. What it answers comes from the real worker; only the seconds are those of the machine.
+
+Its speeds with 2 cores are those that `make bench-simulate` has measured on two cores for SmolLM2 (5 ms for 97 MB,
+6.6 ms for 0.27 billion operations), and with 96 cores those of a 27B in `examples/machines/epyc-9655.json` (0.129 s for
+16 GB, 14 ms for 54 billion operations). Those with 16 cores are assumed between them.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from orchestrator.bench.simulate.machine import Machine, MachineModel, Overheads, read_machine
 from orchestrator.memrl.parl.requests import WORKER
 from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.planner import FRONTDOOR
 
-BANDWIDTHS: Final = {2: 20e9, 16: 80e9, 96: 460e9}
-"""Cores of an assumed machine → bytes per second that it reads."""
-CORE_SPEED: Final = 20e9  # operations per second
+
+class Speeds(NamedTuple):
+    bandwidth: float  # bytes per second that are read
+    core: float  # operations per second of a core
+
+
+SPEEDS: Final = {2: Speeds(20e9, 20e9), 16: Speeds(80e9, 40e9), 96: Speeds(124e9, 40e9)}
+"""Cores of an assumed machine → its speeds."""
 WEIGHT_BYTES: Final = 1_000_000_000
 TOKEN_OPERATIONS: Final = 3e9
 SIZES: Final = (1, 2, 4, 8, 16, 32)
@@ -29,7 +38,8 @@ OVERHEADS: Final = Overheads(commit_seconds=0.002, generation_seconds=0.002)
 
 def assumed_machine(cores: int, models: Iterable[str]) -> Machine:
     """Return the assumed machine with `cores` cores. On it, each of these models is the worker."""
-    reading, computing = WEIGHT_BYTES / BANDWIDTHS[cores], TOKEN_OPERATIONS / (cores * CORE_SPEED)
+    speeds = SPEEDS[cores]
+    reading, computing = WEIGHT_BYTES / speeds.bandwidth, TOKEN_OPERATIONS / (cores * speeds.core)
     model = MachineModel(
         bytes=WEIGHT_BYTES,
         context=CONTEXT,
@@ -55,7 +65,7 @@ def machines_for(registry: Registry, files: Sequence[Path] = ()) -> list[Machine
     """
     models = writers(registry)
     if not files:
-        return [assumed_machine(cores, models) for cores in sorted(BANDWIDTHS)]
+        return [assumed_machine(cores, models) for cores in sorted(SPEEDS)]
     read = [read_machine(file) for file in files]
     return [machine.model_copy(update={"models": dict.fromkeys(models, machine.worker)}) for machine in read]
 

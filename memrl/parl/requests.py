@@ -2,8 +2,10 @@
 
 `independent`: the same work on each of several files. `chained`: each step needs the one before. `mixed`: work on each
 file, then one step that joins the results. `traps`: one step is right at once, since the files already have the form
-that it needs, and a step for each file only takes longer. `listed` is held out: the number of parts is only known when
-a list was made. `own` are a user's requests (`history.py`).
+that it needs, and a step for each file only takes longer. `gathered`: one step and a step for each file are both right,
+and the machine decides: each step has a prompt of its own to compute, and answers written together need the weights
+once. `listed` is held out: the number of parts is only known when a list was made. `own` are a user's requests
+(`history.py`).
 """
 
 import json
@@ -19,8 +21,8 @@ from orchestrator.bench.families.texts import Record
 from orchestrator.bench.families.words import Lexicon, Split, listing, seeded
 from orchestrator.run.frontdoor.compact import Part, plan_text
 
-FamilyName = Literal["independent", "chained", "mixed", "traps", "listed", "own"]
-TRAINED: Final[tuple[FamilyName, ...]] = ("independent", "chained", "mixed", "traps")
+FamilyName = Literal["independent", "chained", "mixed", "traps", "gathered", "listed", "own"]
+TRAINED: Final[tuple[FamilyName, ...]] = ("independent", "chained", "mixed", "traps", "gathered")
 HELD_OUT: Final[FamilyName] = "listed"
 TRAINED_WIDTHS: Final = (2, 3, 4, 6, 8)
 HELD_OUT_WIDTH: Final = 16
@@ -32,14 +34,13 @@ Check = Callable[[Sequence[str]], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRequest:
-    """A request with its files, its check and its best plan."""
+    """A request with its files, its check, and plans of which one is the best on each machine."""
 
     name: str
     family: FamilyName
     text: str
     files: Mapping[str, str]
-    width: int  # of the best plan
-    plan: str  # the best plan, as the frontdoor would write it
+    plans: tuple[str, ...]  # as the frontdoor would write them
     check: Check
 
 
@@ -51,7 +52,8 @@ def training_request(seed: str) -> PlannedRequest:
 
 def held_out_requests(count: int, seed: str) -> list[PlannedRequest]:
     """Return requests with names that training never sees: its families, wider ones, and a family of their own."""
-    kinds = [*((family, 0) for family in TRAINED), ("independent", HELD_OUT_WIDTH), (HELD_OUT, 0)]
+    wider: list[tuple[FamilyName, int]] = [("independent", HELD_OUT_WIDTH), ("gathered", HELD_OUT_WIDTH)]
+    kinds = [*((family, 0) for family in TRAINED), *wider, (HELD_OUT, 0)]
     made = []
     for number in range(count):
         family, width = kinds[number % len(kinds)]
@@ -76,8 +78,7 @@ def _independent(words: Lexicon, rng: Random, width: int, name: str) -> PlannedR
         family="independent",
         text=f"{rng.choice(('Summarize', 'Sum up', 'Please summarize'))} {listing([*files])}.",
         files=files,
-        width=width,
-        plan=plan_text([part]),
+        plans=(plan_text([part]),),
         check=_has_all([texts.inline(record) for record in records]),
     )
 
@@ -97,8 +98,7 @@ def _chained(words: Lexicon, rng: Random, width: int, name: str) -> PlannedReque
         family="chained",
         text=f"Summarize {file}, then extract {listing(keys)} from the summary.",
         files=files,
-        width=1,
-        plan=plan_text(parts),
+        plans=(plan_text(parts),),
         check=lambda answers: float(any(_parsed(answer) == expected for answer in answers)),
     )
 
@@ -116,8 +116,7 @@ def _mixed(words: Lexicon, rng: Random, width: int, name: str) -> PlannedRequest
         family="mixed",
         text=f"Summarize {listing([*files])}, then compare the summaries by {key}.",
         files=files,
-        width=width,
-        plan=plan_text(parts),
+        plans=(plan_text(parts),),
         check=_is_among(comparison(records, key, "")),
     )
 
@@ -126,20 +125,30 @@ def _traps(words: Lexicon, rng: Random, width: int, name: str) -> PlannedRequest
     records = _records(words, rng, width)
     files = _files(words, [texts.inline(record) for record in records])
     key = _numeric(rng, records)
-    if rng.random() < 0.5:
-        action, verb = f"Compare the records by {key}.", "Compare"
-        check, ending = _is_among(comparison(records, key, "")), f" by {key}"
-    else:
-        action, verb, ending = "Merge the records.", "Merge", ""
-        check = _has_all([texts.inline(record) for record in records])
+    step = Part(role=WORKER, action=f"Compare the records by {key}.", inputs=tuple(files))
     return PlannedRequest(
         name=name,
         family="traps",
-        text=f"{verb} the records in {listing([*files])}{ending}.",
+        text=f"Compare the records in {listing([*files])} by {key}.",
         files=files,
-        width=1,
-        plan=plan_text([Part(role=WORKER, action=action, inputs=tuple(files))]),
-        check=check,
+        plans=(plan_text([step]),),
+        check=_is_among(comparison(records, key, "")),
+    )
+
+
+def _gathered(words: Lexicon, rng: Random, width: int, name: str) -> PlannedRequest:
+    # short records, so that the prompt of a step weighs about as much as its answer
+    records = _records(words, rng, width, most=2)
+    files = _files(words, [texts.inline(record) for record in records])
+    one_step = Part(role=WORKER, action="Merge the records.", inputs=tuple(files))
+    step_each = Part(role=WORKER, action="Summarize {each}.", each=tuple(files))
+    return PlannedRequest(
+        name=name,
+        family="gathered",
+        text=f"{rng.choice(('Merge', 'Gather', 'Collect'))} the records in {listing([*files])}.",
+        files=files,
+        plans=(plan_text([one_step]), plan_text([step_each])),
+        check=_has_all([texts.inline(record) for record in records]),
     )
 
 
@@ -156,8 +165,7 @@ def _listed(words: Lexicon, rng: Random, width: int, name: str) -> PlannedReques
         family="listed",
         text=f"List each name in {file}, then summarize each.",
         files=files,
-        width=width,
-        plan=plan_text(parts),
+        plans=(plan_text(parts),),
         check=_has_all([texts.inline(record) for record in records]),
     )
 
@@ -167,13 +175,14 @@ _FAMILIES: Final[Mapping[FamilyName, Callable[[Lexicon, Random, int, str], Plann
     "chained": _chained,
     "mixed": _mixed,
     "traps": _traps,
+    "gathered": _gathered,
     "listed": _listed,
 }
 
 
-def _records(words: Lexicon, rng: Random, count: int) -> list[Record]:
+def _records(words: Lexicon, rng: Random, count: int, most: int = 3) -> list[Record]:
     # all with the same keys; no two have the same value of a key, so that a comparison has one right answer
-    keys = texts.make_keys(rng, 2, 3)
+    keys = texts.make_keys(rng, most - 1, most)
     columns: list[list[str]] = []
     for key in keys:
         values: dict[str, None] = {}

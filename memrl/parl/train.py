@@ -1,15 +1,18 @@
 """Train the frontdoor's LoRA weights: sample groups of plans, run them, and learn from the rewards.
 
-The folder of a training has all of it: `checkpoint.pt` after each update, `adapter.gguf` when it is complete,
-`answers.jsonl` with the frozen workers' answers, and `curves.html`. A training that was killed continues after its last
-update, with the same requests and seeds as if it had not been killed.
+First it imitates plans that are right, the wide ones as often as the narrow ones, whatever the machine: a policy that
+never samples a plan cannot learn what it brings.
+
+The folder of a training has all of it: `imitated.pt` with the weights after that, `checkpoint.pt` after each update,
+`adapter.gguf` when it is complete, `answers.jsonl` with the frozen workers' answers, and `curves.html`. A training that
+was killed continues after its last update, with the same requests and seeds as if it had not been killed.
 """
 
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -24,9 +27,9 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.memrl.parl.allowed import AllowedTokens, allowed_tokens
 from orchestrator.memrl.parl.curves import CURVES, CurvePoint, write_curves
 from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
-from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, update
-from orchestrator.memrl.parl.harness import Harness, Rollout, SampledPlan, SampledPolicy, scratch_of
-from orchestrator.memrl.parl.lora import lora_pairs, lora_parameters, with_lora
+from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, imitate, update
+from orchestrator.memrl.parl.harness import FixedPlan, Harness, Rollout, SampledPlan, SampledPolicy, scratch_of
+from orchestrator.memrl.parl.lora import Weights, copied, lora_pairs, lora_parameters, restore, with_lora
 from orchestrator.memrl.parl.network import LlamaNetwork, add_adapter, load_network
 from orchestrator.memrl.parl.requests import PlannedRequest, training_request
 from orchestrator.memrl.parl.reward import (
@@ -46,7 +49,18 @@ from orchestrator.run.frontdoor.planner import FRONTDOOR
 from orchestrator.task.taskir.json_text import read_json
 
 CHECKPOINT: Final = "checkpoint.pt"
+IMITATED: Final = "imitated.pt"
 ADAPTER: Final = "adapter.gguf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imitation:
+    """How plans that are right are imitated before the first update."""
+
+    examples: int = 240  # plans, each for a request on a machine
+    rows: int = 16  # of a step
+    rounds: int = 4  # how often each example is learned from
+    learning_rate: float = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +68,14 @@ class TrainSettings:
     """What a training is. A training continues only with the settings that it began with."""
 
     updates: int = 200
-    requests: int = 12  # of an update, each on one machine
+    requests: int = 8  # of an update, each on one machine
     group: int = 8  # plans of a request
     rank: int = 8
     alpha: float = 16.0
     seed: int = 0
     history: float = 0.0  # share of requests that are the user's own
-    temperature: float = 1.5  # at which plans are sampled; at 1 the embedded frontdoor hardly tries another plan
+    temperature: float = 1.0  # at which plans are sampled
+    imitation: Imitation = field(default_factory=Imitation)
     grpo: GrpoSettings = field(default_factory=GrpoSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
 
@@ -73,11 +88,12 @@ def train(
     progress: Callable[[int, int], None] = lambda done, total: None,
     own: Sequence[PlannedRequest] = (),
     is_over: Callable[[], bool] = lambda: False,
+    answers: Path | None = None,
 ) -> Path | None:
     """Train to the last update, from the checkpoint in the folder if there is one, and return the adapter's file.
 
     `own` are the user's requests; `settings.history` says how many are taken. If `is_over` says before an update that
-    there is no more time, return None.
+    there is no more time, return None. `answers` is a file of workers' answers that several trainings may use in turn.
 
     Raises InputError for a model that cannot be trained here or a checkpoint of another training, and what
     `Harness.run` raises.
@@ -87,7 +103,7 @@ def train(
     file = base.models[model].file
     assert file is not None, "the command has checked that the model is loaded here"
     with (
-        RealEngines(base, folder / ANSWERS) as engines,
+        RealEngines(base, answers or folder / ANSWERS) as engines,
         allowed_tokens(file) as allowed,
         scratch_of(folder) as runs,
     ):
@@ -95,6 +111,8 @@ def train(
         training = Training(folder, file, settings, present)
         harness = Harness(base, engines, runs)
         collector = _Collector(harness, engines, model, allowed, machines, own, settings)
+        if not training.has_imitated:
+            training.imitate(collector.examples())
         progress(training.done, settings.updates)
         while training.done < settings.updates:
             if is_over():
@@ -146,6 +164,20 @@ class _Collector:
         self._machines = machines
         self._settings = settings
 
+    def examples(self) -> list[SampledRow]:
+        """Return plans that are right on a machine, drawn from all that a request may have."""
+        rows: list[SampledRow] = []
+        for number in range(self._settings.imitation.examples):
+            name = f"{self._settings.seed}/imitation/{number}"
+            request, draw = self._request(name), seeded(f"machine/{name}")
+            machine, policy = draw.choice(self._machines), FixedPlan(draw.choice(request.plans))
+            rollout = self._harness.run(request, machine, policy)
+            if rollout.result.right:
+                (plan,) = rollout.plans
+                tokens = self._engines.text_tokens(self._model, plan.text)
+                rows.append(self._row(replace(plan, tokens=tokens), 1.0))
+        return rows
+
     def collect(self, done: int, lora: Adapters) -> _Collected:
         rows: list[SampledRow] = []
         groups: list[GroupResult] = []
@@ -184,7 +216,7 @@ class _Collector:
             rollouts.append(rollout)
         return rollouts
 
-    def _row(self, plan: SampledPlan, advantage: float, count: int) -> SampledRow:
+    def _row(self, plan: SampledPlan, advantage: float, count: int = 1) -> SampledRow:
         prompt = self._engines.prompt_tokens(self._model, plan.messages)
         choices = self._allowed.along(_grammar(plan.schema), plan.tokens)
         return SampledRow(prompt, plan.tokens, choices, advantage, count)
@@ -211,11 +243,31 @@ class Training:
         self._began = {**asdict(settings), "present": [[adapter.file, adapter.scale] for adapter in present]}
         weights = lora_parameters(self.network).values()
         self._optimizer = torch.optim.AdamW(weights, lr=settings.grpo.learning_rate, weight_decay=0.0)
+        self._reference: Weights | None = None
         self._restore()
+
+    @property
+    def has_imitated(self) -> bool:
+        """Whether the plans that are right were imitated, which is the reference of all updates."""
+        return self._reference is not None
+
+    def imitate(self, rows: Sequence[SampledRow]) -> None:
+        """Imitate answers, and save the weights."""
+        settings = self._settings.imitation
+        weights = lora_parameters(self.network).values()
+        optimizer = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=0.0)
+        for number in range(settings.rounds):
+            mixed = seeded(f"{self._settings.seed}/round/{number}").sample(rows, len(rows))
+            for at in range(0, len(mixed), settings.rows):
+                imitate(self.network, optimizer, mixed[at : at + settings.rows], self._settings.temperature)
+        self._reference = copied(self.network)
+        _write_state(self._folder / IMITATED, self._reference)
 
     def learn(self, rows: Sequence[SampledRow], groups: Sequence[GroupResult], begun: float) -> None:
         """Make one update, and save it. `begun` is when its plans were first asked for, by `time.monotonic`."""
-        figures = update(self.network, self._optimizer, rows, self._settings.grpo, self._settings.temperature)
+        assert self._reference is not None, "imitation comes before the first update"
+        settings = self._settings
+        figures = update(self.network, self._optimizer, rows, settings.grpo, self._reference, settings.temperature)
         self.done += 1
         self.seconds += time.monotonic() - begun
         self.points.append(point_of(self.done, groups, figures.kl))
@@ -240,18 +292,19 @@ class Training:
     def _save(self) -> None:
         state = {
             "settings": self._began,
-            "weights": {name: weight.detach() for name, weight in lora_parameters(self.network).items()},
+            "weights": copied(self.network),
             "optimizer": self._optimizer.state_dict(),
             "done": self.done,
             "seconds": self.seconds,
             "points": [asdict(point) for point in self.points],
         }
-        unfinished = self._folder / f".{CHECKPOINT}.part"
-        torch.save(state, unfinished)
-        os.replace(unfinished, self._folder / CHECKPOINT)
+        _write_state(self._folder / CHECKPOINT, state)
 
     def _restore(self) -> None:
         file = self._folder / CHECKPOINT
+        if (imitated := self._folder / IMITATED).exists():
+            self._reference = torch.load(imitated, weights_only=True)
+            restore(self.network, self._reference)
         if not file.exists():
             return
         state: dict[str, Any] = torch.load(file, weights_only=True)
@@ -259,19 +312,23 @@ class Training:
         if began != self._began:
             problem = "holds a training with other settings, or one that began with other adapters"
             raise InputError(Problem(str(file), problem, "what it began with, or another folder or seed"))
-        with torch.no_grad():
-            for name, weight in lora_parameters(self.network).items():
-                weight.copy_(state["weights"][name])
+        restore(self.network, state["weights"])
         self._optimizer.load_state_dict(state["optimizer"])
         self.done, self.seconds = state["done"], state["seconds"]
         self.points = [CurvePoint(**point) for point in state["points"]]
 
 
+def _write_state(file: Path, state: object) -> None:
+    unfinished = file.with_name(f".{file.name}.part")
+    torch.save(state, unfinished)
+    os.replace(unfinished, file)
+
+
 def point_of(done: int, groups: Sequence[GroupResult], kl: float) -> CurvePoint:
     """Return the means over all plans of an update."""
     rewards = [each for group in groups for each in group.rewards]
-    plans = [(result, group.best, group.request.width) for group in groups for result in group.results]
-    wide = [(result, width) for result, _, width in plans if width > 1]
+    plans = [(result, group.best) for group in groups for result in group.results]
+    wide = [(result, best.width) for result, best in plans if best.width > 1]
     return CurvePoint(
         update=done,
         reward=fmean(each.total for each in rewards),
@@ -279,12 +336,12 @@ def point_of(done: int, groups: Sequence[GroupResult], kl: float) -> CurvePoint:
         parallel=fmean(each.parallel for each in rewards),
         finish=fmean(each.finish for each in rewards),
         stage=rewards[0].stage,
-        success=fmean(result.right for result, _, _ in plans),
-        width=fmean(result.width for result, _, _ in plans),
+        success=fmean(result.right for result, _ in plans),
+        width=fmean(result.width for result, _ in plans),
         collapse=fmean(is_collapsed(result, width) for result, width in wide) if wide else 0.0,
-        spurious=fmean(spurious_share(result, best) for result, best, _ in plans),
-        longer=fmean(longer(result, best) for result, best, _ in plans),
-        seconds=fmean(result.seconds for result, _, _ in plans),
+        spurious=fmean(spurious_share(result, best) for result, best in plans),
+        longer=fmean(longer(result, best) for result, best in plans),
+        seconds=fmean(result.seconds for result, _ in plans),
         kl=kl,
     )
 

@@ -47,9 +47,9 @@ ProgressOf = Callable[[int, int], None]
 def train_frontdoor(
     context: typer.Context,
     updates: Annotated[int, typer.Option(min=1, max=100_000, help="How often the weights are updated.")] = 200,
-    requests: Annotated[int, typer.Option(min=1, max=1000, help="Requests of an update.")] = 12,
+    requests: Annotated[int, typer.Option(min=1, max=1000, help="Requests of an update.")] = 8,
     group: Annotated[int, typer.Option(min=2, max=64, help="Plans that are sampled for each request.")] = 8,
-    temperature: Annotated[float, typer.Option(min=0.1, max=10, help="At which plans are sampled.")] = 1.5,
+    temperature: Annotated[float, typer.Option(min=0.1, max=10, help="At which plans are sampled.")] = 1.0,
     pairs: Annotated[
         int, typer.Option(min=6, max=10_000, help="Held-out requests on which the adapter is compared.")
     ] = 60,

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from benchmarks import page
-from benchmarks.parl.arms import ARMS, CONTROLS, widest
-from benchmarks.parl.figures import estimate, goals, row
+from benchmarks.parl.arms import ARMS, CONTROLS, SUPERVISED, widest
+from benchmarks.parl.figures import estimate, goals, row, rows_of
 from orchestrator.memrl.parl.compare import HeldOutRun
 from orchestrator.memrl.parl.harness import GreedyPolicy
 from orchestrator.memrl.parl.requests import make_request
@@ -20,7 +20,7 @@ NARROW = MeasuredPlan(score=1.0, seconds=20.0, serial_seconds=20.0, critical_ste
 
 def runs(result: MeasuredPlan, count: int = 6) -> list[HeldOutRun]:
     return [
-        HeldOutRun(request=f"r{number}", family="mixed", width=4, machine=machine, result=result, best=BEST)
+        HeldOutRun(request=f"r{number}", family="mixed", machine=machine, result=result, best=BEST)
         for number in range(count)
         for machine in ("2 cores", "96 cores")
     ]
@@ -52,9 +52,9 @@ def test_the_widest_plan_has_a_step_for_each_file() -> None:
 
 
 def test_goals_and_the_page_follow_from_the_rows() -> None:
-    arms: Any = {arm: [runs(BEST)] * 3 for arm in ARMS}
-    rows = {name: row(name, seeds) for name, seeds in arms.items()}
-    rows |= {name: row(name, [runs(NARROW)]) for name in CONTROLS}
+    arms: Any = {arm: [runs(NARROW if arm == SUPERVISED else BEST)] * 3 for arm in (SUPERVISED, *ARMS)}
+    rows = rows_of({name: runs(NARROW) for name in CONTROLS}, arms)
+    assert rows["best plan"]["regret"]["value"] == 0
     found = {"rows": [*rows.values()], "goals": goals(rows, arms, hours=1.0)}
     met = {goal["name"]: goal["met"] for goal in found["goals"] if "met" in goal}
     assert met["collapse rate without the parallel reward"]

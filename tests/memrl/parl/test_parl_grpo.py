@@ -42,7 +42,7 @@ def _token(allowed: Any, grammar: str) -> int:
 
 def test_an_advantage_makes_an_answer_likelier(torch: Any) -> None:
     from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, update
-    from orchestrator.memrl.parl.lora import lora_parameters, with_lora
+    from orchestrator.memrl.parl.lora import copied, lora_parameters, with_lora
     from orchestrator.memrl.parl.network import load_network
 
     network = with_lora(load_network(MODEL), 4, 8.0, seed=1)
@@ -56,8 +56,8 @@ def test_an_advantage_makes_an_answer_likelier(torch: Any) -> None:
             scores = network(torch.tensor([[*prompt, *tokens]])).log_softmax(-1)[0]
         return float(sum(scores[len(prompt) - 1 + at, token] for at, token in enumerate(tokens)))
 
-    before = likelihood(good) - likelihood(bad)
-    figures = [update(network, optimizer, rows, GrpoSettings()) for _ in range(3)]
+    before, reference = likelihood(good) - likelihood(bad), copied(network)
+    figures = [update(network, optimizer, rows, GrpoSettings(), reference) for _ in range(3)]
     assert likelihood(good) - likelihood(bad) > before
     assert figures[0].free_tokens == 4
     assert figures[0].kl == pytest.approx(0, abs=1e-6)
@@ -66,7 +66,7 @@ def test_an_advantage_makes_an_answer_likelier(torch: Any) -> None:
 
 def test_an_answer_that_was_sampled_twice_counts_twice(torch: Any) -> None:
     from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, update
-    from orchestrator.memrl.parl.lora import lora_parameters, with_lora
+    from orchestrator.memrl.parl.lora import copied, lora_parameters, with_lora
     from orchestrator.memrl.parl.network import load_network
 
     choices = (packed([50, 51], VOCABULARY), packed([60, 61, 62], VOCABULARY))
@@ -75,7 +75,7 @@ def test_an_answer_that_was_sampled_twice_counts_twice(torch: Any) -> None:
     def learned(rows: list[Any]) -> Any:
         network = with_lora(load_network(MODEL), 4, 8.0, seed=1)
         optimizer = torch.optim.SGD(lora_parameters(network).values(), lr=1.0)
-        figures = update(network, optimizer, rows, GrpoSettings(epochs=1))
+        figures = update(network, optimizer, rows, GrpoSettings(epochs=1), copied(network))
         assert figures.free_tokens == 6
         return torch.cat([weight.detach().flatten() for weight in lora_parameters(network).values()])
 
@@ -87,13 +87,28 @@ def test_an_answer_that_was_sampled_twice_counts_twice(torch: Any) -> None:
 
 def test_forced_tokens_teach_nothing(torch: Any) -> None:
     from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, update
+    from orchestrator.memrl.parl.lora import copied, lora_parameters, with_lora
+    from orchestrator.memrl.parl.network import load_network
+
+    network = with_lora(load_network(MODEL), 4, 8.0, seed=1)
+    weights = copied(network)
+    optimizer = torch.optim.AdamW(lora_parameters(network).values(), lr=1e-3)
+    forced = (packed([50], VOCABULARY), packed([60], VOCABULARY))
+    figures = update(network, optimizer, [SampledRow((0, 3), (50, 60), forced, 1.0)], GrpoSettings(), weights)
+    assert figures.free_tokens == 0
+    assert all(torch.equal(weight, weights[name]) for name, weight in lora_parameters(network).items())
+
+
+def test_an_answer_that_is_imitated_gets_likelier(torch: Any) -> None:
+    from orchestrator.memrl.parl.grpo import SampledRow, imitate
     from orchestrator.memrl.parl.lora import lora_parameters, with_lora
     from orchestrator.memrl.parl.network import load_network
 
     network = with_lora(load_network(MODEL), 4, 8.0, seed=1)
-    weights = {name: weight.detach().clone() for name, weight in lora_parameters(network).items()}
     optimizer = torch.optim.AdamW(lora_parameters(network).values(), lr=1e-3)
-    forced = (packed([50], VOCABULARY), packed([60], VOCABULARY))
-    figures = update(network, optimizer, [SampledRow((0, 3), (50, 60), forced, 1.0)], GrpoSettings())
-    assert figures.free_tokens == 0
-    assert all(torch.equal(weight, weights[name]) for name, weight in lora_parameters(network).items())
+    choices = (packed([50, 51], VOCABULARY), packed([60, 61, 62], VOCABULARY))
+    rows = [SampledRow((0, 3, 40, at), (50, 60), choices, 1.0) for at in range(20)]
+    likelihoods = [imitate(network, optimizer, rows) for _ in range(4)]
+    assert likelihoods == sorted(likelihoods)
+    assert likelihoods[0] < likelihoods[-1] < 0
+    assert imitate(network, optimizer, []) == 0.0

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,30 +71,47 @@ def test_plans_are_run_by_the_harness_on_each_machine(base: Registry, tmp_path: 
     assert (tmp_path / "answers.jsonl").read_text() == known, "frozen workers are asked once"
 
 
+def test_the_machine_decides_how_wide_records_are_gathered(base: Registry, tmp_path: Path) -> None:
+    request = make_request("gathered", 6, "harness")
+    small, *_, large = machines_for(base)
+    with RealEngines(base, tmp_path / "answers.jsonl") as engines:
+        harness = Harness(base, engines, tmp_path)
+        results = [
+            [harness.run(request, machine, FixedPlan(plan)).result for plan in request.plans]
+            for machine in (small, large)
+        ]
+        assert [(plan.score, plan.width) for plan in results[0]] == [(1.0, 1), (1.0, 6)], "both are right"
+        assert results[0][0].seconds < results[0][1].seconds, "splitting takes longer on two cores"
+        assert results[1][0].seconds > 1.5 * results[1][1].seconds
+        assert harness.best(request, small).width == 1
+        assert harness.best(request, large).width == 6
+
+
 def test_the_other_worker_understands_the_same_prompts(base: Registry) -> None:
     assert other_worker(base) == "medium"
 
 
 def test_a_training_continues_after_its_last_update(base: Registry, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
-    from orchestrator.memrl.parl.train import Training, TrainSettings, train
+    from orchestrator.memrl.parl.train import Imitation, Training, TrainSettings, train
 
     machines, folder = machines_for(base)[:1], tmp_path / "training"
-    first = TrainSettings(updates=1, requests=2, group=4)
+    few = Imitation(examples=6, rows=3, rounds=1)
+    first = TrainSettings(updates=1, requests=2, group=4, imitation=few)
     adapter = train(folder, base, machines, first)
     assert adapter is not None
     file = base.models["large"].file
     assert file is not None
     assert read_adapter(adapter, read_header(file)) > 0
     begun = Training(folder, file, first)
-    assert train(folder, base, machines, TrainSettings(updates=3, requests=2, group=4), is_over=lambda: True) is None
-    train(folder, base, machines, TrainSettings(updates=2, requests=2, group=4))
+    assert train(folder, base, machines, replace(first, updates=3), is_over=lambda: True) is None
+    train(folder, base, machines, replace(first, updates=2))
     done = Training(folder, file, first)
     assert (begun.done, done.done) == (1, 2)
     assert done.points[:1] == begun.points
     assert "Training of the frontdoor" in (folder / "curves.html").read_text()
     with pytest.raises(InputError, match="a training with other settings"):
-        train(folder, base, machines, TrainSettings(updates=2, requests=3, group=4))
+        train(folder, base, machines, replace(first, updates=2, requests=3))
 
 
 def command(base: Registry, tmp_path: Path) -> list[str]:
@@ -159,10 +177,10 @@ async def test_requests_that_the_user_rated_good_are_learned_from(base: Registry
     await run_and_rate(home, base, folder, "Summarize b.txt and a.txt.", 0.0)
     with JournalReader.open_to_read(home) as journal:
         (request,) = rated_requests(journal)
-        assert (request.name, request.width, sorted(request.files)) == (good, 2, ["a.txt", "b.txt"])
+        assert (request.name, sorted(request.files)) == (good, ["a.txt", "b.txt"])
     with RealEngines(base, tmp_path / "answers.jsonl") as engines:
         best = await asyncio.to_thread(Harness(base, engines, tmp_path).best, request, machines_for(base)[0])
-    assert best.score == 1.0
+    assert (best.score, best.width) == (1.0, 2)
     assert request.check(["another answer"]) == 0.0
     (folder / "a.txt").write_text("something else")
     with JournalReader.open_to_read(home) as journal:

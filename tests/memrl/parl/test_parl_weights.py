@@ -44,16 +44,17 @@ def logits(*lora: Lora, file: Path = MODEL) -> Any:
 
 def test_llama_cpp_computes_with_an_adapter_what_the_network_does(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
-    from orchestrator.memrl.parl.lora import lora_pairs, lora_parameters, with_lora, without_lora
+    from orchestrator.memrl.parl.lora import copied, lora_pairs, lora_parameters, with_lora, with_weights
     from orchestrator.memrl.parl.network import add_adapter, load_network
 
     network = with_lora(load_network(MODEL), 8, 16.0, seed=1)
+    first = copied(network)
     ids = torch.from_numpy(TOKENS).long()[None]
     with torch.no_grad():
         for weight in lora_parameters(network).values():
             weight.copy_(0.05 * torch.randn_like(weight))
         computed = network(ids)[0].numpy()
-        with without_lora(network):
+        with with_weights(network, first):
             before = network(ids)[0].numpy()
     file = write_adapter(lora_pairs(network), MODEL, tmp_path / "a.gguf", alpha=16.0, half=False)
     assert abs(logits() - before).max() < ROUNDING
