@@ -36,8 +36,8 @@ from orchestrator.run.frontdoor.planner import FRONTDOOR
 ROOT: Final = Path(__file__).parents[2]
 BUILD: Final = ROOT / "build" / "parl"
 RESULTS: Final = results.FOLDER / "parl.json"
-REQUESTS: Final = 105  # held-out ones
-ROLLOUTS: Final = 12
+REQUESTS: Final = 108  # held-out ones
+ROLLOUTS: Final = 8
 
 say = partial(print, flush=True)
 
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("part", nargs="?", choices=("train", "measure"), help="default: both")
     parser.add_argument("--updates", type=int, default=UPDATES, help="of a training")
     parser.add_argument(
-        "--rollouts", type=int, default=ROLLOUTS, help="requests of an update, each planned eight times"
+        "--rollouts", type=int, default=ROLLOUTS, help="requests of an update, each planned eight times on two machines"
     )
     parser.add_argument("--requests", type=int, default=REQUESTS, help="held-out ones")
     parser.add_argument("--arms", nargs="*", choices=tuple(ARMS), default=tuple(ARMS))

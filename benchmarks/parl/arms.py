@@ -11,8 +11,8 @@ from orchestrator.memrl.parl.reward import RewardSettings
 from orchestrator.memrl.reward import Stage
 from orchestrator.run.frontdoor.compact import Part, plan_text
 
-UPDATES: Final = 60
-STAGE: Final = Stage(first=0.1, outcomes=45, finish=0.5)
+UPDATES: Final = 50
+STAGE: Final = Stage(first=0.1, outcomes=38, finish=0.5)
 """The parts for parallel and for used steps end with three quarters of the updates."""
 
 ARMS: Final[Mapping[str, RewardSettings]] = {

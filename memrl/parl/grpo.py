@@ -35,7 +35,7 @@ class SampledRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpoSettings:
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-4
     clip_low: float = 0.2
     clip_high: float = 0.28
     kl: float = 0.001

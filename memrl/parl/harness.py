@@ -197,6 +197,14 @@ class Harness:
         result = result_of(simulated.report, request.check(simulated.answer))
         return Rollout(result, tuple(plans))
 
+    def serial_seconds(self, request: PlannedRequest, machine: Machine, plan: str) -> float:
+        """Return what the steps of a plan take one after the other. Raises what `run` does.
+
+        Each has the machine to itself: steps that run at the same time slow each other down, so the sum of their times
+        is more than that.
+        """
+        return self.run(request, machine, FixedPlan(plan), mode="serial").result.serial_seconds
+
     def best(self, request: PlannedRequest, machine: Machine) -> MeasuredPlan:
         """Return how the request goes with the plan that is the best there. Raises what `run` does."""
         key = (request.name, machine.name)

@@ -24,6 +24,7 @@ from orchestrator.run.frontdoor.compact import Part, plan_text
 FamilyName = Literal["independent", "chained", "mixed", "traps", "gathered", "listed", "own"]
 TRAINED: Final[tuple[FamilyName, ...]] = ("independent", "chained", "mixed", "traps", "gathered")
 HELD_OUT: Final[FamilyName] = "listed"
+SHARES: Final = (0.15, 0.15, 0.15, 0.15, 0.4)  # of the trained families; the last one is the hardest
 TRAINED_WIDTHS: Final = (2, 3, 4, 6, 8)
 HELD_OUT_WIDTH: Final = 16
 WORKER: Final = "worker"
@@ -47,12 +48,14 @@ class PlannedRequest:
 def training_request(seed: str) -> PlannedRequest:
     """Return a request to learn from. Equal seeds give equal requests."""
     rng = seeded(seed)
-    return make_request(rng.choice(TRAINED), rng.choice(TRAINED_WIDTHS), seed)
+    (family,) = rng.choices(TRAINED, SHARES)
+    return make_request(family, rng.choice(TRAINED_WIDTHS), seed)
 
 
 def held_out_requests(count: int, seed: str) -> list[PlannedRequest]:
     """Return requests with names that training never sees: its families, wider ones, and a family of their own."""
-    wider: list[tuple[FamilyName, int]] = [("independent", HELD_OUT_WIDTH), ("gathered", HELD_OUT_WIDTH)]
+    wider: list[tuple[FamilyName, int]] = [(family, HELD_OUT_WIDTH) for family in ("independent", "mixed", "gathered")]
+    # nine kinds, so that workers that take turns get each of them
     kinds = [*((family, 0) for family in TRAINED), *wider, (HELD_OUT, 0)]
     made = []
     for number in range(count):

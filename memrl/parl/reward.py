@@ -22,7 +22,7 @@ class MeasuredPlan:
 
     score: float  # how right the answer is, from 0 to 1
     seconds: float  # the critical path on the machine; more than 0 if any step has run
-    serial_seconds: float  # what its steps would take one after the other
+    serial_seconds: float  # what its steps take one after the other
     critical_steps: int  # steps one after the other, by the longest of each wave
     width: int  # the most steps that can run at a time
     steps: int

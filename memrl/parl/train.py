@@ -68,7 +68,7 @@ class TrainSettings:
     """What a training is. A training continues only with the settings that it began with."""
 
     updates: int = 200
-    requests: int = 8  # of an update, each on one machine
+    requests: int = 8  # of an update, each on two machines
     group: int = 8  # plans of a request
     rank: int = 8
     alpha: float = 16.0
@@ -183,14 +183,15 @@ class _Collector:
         groups: list[GroupResult] = []
         for number in range(self._settings.requests):
             name = f"{self._settings.seed}/{done}/{number}"
-            request, machine = self._request(name), seeded(f"machine/{name}").choice(self._machines)
-            rollouts = self._group(request, machine, lora, name)
-            best = self._harness.best(request, machine)
-            rewards = [reward(rollout.result, best, done, self._settings.reward) for rollout in rollouts]
-            gains = zip(rollouts, advantages([each.total for each in rewards]), strict=True)
-            sampled = Counter((plan, gain) for rollout, gain in gains if gain for plan in rollout.plans)
-            rows += [self._row(plan, gain, count) for (plan, gain), count in sampled.items()]
-            groups.append(GroupResult(request, best, tuple(each.result for each in rollouts), tuple(rewards)))
+            request = self._request(name)
+            for machine in self._two_machines(name):
+                rollouts = self._group(request, machine, lora, name)
+                best = self._harness.best(request, machine)
+                rewards = [reward(rollout.result, best, done, self._settings.reward) for rollout in rollouts]
+                gains = zip(rollouts, advantages([each.total for each in rewards]), strict=True)
+                sampled = Counter((plan, gain) for rollout, gain in gains if gain for plan in rollout.plans)
+                rows += [self._row(plan, gain, count) for (plan, gain), count in sampled.items()]
+                groups.append(GroupResult(request, best, tuple(each.result for each in rollouts), tuple(rewards)))
         return _Collected(rows, groups)
 
     def _request(self, name: str) -> PlannedRequest:
@@ -198,6 +199,19 @@ class _Collector:
         if self._own and draw.random() < self._settings.history:
             return draw.choice(self._own)
         return training_request(name)
+
+    def _run(self, request: PlannedRequest, machine: Machine, policy: SampledPolicy) -> Rollout:
+        rollout = self._harness.run(request, machine, policy)
+        if rollout.result.width < 2 or not self._settings.reward.stage.first:
+            return rollout
+        serial = self._harness.serial_seconds(request, machine, rollout.plans[-1].text)
+        return replace(rollout, result=replace(rollout.result, serial_seconds=serial))
+
+    def _two_machines(self, name: str) -> list[Machine]:
+        # With the same seeds on both, a policy that does not regard the cores samples the same plans twice. What it
+        # learns from them then cancels out, but for what depends on the cores. Else it soon plans all alike.
+        fewest, *others = sorted(self._machines, key=lambda machine: machine.cores)
+        return [fewest, *([seeded(f"machine/{name}").choice(others)] if others else [])]
 
     def _group(self, request: PlannedRequest, machine: Machine, lora: Adapters, name: str) -> list[Rollout]:
         # plans with one text go the same way, unless they were repaired
@@ -210,7 +224,7 @@ class _Collector:
             text = policy.text
             rollout = known.get(text) if text is not None else None
             if rollout is None:
-                rollout = self._harness.run(request, machine, policy)
+                rollout = self._run(request, machine, policy)
                 if len(rollout.plans) == 1:
                     known[rollout.plans[0].text] = rollout
             rollouts.append(rollout)

@@ -50,7 +50,7 @@ def test_a_right_answer_may_have_the_records_in_one_text_or_in_several() -> None
 
 
 def test_held_out_requests_share_no_file_names_with_training() -> None:
-    held_out = held_out_requests(28, "0")
+    held_out = held_out_requests(36, "0")
     trained = [training_request(f"0/{number}") for number in range(50)]
     assert {request.family for request in trained} == set(TRAINED)
     assert {request.family for request in held_out} == {*TRAINED, HELD_OUT}
