@@ -21,7 +21,7 @@ test-slow: $(READY)  ## the tests that take minutes, and those of properties on 
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/python -m pytest -m "hypothesis and not slow" --hypothesis-profile=thorough
 
-test-train: $(READY)  ## the tests of trainings, with the extra `train` (PyTorch), which is installed first
+test-train: $(READY)  ## the tests of trainings, with the extra `train` (PyTorch), which is installed first (QWEN2_MODEL=FILE for the network of a real Qwen2)
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]'
 	$(BIN)/python -m pytest tests/memrl/parl tests/benchmarks/test_adapter_training.py tests/benchmarks/test_heads.py tests/procedures/test_library.py -m "not crash"
 
@@ -96,7 +96,7 @@ bench-simulate: $(READY)  ## simulations of this machine beside real runs of the
 bench-jobs: $(READY)  ## sixty requests by one chat, directly and by a plan, checked by code; continues where it stopped (hours; ARGS="--model 1.5b --half tuning --rounds 1")
 	$(BIN)/python -m benchmarks.jobs $(ARGS)
 
-parl: $(READY)  ## train the frontdoor in all arms with three seeds, and measure them beside controls; continues where it stopped (hours; ARGS="--arms seconds --seeds 0 --updates 50")
+parl: $(READY)  ## train the frontdoor in all arms with three seeds, and measure them next to controls; continues where it stopped (four hours of one core; ARGS="--arms seconds --seeds 0", ARGS=train, ARGS=publish to ship the adapter that wins)
 	$(BIN)/python -c "import torch" 2> /dev/null || PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]'
 	$(BIN)/python -m benchmarks.parl $(ARGS)
 

@@ -379,6 +379,8 @@ def _roles(
                 entry["sampling"] = {"dry_multiplier": DRY}
         if (adapter := model.adapters.get(role)) is not None:
             entry |= {"system": adapter.system, "lora": [{"file": file_name(adapter.path, registry)}]}
+            if adapter.plans_by_cores:
+                entry["plans_by_cores"] = True
         if role == FRONTDOOR and (quality := _plan_quality(model)) is not None:
             entry["plan_quality"] = quality
         if above := _above(role, casting):

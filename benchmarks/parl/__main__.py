@@ -1,7 +1,8 @@
 """Train the frontdoor in all arms with three seeds each, and measure them and the controls on held-out requests.
 
 `python -m benchmarks.parl` continues where it stopped: a training after its last update, a measurement with the next
-arm. `python -m benchmarks.parl train` leaves out the measurements. Results are written when all are there.
+arm. `python -m benchmarks.parl train` leaves out the measurements. Results are written when all are there, and then
+`python -m benchmarks.parl publish` ships the adapter that wins.
 """
 
 import argparse
@@ -17,15 +18,18 @@ from typing import Any, Final
 import torch
 
 from benchmarks import results
-from benchmarks.parl.arms import ARMS, CONTROLS, SEEDS, SUPERVISED, UPDATES
-from benchmarks.parl.figures import goals, rows_of
+from benchmarks.parl.agents import RepeatedAgent, used_by
+from benchmarks.parl.arms import AGENTS, ARMS, CONTROLS, MEMORY, SEEDS, SUPERVISED, UPDATES, WINNER
+from benchmarks.parl.figures import gain_over, goals, rows_of
+from benchmarks.parl.memory_modes import CHOICES, LESSONS, by_memory
+from benchmarks.parl.publish import best_seed, publish
 from orchestrator.bench import environment
 from orchestrator.bench.simulate.machine import Machine
-from orchestrator.memrl.parl.compare import Contestant, HeldOutRun, measure
+from orchestrator.memrl.parl.compare import Contestant, HeldOutRun, Planned, measure
 from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
 from orchestrator.memrl.parl.harness import GreedyPolicy, Harness, scratch_of
 from orchestrator.memrl.parl.machines import machines_for, other_worker
-from orchestrator.memrl.parl.requests import held_out_requests
+from orchestrator.memrl.parl.requests import PlannedRequest, held_out_requests, training_request
 from orchestrator.memrl.parl.reward import MeasuredPlan, RewardSettings
 from orchestrator.memrl.parl.train import ADAPTER, CHECKPOINT, IMITATED, TrainSettings, train
 from orchestrator.registry.load import load_registry
@@ -45,7 +49,7 @@ say = partial(print, flush=True)
 def main() -> None:
     """Train and measure what is not yet there."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.parl", description=__doc__)
-    parser.add_argument("part", nargs="?", choices=("train", "measure"), help="default: both")
+    parser.add_argument("part", nargs="?", choices=("train", "measure", "publish"), help="default: the first two")
     parser.add_argument("--updates", type=int, default=UPDATES, help="of a training")
     parser.add_argument(
         "--rollouts", type=int, default=ROLLOUTS, help="requests of an update, each planned eight times on two machines"
@@ -59,6 +63,9 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     base = load_registry(ROOT / "model_registry.yaml")
     bench = _Bench(options.folder, base, options.requests)
+    if options.part == "publish":
+        say("shipped" if bench.publish(base.path) else "not shipped: it is not better for certain")
+        return
     if options.part != "measure":
         for seed in options.seeds:  # so that all arms can be compared when the first seed is done
             bench.train(SUPERVISED, seed, 0, options.rollouts)
@@ -83,6 +90,7 @@ class _Bench:
         self._base = base
         self._machines: list[Machine] = machines_for(base)
         self._requests = held_out_requests(requests, "benchmark")
+        self._lessons = [training_request(f"lesson/{number}") for number in range(LESSONS)]
         folder.mkdir(parents=True, exist_ok=True)
 
     def train(self, arm: str, seed: int, updates: int, requests: int) -> None:
@@ -107,18 +115,30 @@ class _Bench:
         """Measure an arm that was trained with a seed, unless that was done."""
         place = self._place(arm, seed)
         adapter = str(place / ADAPTER)
-        self._measure(place.name, [adapter], lambda policy: Contestant(lambda _: policy, by_cores=True))
+        self._measure(place.name, [adapter], lambda policy: Planned(lambda _: policy, by_cores=True, removes=True))
 
     def measure_controls(self) -> None:
         """Measure the controls, unless that was done."""
         for name, control in CONTROLS.items():
             self._measure(name, [], control)
+        for name in CHOICES.values():
+            self._measure(f"lessons {name}", [], CONTROLS[name], self._lessons)
+        used = used_by(self._runs(self._place(WINNER, SEEDS[0]).name))
+        for name, budget in AGENTS.items():
+            self._measure(name, [], partial(_agent, RepeatedAgent(used, budget)))
 
     def _place(self, arm: str, seed: int) -> Path:
         return self._folder / f"{arm.replace(' ', '-')}-{seed}"
 
-    def _measure(self, name: str, adapters: list[str], contestant: Callable[[GreedyPolicy], Contestant]) -> None:
+    def _measure(
+        self,
+        name: str,
+        adapters: list[str],
+        contestant: Callable[[GreedyPolicy], Contestant],
+        requests: list[PlannedRequest] | None = None,
+    ) -> None:
         file = self._file(name)
+        requests = self._requests if requests is None else requests
         if file.exists():
             return
         model = self._base.roles[FRONTDOOR].model
@@ -130,7 +150,7 @@ class _Bench:
             runs = measure(
                 harnesses,
                 self._machines,
-                self._requests,
+                requests,
                 contestant(policy),
                 lambda done, total: say(f"{name}: measured {done} of {total}"),
             )
@@ -150,7 +170,10 @@ class _Bench:
     def results(self) -> dict[str, Any]:
         """Return what was measured, with goals."""
         arms = {arm: [self._runs(self._place(arm, seed).name) for seed in SEEDS] for arm in (SUPERVISED, *ARMS)}
-        rows = rows_of({name: self._runs(name) for name in CONTROLS}, arms)
+        controls = {name: self._runs(name) for name in (*CONTROLS, *AGENTS)}
+        lessons = {control: self._runs(f"lessons {control}") for control in CHOICES.values()}
+        texts = {request.name: request.text for request in (*self._requests, *self._lessons)}
+        rows = rows_of({**controls, MEMORY: by_memory(lessons, controls, texts)}, arms)
         hours = max(self._hours(arm, seed) for arm in ARMS for seed in SEEDS)
         return {
             "command": "make parl",
@@ -159,13 +182,27 @@ class _Bench:
             "requests": len(self._requests),
             "settings": asdict(RewardSettings()),
             "rows": [*rows.values()],
+            "gains": {name: gain_over(runs, arms[WINNER]) for name, runs in controls.items()},
             "goals": goals(rows, arms, hours),
             "hours": hours,
         }
 
+    def publish(self, registry: Path) -> bool:
+        """Ship the adapter of the best seed if the arm is better for certain, and return whether it is."""
+        points = {seed: self._state(WINNER, seed)["points"] for seed in SEEDS}
+        seed = best_seed({seed: [point["reward"] for point in rows] for seed, rows in points.items()})
+        return publish(self._place(WINNER, seed) / ADAPTER, self.results(), seed, registry)
+
     def _hours(self, arm: str, seed: int) -> float:
-        state = torch.load(self._place(arm, seed) / CHECKPOINT, weights_only=True)
-        return float(state["seconds"]) / 3600
+        return float(self._state(arm, seed)["seconds"]) / 3600
+
+    def _state(self, arm: str, seed: int) -> dict[str, Any]:
+        state: dict[str, Any] = torch.load(self._place(arm, seed) / CHECKPOINT, weights_only=True)
+        return state
+
+
+def _agent(agent: RepeatedAgent, shipped: GreedyPolicy) -> RepeatedAgent:
+    return agent
 
 
 def _copy(file: Path, copy: Path) -> None:

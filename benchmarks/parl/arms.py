@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
-from orchestrator.memrl.parl.compare import Contestant
+from orchestrator.bench.families.words import listing
+from orchestrator.memrl.parl.compare import Planned
 from orchestrator.memrl.parl.harness import FixedPlan, GreedyPolicy
 from orchestrator.memrl.parl.requests import WORKER, PlannedRequest
 from orchestrator.memrl.parl.reward import RewardSettings
@@ -27,15 +28,24 @@ SUPERVISED: Final = "supervised"
 """The arm of imitation alone, from which the others start."""
 SHIPPED: Final = "as shipped"
 BEST: Final = "best plan"
+MEMORY: Final = "memory's choice of mode"
+WINNER: Final = "seconds"
+"""The arm that ships if it is better."""
+AGENTS: Final[Mapping[str, Literal["tokens", "seconds"]]] = {
+    "one agent, as many tokens": "tokens",
+    "one agent, as much time": "seconds",
+}
+"""Controls that have what the plans of the arm that ships have used."""
 SEEDS: Final = (0, 1, 2)
 
 
-CONTROLS: Final[Mapping[str, Callable[[GreedyPolicy], Contestant]]] = {
-    SHIPPED: lambda shipped: Contestant(lambda _: shipped, by_cores=False),
-    "as shipped, told the cores": lambda shipped: Contestant(lambda _: shipped, by_cores=True),
-    "one agent": lambda shipped: Contestant(lambda _: shipped, by_cores=False, mode="direct"),
-    "forced width": lambda shipped: Contestant(lambda request: FixedPlan(widest(request)), by_cores=False),
-    "discover": lambda shipped: Contestant(lambda _: shipped, by_cores=False, mode="discover"),
+CONTROLS: Final[Mapping[str, Callable[[GreedyPolicy], Planned]]] = {
+    SHIPPED: lambda shipped: Planned(lambda _: shipped, by_cores=False),
+    "as shipped, told the cores": lambda shipped: Planned(lambda _: shipped, by_cores=True),
+    "one agent": lambda shipped: Planned(lambda _: shipped, by_cores=False, mode="direct"),
+    "forced width": lambda shipped: Planned(lambda request: FixedPlan(widest(request)), by_cores=False),
+    "each": lambda shipped: Planned(lambda request: FixedPlan(a_step_each(request)), by_cores=False),
+    "discover": lambda shipped: Planned(lambda _: shipped, by_cores=False, mode="discover"),
 }
 """What is measured without training, given the frontdoor as it ships."""
 
@@ -45,3 +55,11 @@ def widest(request: PlannedRequest) -> str:
     each = Part(role=WORKER, action="Summarize {each}.", each=tuple(request.files))
     join = Part(role=WORKER, action=request.text, inputs=("P1",))
     return plan_text([each, join])
+
+
+def a_step_each(request: PlannedRequest) -> str:
+    """Return the plan of a rule: if a request names several files, a step does what it says with each of them."""
+    files = listing([*request.files])
+    if len(request.files) < 2 or files not in request.text:
+        return plan_text([Part(role=WORKER, action=request.text, inputs=tuple(request.files))])
+    return plan_text([Part(role=WORKER, action=request.text.replace(files, "{each}"), each=tuple(request.files))])

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from benchmarks.parl.arms import BEST, SHIPPED, SUPERVISED
 from orchestrator.bench.goals import at_least, at_most
+from orchestrator.bench.paired import mean_interval
 from orchestrator.memrl.parl.compare import HeldOutRun, figures_of
 from orchestrator.memrl.parl.requests import HELD_OUT
-from orchestrator.memrl.parl.reward import RewardSettings, is_collapsed, longer, spurious_share
+from orchestrator.memrl.parl.reward import RewardSettings, is_collapsed, longer, performance, spurious_share
 
 RESAMPLES: Final = 2000
 WIDE: Final = 2  # parts of a request that gains by splitting
@@ -20,9 +21,11 @@ FIGURES: Final[Mapping[str, tuple[Value, Callable[[HeldOutRun], bool]]]] = {
     "success": (lambda run: float(run.result.right), lambda run: True),
     "collapse": (lambda run: float(is_collapsed(run.result, run.best.width)), lambda run: run.best.width >= WIDE),
     "spurious": (lambda run: spurious_share(run.result, run.best), lambda run: True),
+    "removable": (lambda run: run.result.removable or 0.0, lambda run: run.result.removable is not None),
     "regret": (lambda run: longer(run.result, run.best), lambda run: run.result.right),
     "width": (lambda run: run.result.width, lambda run: run.best.width >= WIDE),
     "seconds": (lambda run: run.result.seconds, lambda run: run.result.right),
+    "tokens": (lambda run: run.result.tokens, lambda run: True),
 }
 """Figure → its value for a run, and which runs have one."""
 
@@ -35,6 +38,19 @@ def rows_of(controls: Mapping[str, Sequence[HeldOutRun]], arms: Mapping[str, See
     best = [replace(run, result=run.best) for run in next(iter(controls.values()))]
     seeds: dict[str, Seeds] = {**{name: [runs] for name, runs in controls.items()}, BEST: [best], **arms}
     return {name: row(name, runs) for name, runs in seeds.items()}
+
+
+def gain_over(control: Sequence[HeldOutRun], seeds: Seeds) -> dict[str, float]:
+    """Return how much better an arm performs than a control, in pairs, with a 95 % interval over requests."""
+    gains: dict[str, list[float]] = {}
+    for runs in seeds:
+        for before, after in zip(control, runs, strict=True):
+            settings = RewardSettings()
+            gain = performance(after.result, after.best, settings) - performance(before.result, before.best, settings)
+            gains.setdefault(before.request, []).append(gain)
+    means = [fmean(values) for values in gains.values()]
+    low, high = mean_interval(means)
+    return {"gain": fmean(means), "low": low, "high": high}
 
 
 def row(name: str, seeds: Seeds) -> dict[str, Any]:
@@ -88,6 +104,7 @@ def goals(rows: Mapping[str, Mapping[str, Any]], arms: Mapping[str, Seeds], hour
         at_least("collapse rate without the parallel reward", collapsed, 0.6),
         at_most("collapse rate", trained["collapse"]["value"], 0.05),
         at_most("spurious steps", trained["spurious"]["value"], 0.05),
+        at_most("steps whose removal changes nothing", trained["removable"]["value"] or 0.0, 0.05),
         at_least("success less that of the frontdoor that ships", _less(trained, before, "success"), -0.02),
         at_most("regret on few cores", machines[small]["regret"] or 0.0, 0.1),
         at_most("regret on many cores", machines[large]["regret"] or 0.0, 0.1),

@@ -1,8 +1,9 @@
 """Compare two policies in pairs on requests that no training has seen: other names, width 16, another family."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Protocol
 
 from orchestrator.bench.paired import mean_interval
 from orchestrator.bench.simulate.machine import Machine
@@ -50,13 +51,29 @@ class Comparison:
         return self.low > 0
 
 
+class Contestant(Protocol):
+    """Carries requests out in its own way."""
+
+    def run(self, harness: Harness, request: PlannedRequest, machine: Machine) -> MeasuredPlan:
+        """Return how a request goes. Raises what `Harness.run` raises."""
+
+
 @dataclass(frozen=True, slots=True)
-class Contestant:
-    """Who plans, and how."""
+class Planned:
+    """Requests are planned by a policy."""
 
     policy: Callable[[PlannedRequest], Policy]
     by_cores: bool  # whether it is told the cores
     mode: Mode = "as-planned"
+    removes: bool = False  # whether it is tried which steps a right answer needs
+
+    def run(self, harness: Harness, request: PlannedRequest, machine: Machine) -> MeasuredPlan:
+        """Return how a request goes. Raises what `Harness.run` raises."""
+        rollout = harness.run(request, machine, self.policy(request), by_cores=self.by_cores, mode=self.mode)
+        if not (self.removes and rollout.result.right and len(rollout.plans) == 1):
+            return rollout.result
+        share = harness.removable_share(request, machine, rollout.plans[0].text)
+        return replace(rollout.result, removable=share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +100,15 @@ def measure(
     """
     runs = []
     for number, request in enumerate(requests):
-        harness, policy = harnesses[number % len(harnesses)], contestant.policy(request)
+        harness = harnesses[number % len(harnesses)]
         for machine in machines:
-            rollout = harness.run(request, machine, policy, by_cores=contestant.by_cores, mode=contestant.mode)
+            result = contestant.run(harness, request, machine)
             runs.append(
                 HeldOutRun(
                     request=request.name,
                     family=request.family,
                     machine=machine.name,
-                    result=rollout.result,
+                    result=result,
                     best=harness.best(request, machine),
                 )
             )

@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 ANSWERS = "answers.jsonl"
 """The file of known answers in the folder of a training."""
+RETRIED = 0.7  # the temperature of further attempts at an answer
 SLOTS = 8  # sequences that an engine generates at a time
 
 
@@ -71,10 +72,16 @@ class RealEngines:
         """Return the completions of requests that are generated together. Raises EngineError."""
         return self._wait(self._complete(model, requests))
 
-    def answer(self, model: str, request: Generation) -> Answer:
-        """Return the answer at temperature 0, from the file if it is known. Raises EngineError."""
-        request = replace(request, temperature=0.0, seed=0, deadline_seconds=None, slack=0.0, logprobs=None)
-        key = _key(model, request)
+    def answer(self, model: str, request: Generation, attempt: int = 0) -> Answer:
+        """Return the answer, from the file if it is known: at temperature 0, or a sampled one for a further attempt.
+
+        Raises EngineError.
+        """
+        temperature = RETRIED if attempt else 0.0
+        request = replace(
+            request, temperature=temperature, seed=attempt, deadline_seconds=None, slack=0.0, logprobs=None
+        )
+        key = _key(model, request, attempt)
         if key not in self._known:
             (completion,) = self.complete(model, [request])
             self._known[key] = answer = Answer(completion.text, completion.usage.output_tokens)
@@ -130,8 +137,9 @@ def _read(file: Path) -> dict[str, Answer]:
     return answers
 
 
-def _key(model: str, request: Generation) -> str:
+def _key(model: str, request: Generation, attempt: int) -> str:
     messages = [[message.role, message.content] for message in request.messages]
     lora = [[adapter.file, adapter.scale] for adapter in request.lora]
     content = [model, messages, request.schema, request.grammar, request.max_tokens, [*request.stop], lora]
+    content += [attempt] if attempt else []
     return hashlib.sha256(compact_json(content).encode()).hexdigest()

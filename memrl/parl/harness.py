@@ -20,6 +20,7 @@ from orchestrator.bench.simulate.run import simulate_job
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.memrl.parl.engines import Answer, RealEngines
 from orchestrator.memrl.parl.machines import registry_on
+from orchestrator.memrl.parl.removal import without_a_step
 from orchestrator.memrl.parl.requests import WORKER, PlannedRequest
 from orchestrator.memrl.parl.reward import MeasuredPlan, result_of
 from orchestrator.registry.models import Registry
@@ -157,6 +158,7 @@ class Rollout:
 
     result: MeasuredPlan
     plans: tuple[SampledPlan, ...]  # more than one if the first was flawed
+    answer: tuple[str, ...] = ()  # the texts that the user gets
 
 
 class Harness:
@@ -169,6 +171,7 @@ class Harness:
         self._folder = folder
         self._worker = worker
         self._best: dict[tuple[str, str], MeasuredPlan] = {}
+        self._removable: dict[tuple[str, str], float] = {}
 
     def run(
         self,
@@ -178,8 +181,11 @@ class Harness:
         *,
         by_cores: bool = True,
         mode: Mode = "as-planned",
+        attempt: int = 0,
     ) -> Rollout:
         """Return how the request goes with a plan of the policy, which is told the cores or not.
+
+        Workers answer at temperature 0; for a further `attempt` their answers are sampled.
 
         Raises EngineError, InputError and JournalError.
         """
@@ -192,10 +198,10 @@ class Harness:
             for name, text in request.files.items():
                 (files / name).write_text(text, encoding="utf-8")
             job = Job(request.text, None, files, mode)
-            write = self._writer(registry, policy, plans.append)
+            write = self._writer(registry, policy, plans.append, attempt)
             (simulated,) = simulate_job(job, machine, registry, Path(place) / "home", write, models)
         result = result_of(simulated.report, request.check(simulated.answer))
-        return Rollout(result, tuple(plans))
+        return Rollout(result, tuple(plans), simulated.answer)
 
     def serial_seconds(self, request: PlannedRequest, machine: Machine, plan: str) -> float:
         """Return what the steps of a plan take one after the other. Raises what `run` does.
@@ -213,13 +219,25 @@ class Harness:
             self._best[key] = min(results, key=lambda result: (-result.score, result.seconds))
         return self._best[key]
 
-    def _writer(self, registry: Registry, policy: Policy, note: Callable[[SampledPlan], None]) -> Write:
+    def removable_share(self, request: PlannedRequest, machine: Machine, plan: str) -> float:
+        """Return the share of a plan's steps without which the answer is as right as with them.
+
+        Answers do not depend on the machine, so it is tried on one. Raises what `run` does.
+        """
+        key = (request.name, plan)
+        if key not in self._removable:
+            whole = self.run(request, machine, FixedPlan(plan)).result.score
+            shorter = [self.run(request, machine, FixedPlan(each)).result.score for each in without_a_step(plan)]
+            self._removable[key] = sum(score >= whole for score in shorter) / len(shorter) if shorter else 0.0
+        return self._removable[key]
+
+    def _writer(self, registry: Registry, policy: Policy, note: Callable[[SampledPlan], None], attempt: int) -> Write:
         def write(request: Generation) -> SimulatedAnswer:
             if request.role == FRONTDOOR:
                 plan = policy.write(request)
                 note(plan)
                 return SimulatedAnswer(plan.text, max(1, len(plan.tokens)))
-            answer: Answer = self._engines.answer(registry.roles[request.role].model, request)
+            answer: Answer = self._engines.answer(registry.roles[request.role].model, request, attempt)
             return SimulatedAnswer(answer.text, max(1, answer.tokens))
 
         return write

@@ -27,6 +27,8 @@ class MeasuredPlan:
     width: int  # the most steps that can run at a time
     steps: int
     used: int  # steps that are done and whose output another step or the user got
+    tokens: int = 0  # read and written by all steps
+    removable: float | None = None  # share of steps without which the answer is as right; None if that was not tried
 
     @property
     def right(self) -> bool:
@@ -66,6 +68,7 @@ def result_of(report: Report, score: float) -> MeasuredPlan:
         width=report.width,
         steps=len(steps),
         used=sum(row.state == "done" and _is_used(report, row.parent or row.id) for row in steps),
+        tokens=sum(row.prompt_tokens + row.output_tokens for row in steps),
     )
 
 

@@ -8,6 +8,7 @@ The folder of a training has all of it: `imitated.pt` with the weights after tha
 was killed continues after its last update, with the same requests and seeds as if it had not been killed.
 """
 
+import json
 import os
 import time
 from collections import Counter
@@ -46,10 +47,11 @@ from orchestrator.memrl.parl.weights import write_adapter
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import Adapters, Lora
 from orchestrator.run.frontdoor.planner import FRONTDOOR
-from orchestrator.task.taskir.json_text import read_json
+from orchestrator.task.taskir.json_text import compact_json, read_json
 
 CHECKPOINT: Final = "checkpoint.pt"
 IMITATED: Final = "imitated.pt"
+READING_FIRST: Final = ("role", "each", "foreach", "inputs", "action")
 ADAPTER: Final = "adapter.gguf"
 
 
@@ -172,11 +174,19 @@ class _Collector:
             request, draw = self._request(name), seeded(f"machine/{name}")
             machine, policy = draw.choice(self._machines), FixedPlan(draw.choice(request.plans))
             rollout = self._harness.run(request, machine, policy)
-            if rollout.result.right:
-                (plan,) = rollout.plans
-                tokens = self._engines.text_tokens(self._model, plan.text)
-                rows.append(self._row(replace(plan, tokens=tokens), 1.0))
+            if rollout.result.right and (row := self._imitated(rollout.plans[0])) is not None:
+                rows.append(row)
         return rows
+
+    def _imitated(self, plan: SampledPlan) -> SampledRow | None:
+        # None if the grammar lets the model write it in neither form
+        for text in (plan.text, reading_first(plan.text)):
+            written = replace(plan, tokens=self._engines.text_tokens(self._model, text))
+            try:
+                return self._row(written, 1.0)
+            except ValueError:
+                continue
+        return None
 
     def collect(self, done: int, lora: Adapters) -> _Collected:
         rows: list[SampledRow] = []
@@ -358,6 +368,25 @@ def point_of(done: int, groups: Sequence[GroupResult], kl: float) -> CurvePoint:
         seconds=fmean(result.seconds for result, _ in plans),
         kl=kl,
     )
+
+
+def reading_first(plan: str) -> str:
+    """Return a plan as grammars with listed names want it: each part says what it reads before its action.
+
+    A single file of `each` is an input. Several are a constant of the grammar, whose names have spaces between them.
+    """
+    parts = [_reading_first(part) for part in json.loads(plan)["plan"]]
+    text = compact_json({"plan": parts})
+    for names in (part.get("each", []) for part in parts):
+        text = text.replace(compact_json(names), json.dumps(names))
+    return text
+
+
+def _reading_first(part: dict[str, Any]) -> dict[str, Any]:
+    match part.get("each", []):
+        case [name] if "." in name:
+            part = {**part, "each": [], "inputs": [name], "action": part["action"].replace("{each}", name)}
+    return {key: part[key] for key in READING_FIRST if part.get(key)}
 
 
 def _grammar(schema: str) -> str:

@@ -22,7 +22,7 @@ from orchestrator.cli.terminal import make_console, print_json, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.files import FolderLocked, lock_folder
 from orchestrator.memrl.parl.commands import FOLDER
-from orchestrator.memrl.parl.compare import Comparison, Contestant, PolicyFigures, compare, measure
+from orchestrator.memrl.parl.compare import Comparison, Planned, PolicyFigures, compare, measure
 from orchestrator.memrl.parl.curves import CURVES
 from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
 from orchestrator.memrl.parl.harness import GreedyPolicy, Harness, scratch_of
@@ -196,14 +196,14 @@ def _compare(
             harnesses,
             machines,
             requests,
-            Contestant(lambda _: present, role.plans_by_cores),
+            Planned(lambda _: present, role.plans_by_cores),
             lambda done, total: progress(done, 2 * total),
         )
         after = measure(
             harnesses,
             machines,
             requests,
-            Contestant(lambda _: trained, by_cores=True),
+            Planned(lambda _: trained, by_cores=True),
             lambda done, total: progress(total + done, 2 * total),
         )
         return compare(before, after, RewardSettings())

@@ -25,6 +25,8 @@ class AdapterEntry(BaseModel):
         Field(ge=0, le=1, description="the share of plans that are right with it, of requests never looked at"),
     ] = None
 
+    plans_by_cores: Annotated[bool, Field(description="whether it is trained on prompts that say the cores")] = False
+
     @property
     def path(self) -> Path:
         return PATH.parent / self.file

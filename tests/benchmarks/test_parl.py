@@ -1,14 +1,19 @@
 """The figures of the frontdoor's training, and what the page says of them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from benchmarks import page
-from benchmarks.parl.arms import ARMS, CONTROLS, SUPERVISED, widest
-from benchmarks.parl.figures import estimate, goals, row, rows_of
+from benchmarks.parl.agents import RepeatedAgent, together, used_by
+from benchmarks.parl.arms import ARMS, CONTROLS, SUPERVISED, a_step_each, widest
+from benchmarks.parl.figures import estimate, gain_over, goals, row, rows_of
+from benchmarks.parl.memory_modes import CHOICES, by_memory
+from benchmarks.parl.publish import best_seed, card, with_card
 from orchestrator.memrl.parl.compare import HeldOutRun
-from orchestrator.memrl.parl.harness import GreedyPolicy
+from orchestrator.memrl.parl.harness import GreedyPolicy, Rollout
+from orchestrator.memrl.parl.machines import assumed_machine
 from orchestrator.memrl.parl.requests import make_request
 from orchestrator.memrl.parl.reward import MeasuredPlan
 from orchestrator.run.frontdoor.builder import PlanBuilder
@@ -55,14 +60,15 @@ def test_goals_and_the_page_follow_from_the_rows() -> None:
     arms: Any = {arm: [runs(NARROW if arm == SUPERVISED else BEST)] * 3 for arm in (SUPERVISED, *ARMS)}
     rows = rows_of({name: runs(NARROW) for name in CONTROLS}, arms)
     assert rows["best plan"]["regret"]["value"] == 0
-    found = {"rows": [*rows.values()], "goals": goals(rows, arms, hours=1.0)}
+    gains = {name: gain_over(runs(NARROW), arms["seconds"]) for name in CONTROLS}
+    found: Any = {"rows": [*rows.values()], "gains": gains, "goals": goals(rows, arms, hours=1.0)}
     met = {goal["name"]: goal["met"] for goal in found["goals"] if "met" in goal}
     assert met["collapse rate without the parallel reward"]
     assert met["critical path on many cores as a share of one agent's"]
     assert page.SUBJECTS["parl"].headline is not None
     assert page.SUBJECTS["parl"].headline(found).startswith("Trained: 100% right")
-    rows["discover"] = row("discover", [runs(BEST)])
-    assert page.SUBJECTS["parl"].headline({"rows": [*rows.values()]}).startswith("Splitting by rules (discover)")
+    as_good = {**found, "gains": {**gains, "discover": gain_over(runs(BEST), arms["seconds"])}}
+    assert page.SUBJECTS["parl"].headline(as_good).startswith("Splitting by rules (discover) is as good")
     assert len([*page.parl_table(found)]) == 2 + len(rows)
 
 
@@ -72,3 +78,67 @@ def test_controls_say_who_plans(name: str) -> None:
     contestant = CONTROLS[name](shipped)
     assert contestant.policy(make_request("mixed", 3, "control")) is not None
     assert contestant.mode in ("as-planned", "direct", "discover")
+
+
+def test_a_rule_does_what_a_request_says_with_each_file() -> None:
+    request = make_request("gathered", 3, "rule")
+    (part,) = PlanStream().feed(a_step_each(request))
+    assert part.each == tuple(request.files)
+    assert part.action.split(" ", 1)[1] == "the records in {each}."
+    (single,) = PlanStream().feed(a_step_each(make_request("chained", 3, "rule")))
+    assert not single.each
+
+
+class Agents:
+    """A harness in which one agent answers as it is told."""
+
+    def __init__(self, answers: str) -> None:
+        self._answers = answers
+
+    def run(self, *given: object, attempt: int, **options: object) -> Rollout:
+        answer = self._answers[attempt]
+        return Rollout(replace(NARROW, score=float(answer == "r"), seconds=4.0, tokens=100), (), (answer,))
+
+
+def repeated(answers: str, budget: Any, **allowed: Any) -> MeasuredPlan:
+    request, machine = make_request("mixed", 2, "agent"), assumed_machine(2, ["large"])
+    used = {(request.name, machine.name): replace(BEST, **allowed)}
+    harness: Any = Agents(answers)
+    return RepeatedAgent(used, budget).run(harness, request, machine)
+
+
+def test_one_agent_tries_again_until_its_budget_is_used() -> None:
+    tries = repeated("wrrw", "tokens", tokens=350)
+    assert (tries.score, tries.tokens, tries.seconds) == (1.0, 300, 12.0), "the answer that two of three tries gave"
+    assert repeated("wr", "tokens", tokens=50).tokens == 100, "it may answer once, whatever that takes"
+    assert repeated("rww", "seconds", seconds=9.0).score == 1.0, "the earlier of two different answers"
+    assert repeated("r", "seconds", seconds=3.0).score == 0.0, "an answer that is late is none"
+    assert together([Rollout(NARROW, (), ("a",))]).seconds == NARROW.seconds
+
+
+def test_what_plans_have_used_is_by_request_and_machine() -> None:
+    assert used_by(runs(BEST, 1)) == {("r0", "2 cores"): BEST, ("r0", "96 cores"): BEST}
+
+
+def test_the_memory_chooses_the_mode_that_was_right() -> None:
+    wrong, texts = replace(BEST, score=0.0), {f"r{number}": "Summarize a.txt and b.txt." for number in range(30)}
+    lessons = {name: runs(BEST if name == CHOICES["discover"] else wrong, 30) for name in CHOICES.values()}
+    chosen = by_memory(lessons, lessons, texts)
+    assert len(chosen) == 60
+    assert all(run.result.right for run in chosen)
+
+
+def test_the_card_has_the_figures_and_takes_the_place_of_an_earlier_one() -> None:
+    arms: Any = {arm: [runs(BEST)] * 3 for arm in (SUPERVISED, *ARMS)}
+    controls = {name: runs(NARROW) for name in CONTROLS}
+    gains = {name: gain_over(control, arms["seconds"]) for name, control in controls.items()}
+    found: Any = {"rows": [*rows_of(controls, arms).values()], "gains": gains, "hours": 0.2, "requests": 6}
+    text = card(found, seed=2)
+    assert "| seconds | 100% (100% to 100%) | 0% (0% to 0%) |" in text
+    assert "Splitting by rules" not in text
+    page_text = with_card("# Adapters\n\n### other.gguf\nIts card.\n", text)
+    assert page_text.index("tiny-large") < page_text.index("### other.gguf")
+    assert with_card(page_text, text) == page_text
+    found["gains"] = {**gains, "each": gain_over(runs(BEST), arms["seconds"])}
+    assert "Splitting by rules (each) is as good" in card(found, seed=2)
+    assert best_seed({0: [9.0] * 5 + [0.1] * 10, 1: [0.2] * 12}) == 1

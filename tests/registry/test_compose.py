@@ -265,6 +265,9 @@ def test_an_adapter_goes_to_its_role_with_the_prompt_that_it_is_trained_with(hea
     roles = yaml.safe_load(made.text)["roles"]
     assert (roles["frontdoor"]["system"], roles["frontdoor"]["lora"]) == ("Plan it.", [{"file": "package/plan.gguf"}])
     assert "lora" not in roles["worker"]
+    assert "plans_by_cores" not in roles["frontdoor"]
+    told = {"frontdoor": adapters["frontdoor"].model_copy(update={"plans_by_cores": True})}
+    assert yaml.safe_load(composed(replace(small, adapters=told)).text)["roles"]["frontdoor"]["plans_by_cores"] is True
     assert "small has the adapter plan.gguf as frontdoor, which is trained for that" in made.notes
     roles = yaml.safe_load(composed(small, model(header, "large", 8, family="b")).text)["roles"]
     assert not any("lora" in role for role in roles.values()), "another model plans"

@@ -13,20 +13,26 @@ from typing import Any
 
 import pytest
 
+from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.errors import InputError
+from orchestrator.memrl.parl.allowed import allowed_tokens
 from orchestrator.memrl.parl.engines import RealEngines
 from orchestrator.memrl.parl.harness import FixedPlan, GreedyPolicy, Harness
 from orchestrator.memrl.parl.history import rated_requests
 from orchestrator.memrl.parl.machines import machines_for, other_worker
-from orchestrator.memrl.parl.requests import make_request
+from orchestrator.memrl.parl.requests import HELD_OUT, TRAINED, FamilyName, make_request
+from orchestrator.memrl.parl.reward import result_of
 from orchestrator.registry.gguf import read_adapter, read_header
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
-from orchestrator.run.frontdoor.compact import Part, plan_text
+from orchestrator.run.frontdoor.compact import Part, PlanStream, plan_schema, plan_text
+from orchestrator.run.frontdoor.listed import Listed
 from orchestrator.run.job import Job
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
-from orchestrator.task.events import RatingGiven
+from orchestrator.run.record.report import load_report
+from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RatingGiven
+from orchestrator.task.taskir.parse import task_from
 from tests.memrl.parl.adapters import TINY
 from tests.orchestrator.run_jobs import execute
 
@@ -158,6 +164,64 @@ def test_a_missing_extra_is_named(
         command_line()()
     assert ended.value.code
     assert "pip install 'orchestrator[train]'" in capsys.readouterr().out
+
+
+def test_a_plan_is_imitated_in_the_form_that_the_grammar_wants(base: Registry, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
+    from orchestrator.memrl.parl.train import reading_first
+
+    file = base.models["large"].file
+    assert file is not None
+    families: tuple[FamilyName, ...] = (*TRAINED, HELD_OUT)
+    with RealEngines(base, tmp_path / "answers.jsonl") as engines, allowed_tokens(file) as allowed:
+        for request in (make_request(family, 3, "form") for family in families):
+            files = sorted(request.files)
+            free = schema_grammar(plan_schema(("worker",)))
+            listed = schema_grammar(plan_schema(("worker",), listed=Listed.of(request.text, files)))
+            for plan in request.plans:
+                allowed.along(free, engines.text_tokens("large", plan))
+                tokens = engines.text_tokens("large", reading_first(plan))
+                assert len(allowed.along(listed, tokens)) == len(tokens)
+                assert len([*PlanStream().feed(reading_first(plan))]) == plan.count('"role"')
+
+
+async def test_the_cost_of_a_plan_is_the_time_in_the_journal(base: Registry, tmp_path: Path) -> None:
+    folder, home = tmp_path / "mine", tmp_path / "home"
+    request = make_request("gathered", 4, "clock")
+    folder.mkdir()
+    for name, text in request.files.items():
+        (folder / name).write_text(text)
+    steps = [
+        {
+            "id": f"S{number}",
+            "actor": "worker",
+            "action": f"Summarize {name}.",
+            "inputs": [name],
+            "outputs": [f"t{number}"],
+        }
+        for number, name in enumerate(request.files)
+    ]
+    join = {"id": "S9", "actor": "worker", "action": "Merge the records.", "inputs": ["t0", "t1", "t2", "t3"]}
+    task = task_from({"objective": "a test", "plan": {"steps": [*steps, {**join, "outputs": ["all"]}]}})
+    async with Orchestrator.open(home, base, Ports(follows_registry=False)) as orchestrator:
+        run = await execute(orchestrator, Job(None, task, folder, "as-planned"))
+    with JournalReader.open_to_read(home) as journal:
+        report = load_report(journal, run)
+        started: dict[str, float] = {}
+        ended: dict[str, float] = {}
+        for _, event in journal.events(run):
+            if isinstance(event, AttemptStarted):
+                started.setdefault(event.step, event.at)
+            elif isinstance(event, AttemptSucceeded | AttemptFailed):
+                ended[event.step] = event.at
+        texts = [journal.get(result.digest).decode() for result in report.results]
+    assert report.status == "done"
+    seconds = {step: ended[step] - start for step, start in started.items()}
+    longest = max(seconds[f"S{number}"] for number in range(4)) + seconds["S9"]
+    plan = result_of(report, request.check(texts))
+    assert plan.seconds == report.critical_path.seconds == pytest.approx(longest)
+    assert plan.serial_seconds == report.critical_path.serial_seconds
+    assert (plan.width, plan.steps, plan.used, plan.score) == (4, 5, 5, 1.0)
 
 
 async def run_and_rate(home: Path, registry: Registry, folder: Path, request: str, score: float) -> str:

@@ -1,5 +1,6 @@
 """The network computes what llama.cpp does, with and without an adapter."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,47 @@ def test_a_model_that_computes_otherwise_is_refused(tmp_path: Path) -> None:
     file.write_bytes(content)
     with pytest.raises(InputError, match=r"has a tensor blk\.\d+\.ffn_gat2\.weight, which is unknown here"):
         shape_of(file)
+
+
+def dequantised(model: Path, path: Path) -> Path:
+    """Write a model with its weights in 32 bits, so that llama.cpp does not round what it multiplies them by."""
+    gguf = pytest.importorskip("gguf")
+    reader = gguf.GGUFReader(model)
+    writer = gguf.GGUFWriter(path, str(reader.get_field("general.architecture").contents()))
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF.") and name not in ("general.architecture", "general.file_type"):
+            inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(name, field.contents(), field.types[0], sub_type=inner)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif("QWEN2_MODEL" not in os.environ, reason="QWEN2_MODEL names no GGUF file of a Qwen2 model")
+def test_the_network_of_a_real_qwen2_computes_what_llama_cpp_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
+    from orchestrator.memrl.parl import network
+
+    model, attend = Path(os.environ["QWEN2_MODEL"]), network.attend
+
+    def attend_as_llama_cpp(query: Any, key: Any, value: Any) -> Any:
+        # flash attention on a CPU reads keys and values of 16 bits, and the biases of Qwen2's keys are large
+        return attend(query, key.half().float(), value.half().float())
+
+    qwen, ids = network.load_network(model), torch.from_numpy(TOKENS).long()[None]
+    with torch.no_grad():
+        exact = qwen(ids)[0].numpy()
+        monkeypatch.setattr(network, "attend", attend_as_llama_cpp)
+        rounded = qwen(ids)[0].numpy()
+    assert exact.std() > 1, "there is something to compare"
+    assert abs(logits(file=dequantised(model, tmp_path / "f32.gguf")) - rounded).max() < 0.1
+    quantised = logits(file=model)
+    assert (quantised.argmax(-1) == exact.argmax(-1)).mean() > 0.8, "4-bit weights are multiplied by 8 bits"
