@@ -183,7 +183,7 @@ class _Bench:
             "settings": asdict(RewardSettings()),
             "rows": [*rows.values()],
             "gains": {name: gain_over(runs, arms[WINNER]) for name, runs in controls.items()},
-            "goals": goals(rows, arms, hours),
+            "goals": goals(rows, arms, controls["one agent"], hours),
             "hours": hours,
         }
 

@@ -47,7 +47,12 @@ ProgressOf = Callable[[int, int], None]
 def train_frontdoor(
     context: typer.Context,
     updates: Annotated[int, typer.Option(min=1, max=100_000, help="How often the weights are updated.")] = 200,
-    requests: Annotated[int, typer.Option(min=1, max=1000, help="Requests of an update.")] = 8,
+    examples: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Right plans that are imitated before the first update.")
+    ] = 240,
+    requests: Annotated[
+        int, typer.Option(min=1, max=1000, help="Requests of an update, each planned for two machines.")
+    ] = 8,
     group: Annotated[int, typer.Option(min=2, max=64, help="Plans that are sampled for each request.")] = 8,
     temperature: Annotated[float, typer.Option(min=0.1, max=10, help="At which plans are sampled.")] = 1.0,
     pairs: Annotated[
@@ -101,7 +106,7 @@ def train_frontdoor(
     try:
         with lock_folder(place):
             with _bar("updates") as progress:
-                adapter = _train(place, base, machines, settings_of, own, threads, seconds, progress)
+                adapter = _train(place, base, machines, settings_of, examples, own, threads, seconds, progress)
             if adapter is None:
                 _print_incomplete(place, as_json=as_json)
                 return
@@ -157,6 +162,7 @@ def _train(
     base: Registry,
     machines: list[Machine],
     options_given: dict[str, Any],
+    examples: int,
     own: list[PlannedRequest],
     threads: int,
     seconds: float | None,
@@ -165,7 +171,8 @@ def _train(
     # imported here, since the command's module has to load without PyTorch
     module = "orchestrator.memrl.parl.train"
     resolve_name("torch:set_num_threads")(threads)
-    made = resolve_name(f"{module}:TrainSettings")(**options_given)
+    imitation = resolve_name(f"{module}:Imitation")(examples=examples)
+    made = resolve_name(f"{module}:TrainSettings")(**options_given, imitation=imitation)
     end = None if seconds is None else time.monotonic() + seconds
     adapter: Path | None = resolve_name(f"{module}:train")(
         place, base, machines, made, progress, own, lambda: end is not None and time.monotonic() >= end

@@ -25,7 +25,8 @@ MAX_ERROR: Final = 2000  # characters
 
 class TrainArguments(Form):
     updates: Annotated[int, Field(ge=1, le=100_000)] = 200
-    requests: Annotated[int, Field(ge=1, le=1000)] = 12
+    examples: Annotated[int, Field(ge=0, le=100_000)] = 240
+    requests: Annotated[int, Field(ge=1, le=1000)] = 8
     group: Annotated[int, Field(ge=2, le=64)] = 8
     pairs: Annotated[int, Field(ge=6, le=10_000)] = 60
     seconds: Annotated[float, Field(gt=0, le=500_000)] = 14_400.0  # after which it stops, and continues another time

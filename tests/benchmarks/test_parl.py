@@ -8,7 +8,7 @@ import pytest
 from benchmarks import page
 from benchmarks.parl.agents import RepeatedAgent, together, used_by
 from benchmarks.parl.arms import ARMS, CONTROLS, SUPERVISED, a_step_each, widest
-from benchmarks.parl.figures import estimate, gain_over, goals, row, rows_of
+from benchmarks.parl.figures import estimate, gain_over, goals, row, rows_of, time_share
 from benchmarks.parl.memory_modes import CHOICES, by_memory
 from benchmarks.parl.publish import best_seed, card, with_card
 from orchestrator.memrl.parl.compare import HeldOutRun
@@ -61,7 +61,7 @@ def test_goals_and_the_page_follow_from_the_rows() -> None:
     rows = rows_of({name: runs(NARROW) for name in CONTROLS}, arms)
     assert rows["best plan"]["regret"]["value"] == 0
     gains = {name: gain_over(runs(NARROW), arms["seconds"]) for name in CONTROLS}
-    found: Any = {"rows": [*rows.values()], "gains": gains, "goals": goals(rows, arms, hours=1.0)}
+    found: Any = {"rows": [*rows.values()], "gains": gains, "goals": goals(rows, arms, runs(NARROW), hours=1.0)}
     met = {goal["name"]: goal["met"] for goal in found["goals"] if "met" in goal}
     assert met["collapse rate without the parallel reward"]
     assert met["critical path on many cores as a share of one agent's"]
@@ -78,6 +78,13 @@ def test_controls_say_who_plans(name: str) -> None:
     contestant = CONTROLS[name](shipped)
     assert contestant.policy(make_request("mixed", 3, "control")) is not None
     assert contestant.mode in ("as-planned", "direct", "discover")
+
+
+def test_times_are_compared_where_both_are_right() -> None:
+    slow = runs(replace(NARROW, seconds=40.0), 3)
+    wrong = [replace(run, result=replace(run.result, score=0.0)) for run in runs(NARROW, 3)]
+    assert time_share(slow, [runs(BEST, 3)], "2 cores") == 0.25
+    assert time_share(wrong, [runs(BEST, 3)], "2 cores") == float("inf")
 
 
 def test_a_rule_does_what_a_request_says_with_each_file() -> None:

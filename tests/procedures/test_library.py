@@ -397,7 +397,7 @@ CASES = [
     ),
     Case(
         "train-frontdoor",
-        lambda _: {"updates": 1, "requests": 1, "group": 2, "pairs": 6},
+        lambda _: {"updates": 1, "examples": 4, "requests": 1, "group": 2, "pairs": 6},
         lambda root: (root / "home" / "frontdoor" / "training-0" / "checkpoint.pt").exists(),
         takes_long=True,
         stays=("home/frontdoor", "home/logs"),

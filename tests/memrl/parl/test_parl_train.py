@@ -121,7 +121,15 @@ def test_a_training_continues_after_its_last_update(base: Registry, tmp_path: Pa
 
 
 def command(base: Registry, tmp_path: Path) -> list[str]:
-    options = ["--updates=3", "--requests=2", "--group=4", "--pairs=6", f"--folder={tmp_path / 'training'}", "--json"]
+    options = [
+        "--updates=3",
+        "--examples=8",
+        "--requests=2",
+        "--group=4",
+        "--pairs=6",
+        f"--folder={tmp_path / 'training'}",
+        "--json",
+    ]
     program = [sys.executable, "-m", "orchestrator", "--home", str(tmp_path / "home"), "--registry", str(base.path)]
     return [*program, "frontdoor", "train", *options]
 
