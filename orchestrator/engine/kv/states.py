@@ -17,7 +17,7 @@ class StateSlots(PooledSlots):
 
     def __init__(self, llama: Llama, slots: int, seconds: PrefillSeconds) -> None:
         super().__init__(llama, slots, seconds)
-        self._most_retained = llama.sequences - slots
+        self._most_retained = max(0, llama.sequences - slots)
 
     def match(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
         return self.tree.match_end(tokens, self._stands, lora)

@@ -30,7 +30,7 @@ from orchestrator.engine.llama.vocabulary import Vocabulary, meta
 from orchestrator.engine.processor import usable_cores
 from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
 from orchestrator.engine.worker.batching import Padding, padding, padding_streams
-from orchestrator.registry.architectures import ROLLS_BACK
+from orchestrator.registry.architectures import COMPRESSED, ROLLS_BACK
 from orchestrator.registry.options import (
     INVARIANT_MICRO_BATCH,
     INVARIANT_ROWS,
@@ -91,6 +91,7 @@ class Llama:
         if spec.batch_invariant:
             os.environ["GGML_CPU_TILED_MM"] = "0"  # those kernels take over from eight tokens on, by other sums
         self._model: Any = load_model(spec, self.log, progress)
+        self._architecture = meta(self._model, "general.architecture")
         self.can_cut_back = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
         if not self.can_cut_back:
             check_feature("models with recurrent layers")
@@ -171,7 +172,7 @@ class Llama:
         self._context = self._make_context(spec)
         self.open_seconds = time.monotonic() - started
         self._memory = lib.llama_get_memory(self._context)
-        self._held = [0] * (self.sequences + 1 + self.checkpoints)
+        self._held = [0] * (self.sequences + 1 + self._twin + self.checkpoints)
         self._rolled_back: set[int] = set()
         self._copying: set[int] = set()
         self._logits = RowsView(self._most_rows, self.vocab.size)
@@ -201,18 +202,13 @@ class Llama:
         together = MICRO_BATCH_WITH_SCORES if self.flash_attention == "off" else BATCH
         params.n_ubatch = min(INVARIANT_MICRO_BATCH if spec.batch_invariant else together, params.n_batch)
         drafts = 0 if self.can_cut_back else spec.rollback
-        # A draft token may take a cell of a window that is needed again when it is rejected.
-        able = meta(self._model, "general.architecture") in ROLLS_BACK and not self._window
+        # Of a sequence with two numbers, llama.cpp would take back the state of one.
+        able = self._architecture in ROLLS_BACK and not self._window
         params.n_rs_seq = drafts if able and not lib.why_not("drafts for models with recurrent layers") else 0
         # Sequences beyond all others hold copies of states, see `checkpoint`.
         self.checkpoints = min(spec.slots, MOST_CHECKPOINTS) if drafts else 0
         rows = self.sequences + self._spare
-        # In a pool, llama.cpp gives cells that have left the window of a sequence to others, unless two sequences hold
-        # them. So each sequence has a second number, whose tokens are the same.
-        self._twin = rows if self._window and self.can_cut_back and not self.split else 0
-        params.n_seq_max = rows + self._twin + self.checkpoints
-        self._free_copies = list(range(rows, rows + self.checkpoints))
-        self._copies: dict[int, int] = {}  # their numbers, by the sequences that they are copies of
+        params.n_seq_max = self._number_sequences(rows)
         self.max_outputs: int = max(rows, min(VERIFIED, params.n_batch))
         extra = max(INVARIANT_ROWS) if spec.batch_invariant else 0
         self._most_rows = self.max_outputs + 2 * extra
@@ -243,11 +239,27 @@ class Llama:
         self.threads = threads
         return context
 
+    def _number_sequences(self, rows: int) -> int:
+        # Number the sequences beyond the first `rows`, and return how many there are in all.
+        self._twin = rows if self._pools_windows else 0
+        first_copy = rows + self._twin
+        self._free_copies = list(range(first_copy, first_copy + self.checkpoints))
+        self._copies: dict[int, int] = {}  # their numbers, by the sequences that they are copies of
+        return first_copy + self.checkpoints
+
+    @property
+    def _pools_windows(self) -> bool:
+        # In a pool, llama.cpp gives cells that have left the window of a sequence to others, unless two sequences hold
+        # them. A sequence that is cut back needs them again. One that cannot be cut back would lose cells, too: before
+        # llama.cpp computes the first micro-batch of a step, it drops what no longer is in the window after the last
+        # one. So each sequence has a second number, whose tokens are the same.
+        # A model that compresses its keys has no pool, whatever the layout.
+        return self._window > 0 and not self.split and self._architecture not in COMPRESSED
+
     def _pooled_sequences(self, slots: int) -> int:
-        if self.keeps_states:
-            return state_sequences(slots)
         if not self.can_cut_back:
-            return slots
+            most = (MAX_SEQUENCES - MOST_CHECKPOINTS) // (2 if self._pools_windows else 1)
+            return min(state_sequences(slots) if self.keeps_states else slots, most)
         # Those beyond the slots hold finished prompts. Each needs room for outputs, which a step has anyway.
         most, free = (MAX_SEQUENCES // 2, VERIFIED // 2) if self._window else (MAX_SEQUENCES, VERIFIED)
         return min(max(2 * slots, free), most)
@@ -517,7 +529,8 @@ class Llama:
         if not self.can_cut_back:
             assert length == self._held[source], "a state cannot be forked before its end"
             self._settle(source)
-            lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+            for number in self._numbers(target):
+                lib.llama_memory_seq_cp(self._memory, source, number, -1, -1)
             self._held[target] = length
         elif self.split:
             lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)  # only whole streams can be copied
@@ -583,7 +596,7 @@ class Llama:
         return first + self._window - 1 if first > 0 else 0
 
     def _numbers(self, seq: int) -> tuple[int, ...]:
-        return (seq, seq + self._twin) if self._twin else (seq,)
+        return (seq, seq + self._twin) if seq < self._twin else (seq,)  # copies of states have no twin
 
     @property
     def can_store(self) -> bool:

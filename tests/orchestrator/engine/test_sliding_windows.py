@@ -148,6 +148,35 @@ def test_a_sequence_of_a_pool_keeps_what_has_left_its_window(llamas: dict[tuple[
         assert np.abs(decode(llama, target, as_tokens([7, 8])) - expected).max() < 1e-4
 
 
+def test_each_micro_batch_of_a_step_is_computed_with_the_whole_window(recurrent_models: Path) -> None:
+    # A hybrid computes as many tokens of each sequence in the first micro-batch, and what remains in another one.
+    pool = Llama(spec_of(recurrent_models, "lfm2-windowed", cells=CONTEXT))
+    alone = Llama(spec_of(recurrent_models, "lfm2-windowed", slots=1))
+
+    def decode(llama: Llama, *parts: tuple[int, tuple[int, ...]]) -> Logits:
+        llama.batch.clear()
+        for seq, tokens in parts:
+            llama.batch.add(seq, llama.held(seq), tokens, len(tokens))
+        return llama.decode().copy()
+
+    tokens = text(1, 48)
+    # Free cells, then the later and the earlier tokens of a sequence, then others which two sequences hold.
+    decode(pool, (4, text(100, 16)))
+    decode(pool, (2, text(200, 10)))
+    decode(pool, (0, tokens[:16]))
+    for number in range(19):
+        decode(pool, (1, text(300 + number, 10)))
+    pool.fork(1, 3, 190)
+    pool.truncate(2, 0)
+    decode(pool, (0, tokens[16:26]))
+    decode(pool, (0, tokens[26:40]))
+    pool.truncate(4, 0)
+    # The first micro-batch fills the free cells. The token that remains comes to that at position 16, which the window
+    # of the next token of the first sequence, but not that of these eight, has left.
+    logits = decode(pool, (0, tokens[40:]), (1, text(400, 9)))[:8]
+    assert np.abs(logits - decode(alone, (0, tokens))[40:]).max() < 1e-3
+
+
 @pytest.mark.parametrize("layout", [*LAYOUTS, "invariant"])
 async def test_the_next_engine_computes_no_system_prompt_again_and_says_the_same(
     windowed_models: Path, tmp_path: Path, layout: str
