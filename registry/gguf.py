@@ -49,6 +49,7 @@ class GgufHeader:
     experts: int  # per layer; 0 without a mixture of experts
     experts_used: int  # per token
     state_bytes: int  # upper bound of a sequence's recurrent state; 0 for a transformer
+    has_windows: bool  # whether it has layers with a sliding window
     pooling: str | None  # of an embedding model; None for a generating one
     chat_template: str | None  # Jinja
 
@@ -153,6 +154,7 @@ def _header(path: Path, fields: Fields, pieces: list[RawHeader]) -> GgufHeader:
         experts=experts,
         experts_used=experts_used,
         state_bytes=cache.state_bytes,
+        has_windows=fields.size("attention.sliding_window", 0) > 0,
         pooling=fields.named(f"{fields.architecture}.pooling_type", POOLING),
         chat_template=fields.text("tokenizer.chat_template", "") or None,
     )

@@ -82,6 +82,8 @@ def estimate(header: GgufHeader, options: LoadOptions, *, embeds: bool = False) 
     # A model that compresses its keys has as many cells for every sequence as others have for all.
     pools = states if header.architecture in COMPRESSED else 1
     snapshots = options.rollback if header.architecture in ROLLS_BACK else 0
+    if header.has_windows and header.architecture not in COMPRESSED:
+        states, snapshots = 2 * states, 0  # each sequence has two numbers, and is taken back to checkpoints
     states += min(slots, MOST_CHECKPOINTS) if options.rollback else 0
     kv_cache = int(per_cell * cells) * pools + header.state_bytes * states * (1 + snapshots)
     if options.mtp is not None:

@@ -41,6 +41,7 @@ def test_a_model_that_takes_drafts_back_has_states_for_them_and_checkpoints(head
         options = LoadOptions(context=256, slots=3, prompt_lookup=PromptLookupOptions(k=k))
         assert estimate(hybrid, options).kv_cache == 1000 * (3 + 8 + 3) * states
     assert estimate(replace(hybrid, architecture="jamba"), options).kv_cache == 1000 * (3 + 8 + 3)
+    assert estimate(replace(hybrid, has_windows=True), options).kv_cache == 1000 * (2 * (3 + 8) + 3)
 
 
 def test_streams_are_rounded_up_one_by_one(header: GgufHeader) -> None:
