@@ -73,9 +73,13 @@ class JournalReader:
         status: RunStatus | None = None,
         before: str | None = None,
         owner: str | None = None,
+        search: str | None = None,
     ) -> list[RunRow]:
-        """Return the runs, newest first. `before` is the id of a run: only runs accepted before it are returned."""
-        return self._store.runs(limit, status, before, owner)
+        """Return the runs, newest first. `before` is the id of a run: only runs accepted before it are returned.
+
+        `search` is a part of the title or the id; capital and small letters of ASCII are the same.
+        """
+        return self._store.runs(limit, status, before, owner, search)
 
     def run_with_key(self, key: str, owner: str) -> str | None:
         return self._store.run_with_key(key, owner)

@@ -232,10 +232,12 @@ class Store:
         status: RunStatus | None = None,
         before: str | None = None,
         owner: str | None = None,
+        search: str | None = None,
     ) -> list[RunRow]:
         rows = self._rows(
             """
             SELECT * FROM runs WHERE (?1 IS NULL OR status = ?1) AND (?4 IS NULL OR owner = ?4) AND
+                (?5 IS NULL OR instr(lower(title), lower(?5)) OR instr(lower(run), lower(?5))) AND
                 (?2 IS NULL OR (accepted, rowid) < (SELECT accepted, rowid FROM runs WHERE run = ?2))
             ORDER BY accepted DESC, rowid DESC LIMIT ?3
             """,
@@ -243,6 +245,7 @@ class Store:
             before,
             -1 if limit is None else limit,
             owner,
+            search,
         )
         return [RunRow(*row) for row in rows]
 

@@ -283,6 +283,7 @@ class Report:
     forecast: ModeForecast | None = None  # predictions for the plan and a direct answer, if they were compared
     answered_by: str | None = None  # the step that has answered directly because the plan has failed
     results: tuple[RunResult, ...] = ()  # what the run has made for the user so far
+    events: int = 0  # of the run, of which this is the report
 
     @property
     def reuse(self) -> Reuse:
@@ -422,6 +423,7 @@ def build_report(view: RunView, read: Read) -> Report:
         forecast=view.forecast,
         answered_by=direct,
         results=results(view),
+        events=view.events,
     )
 
 

@@ -1,0 +1,186 @@
+"""Take the prompt of an attempt apart: what it said, and which part of it other steps of the run said, too.
+
+The journal has no prompts, but what they are made of. The parts are in the order of the prompt; the words around them,
+and what tools and code steps add, are left out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.objects import digest_of
+from orchestrator.run.journal.reader import JournalReader
+from orchestrator.run.record.steps import RunStep
+from orchestrator.run.record.view import AttemptRow, RunView
+from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.files import UnreadableFile, read_bytes, text_of
+from orchestrator.run.steps.foreach import items_of
+from orchestrator.task.analysis import Source
+from orchestrator.task.events import FailureKind
+from orchestrator.task.failures import failures_shown_to, feedback
+from orchestrator.task.taskir.names import compose_name, find_name
+
+NOT_KEPT = "its text is not kept: only its digest was recorded, and the file has changed or is gone"
+NOT_RECORDED = "its text is not kept, and no digest of it was recorded"
+LISTED_AGAIN = "the list was asked for again, and its items are not kept"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPart:
+    """A part of a prompt. `text` is empty if `why_not` says why it is not known."""
+
+    kind: Literal["system", "persona", "input", "item", "task", "evidence"]
+    name: str = ""  # of an input
+    text: str = ""
+    why_not: str = ""
+    shared_with: str = ""  # the first step of which a prompt starts with the same parts, up to this one; empty for none
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    # What a part stands for; equal keys have equal texts.
+    kind: Literal["system", "persona", "input", "item", "task", "evidence"]
+    name: str
+    version: str  # a digest, the text itself, or empty for what has one version in a run
+
+
+def attempt_prompt(journal: JournalReader, view: RunView, step: str, number: int) -> tuple[PromptPart, ...]:
+    """Return the parts of the prompt of an attempt. Blocks on the disk.
+
+    The step and the attempt must exist. Inputs have the versions that are in force now.
+    """
+    row = next(row for row in view.attempts[step] if row.number == number)
+    shared = _names_that_several_steps_read(view)
+    keys = _keys(view, step, row, shared)
+    partners = _partners(view, step, row, keys, shared)
+    parts = (_part(journal, view, step, key) for key in keys)
+    return tuple(replace(part, shared_with=partner) for part, partner in zip(parts, partners, strict=True))
+
+
+def _partners(view: RunView, step: str, attempt: AttemptRow, keys: Sequence[_Key], shared: frozenset[str]) -> list[str]:
+    # For each part the step that started first among those whose prompts start with the same parts.
+    partners: list[tuple[float, str]] = [(float("inf"), "")] * len(keys)
+    for other, attempts in view.attempts.items():
+        if other == step:
+            continue
+        for row in attempts:
+            if row.model != attempt.model:  # what a model has computed is of no use to another
+                continue
+            pairs = zip(keys, _keys(view, other, row, shared), strict=False)
+            common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            for place in range(common):
+                partners[place] = min(partners[place], (row.started, other))
+    return [name for _, name in partners]
+
+
+def _keys(view: RunView, step: str, attempt: AttemptRow, shared: frozenset[str]) -> list[_Key]:
+    row = view.state.steps[step]
+    keys = [_Key("system", "", attempt.prompts.system), _Key("persona", "", attempt.prompts.persona)]
+    keys += _input_keys(view, row, shared)
+    keys.append(_Key("task", "", row.step.action))
+    earlier = [other for other in view.attempts[step] if other.number < attempt.number]
+    failed = row.failures[: sum(other.outcome in set(FailureKind) for other in earlier)]
+    keys += [_Key("evidence", "", text) for text in feedback(failures_shown_to(attempt.role, failed))]
+    return [key for key in keys if key.version or key.kind in ("input", "item")]
+
+
+def _input_keys(view: RunView, row: RunStep, shared: frozenset[str]) -> Iterator[_Key]:
+    sources = _sources(view, row)
+    item = row.parent is not None
+    names = [name for name in dict.fromkeys(row.step.inputs) if not (item and name == row.step.foreach)]
+    for name in sorted(names, key=lambda name: name not in shared):
+        yield _Key("input", name, _digest(view, name, sources[name]))
+    if item and row.step.foreach is not None:
+        yield _Key("item", f"{row.step.foreach}{row.id.removeprefix(row.parent or '')}", row.id)
+
+
+def _part(journal: JournalReader, view: RunView, step: str, key: _Key) -> PromptPart:
+    row = view.state.steps[step]
+    match key.kind:
+        case "system" | "persona":
+            return PromptPart(key.kind, text=journal.get(key.version).decode(errors="replace"))
+        case "task" | "evidence":
+            return PromptPart(key.kind, text=key.version)
+        case "input":
+            text, why_not = _text(journal, view, key.name, _sources(view, row)[key.name])
+        case "item":
+            text, why_not = _item(journal, view, row)
+    return PromptPart(key.kind, key.name, text, why_not)
+
+
+def _item(journal: JournalReader, view: RunView, row: RunStep) -> tuple[str, str]:
+    name, parent = row.step.foreach or "", view.state.steps[row.parent or ""]
+    text, why_not = _text(journal, view, name, _sources(view, row)[name])
+    if why_not:
+        return "", why_not
+    try:
+        items = items_of(name, text).texts
+    except AttemptError as error:
+        return "", str(error)
+    children = parent.children or ()
+    return (items[children.index(row.id)], "") if len(items) == len(children) else ("", LISTED_AGAIN)
+
+
+def _text(journal: JournalReader, view: RunView, name: str, source: Source) -> tuple[str, str]:
+    # The text, or why it is not known.
+    if digest := _stored(view, name, source):
+        try:
+            return journal.get(digest).decode(errors="replace"), ""
+        except JournalError as error:
+            return "", str(error)
+    task_input = _task_input(view, name) if source.kind == "input" else None
+    if task_input is not None and task_input[0] == "text":
+        return task_input[1], ""
+    return _file(view, name if task_input is None else task_input[1])
+
+
+def _file(view: RunView, name: str) -> tuple[str, str]:
+    versions, folder = view.versions.get(compose_name(name), ()), view.accepted.directory
+    if not versions or folder is None:
+        return "", NOT_RECORDED
+    try:
+        data = read_bytes(Path(folder), name)
+        # Only what the run has read: the folder may hold something else by now.
+        return (text_of(name, data), "") if digest_of(data) in versions else ("", NOT_KEPT)
+    except UnreadableFile:
+        return "", NOT_KEPT
+
+
+def _digest(view: RunView, name: str, source: Source) -> str:
+    return _stored(view, name, source) or (f"input {name}" if source.kind == "input" else f"file {name}")
+
+
+def _stored(view: RunView, name: str, source: Source) -> str:
+    # The digest of an artifact of this run or of an earlier one; empty for what is none.
+    if source.step is not None:
+        return view.outputs.get(source.step, {}).get(source.name or name, "")
+    task_input = _task_input(view, name) if source.kind == "input" else None
+    if task_input is not None and task_input[0] != "path":
+        return ""
+    prior = find_name(name if task_input is None else task_input[1], view.accepted.prior)
+    return "" if prior is None else view.accepted.prior[prior]
+
+
+def _task_input(view: RunView, name: str) -> tuple[str, str] | None:
+    # Its type and value; None if there is none.
+    task = view.accepted.task
+    if task is None:  # steps of a plan may read the request itself
+        return "text", view.accepted.request or ""
+    found = (task.paths | dict(zip(task.labels, task.inputs, strict=True))).get(name)
+    return None if found is None else (found.type, found.value)
+
+
+def _sources(view: RunView, row: RunStep) -> Mapping[str, Source]:
+    return view.graph.sources[row.parent or row.id]
+
+
+def _names_that_several_steps_read(view: RunView) -> frozenset[str]:
+    once, shared = set[str](), set[str]()
+    for step in view.graph.steps.values():
+        names = set(step.inputs)
+        shared |= names if step.foreach is not None else names & once
+        once |= names
+    return frozenset(shared)

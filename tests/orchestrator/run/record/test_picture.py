@@ -1,0 +1,214 @@
+"""The picture of a run: rows and lines of its graph, what attempts spent their time on, and what is expected."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from orchestrator.run.record.picture import NODE, TRACK, Bar, Part, Picture, picture
+from orchestrator.run.record.report import build_report
+from orchestrator.run.record.view import RunView
+from orchestrator.task.events import (
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    Event,
+    Failure,
+    FailureKind,
+    GateResult,
+    PlanFinished,
+    Prediction,
+    RunAccepted,
+    RunFinished,
+    StepExpanded,
+    StepGathered,
+    StepsPlanned,
+    ToolCalled,
+    Usage,
+)
+from orchestrator.task.taskir.models import Step
+
+T0 = 1000.0
+
+
+def predicted(seconds: float) -> Prediction:
+    return Prediction(seconds, seconds, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.5, 0, "")
+
+
+def planned(after: Mapping[str, Sequence[str]], seconds: float = 2.0) -> list[Event]:
+    steps = tuple(
+        Step(id=name, actor="worker", action=f"Do {name}.", outputs=(f"out{name}",), depends_on=tuple(before))
+        for name, before in after.items()
+    )
+    return [
+        RunAccepted(at=T0, run="R", mode="as-planned", request="x"),
+        StepsPlanned(at=T0, steps=steps, predicted={step.id: predicted(seconds) for step in steps}),
+        PlanFinished(at=T0, origin="planned"),
+    ]
+
+
+def started(step: str, at: float, number: int = 1) -> Event:
+    return AttemptStarted(
+        at=T0 + at, step=step, number=number, role="worker", persona=None, model="m", reason="first attempt"
+    )
+
+
+def done(step: str, at: float, number: int = 1) -> Event:
+    return AttemptSucceeded(at=T0 + at, step=step, number=number, outputs={f"out{step}": "0" * 64})
+
+
+def drawn(events: Sequence[Event], now: float = 0.0) -> Picture:
+    return picture(build_report(RunView.of(events), lambda digest: b"text"), now)
+
+
+def places(shown: Picture) -> dict[str, float]:
+    return {row.id: row.x for row in shown.rows}
+
+
+def test_columns_are_depths_and_rows_follow_what_they_wait_for() -> None:
+    shown = drawn(planned({"S3": ["S1", "S2"], "S1": [], "S2": ["S1"]}))
+    assert [row.id for row in shown.rows] == ["S1", "S2", "S3"]
+    assert places(shown)["S1"] < places(shown)["S2"] < places(shown)["S3"]
+    assert {(line.before, line.after) for line in shown.lines} == {(0, 1), (0, 2), (1, 2)}
+    assert all(line.before < line.after for line in shown.lines)
+    assert shown.width == places(shown)["S3"] + NODE
+
+
+def test_lines_of_a_fan_share_a_track_and_others_do_not_overlap() -> None:
+    fan = drawn(planned({"S1": [], "S2": [], "S3": [], "S4": ["S1", "S2", "S3"]}))
+    assert len({line.x for line in fan.lines}) == 1
+    crossing = drawn(planned({"S1": [], "S2": [], "S3": ["S1"], "S4": ["S2"]}))
+    first, second = sorted(line.x for line in crossing.lines)
+    assert second - first == pytest.approx(TRACK)
+    assert all(places(crossing)["S1"] < x < places(crossing)["S3"] for x in (first, second))
+
+
+def test_a_wide_plan_keeps_few_tracks() -> None:
+    width = 40
+    before = {f"S{number}": list[str]() for number in range(width)}
+    shown = drawn(planned({**before, **{f"S{width + number}": [f"S{number}"] for number in range(width)}}))
+    assert shown.width < 100
+
+
+def test_an_attempt_is_split_by_what_it_spent_its_time_on() -> None:
+    usage = Usage(queued_seconds=0.5, prefill_seconds=1.0, decode_seconds=2.0)
+    gates = (GateResult("lint", "passed", seconds=1.5, work_seconds=0.5), GateResult("schema", "not run"))
+    events = [
+        *planned({"S1": []}),
+        started("S1", 1.0),
+        ToolCalled(at=T0 + 2, step="S1", number=1, tool="grep", arguments="{}", outcome="done", seconds=0.25),
+        ToolCalled(at=T0 + 2, step="S1", number=1, tool="llm_call", arguments="{}", outcome="done", seconds=0.75),
+        AttemptGenerated(at=T0 + 5, step="S1", number=1, usage=usage),
+        AttemptSucceeded(at=T0 + 7, step="S1", number=1, outputs={"outS1": "0" * 64}, gates=gates),
+        RunFinished(at=T0 + 7, status="done"),
+    ]
+    (row,) = drawn(events).rows
+    assert row.bars == (
+        Bar(
+            1,
+            1.0,
+            7.0,
+            "done",
+            (
+                Part("queued", 0.5),
+                Part("read", 1.0),
+                Part("write", 2.0),
+                Part("tools", 0.25),
+                Part("gates", 0.5),
+                Part("core", 1.0),
+                Part("other", 0.75),
+            ),
+        ),
+    )
+
+
+def test_parts_that_overlap_fill_no_more_than_the_attempt() -> None:
+    gates = (GateResult("lint", "passed", seconds=4.0), GateResult("typecheck", "passed", seconds=4.0))
+    end = AttemptSucceeded(at=T0 + 4, step="S1", number=1, outputs={"outS1": "0" * 64}, gates=gates)
+    (row,) = drawn([*planned({"S1": []}), started("S1", 0.0), end, RunFinished(at=T0 + 4, status="done")]).rows
+    assert row.bars[0].parts == (Part("gates", 4.0),)
+
+
+def test_steps_that_have_not_ended_are_expected_after_each_other() -> None:
+    events = [*planned({"S1": [], "S2": ["S1"], "S3": []}), started("S1", 0.0), started("S3", 0.0), done("S3", 0.5)]
+    shown = drawn(events, now=1.0)
+    rows = {row.id: row for row in shown.rows}
+    assert rows["S1"].expected == (0.0, 2.0)
+    assert rows["S2"].expected == (2.0, 4.0)
+    assert rows["S3"].expected is None
+    assert (shown.seconds, shown.expected_end) == (1.0, 4.0)
+    assert shown.path == ("S1", "S2")
+    assert [rows[name].critical for name in rows] == [True, True, False]
+    assert rows["S3"].slack == pytest.approx(3.5)
+    late = drawn(events, now=5.0)
+    assert {row.id: row.expected for row in late.rows}["S2"] == (5.0, 7.0), "a late step moves those after it"
+
+
+def test_an_ended_run_shows_the_measured_path_and_expects_nothing() -> None:
+    events = [*planned({"S1": [], "S2": ["S1"], "S3": []})]
+    events += [
+        started("S1", 0.0),
+        started("S3", 0.0),
+        done("S1", 1.0),
+        started("S2", 1.0),
+        done("S3", 1.5),
+        done("S2", 3.0),
+    ]
+    shown = drawn([*events, RunFinished(at=T0 + 3, status="done")], now=99.0)
+    assert (shown.seconds, shown.expected_end, shown.path) == (3.0, None, ("S1", "S2"))
+    assert all(row.expected is None for row in shown.rows)
+    assert {(shown.rows[line.before].id, line.critical) for line in shown.lines} == {("S1", True)}
+
+
+def test_children_stand_between_what_they_wait_for_and_their_parent() -> None:
+    steps = (
+        Step(id="S1", actor="worker", action="List.", outputs=("names.json",)),
+        Step(id="S2", actor="worker", action="Say.", outputs=("item",), foreach="names.json", inputs=("names.json",)),
+    )
+    events: list[Event] = [
+        RunAccepted(at=T0, run="R", mode="as-planned", request="x"),
+        StepsPlanned(at=T0, steps=steps, predicted={step.id: predicted(1.0) for step in steps}),
+        PlanFinished(at=T0, origin="planned"),
+        started("S1", 0.0),
+        AttemptSucceeded(at=T0 + 1, step="S1", number=1, outputs={"names.json": "0" * 64}),
+        StepExpanded(at=T0 + 1, step="S2", count=2),
+        started("S2[0]", 1.0),
+        started("S2[1]", 1.0),
+        AttemptSucceeded(at=T0 + 2, step="S2[0]", number=1, outputs={"item[0]": "0" * 64}),
+        AttemptSucceeded(at=T0 + 3, step="S2[1]", number=1, outputs={"item[1]": "0" * 64}),
+        StepGathered(at=T0 + 3, step="S2", outputs={"item": "0" * 64}),
+        RunFinished(at=T0 + 3, status="done"),
+    ]
+    shown = drawn(events)
+    assert [(row.id, row.parent, row.children) for row in shown.rows] == [
+        ("S1", None, 0),
+        ("S2[0]", "S2", 0),
+        ("S2[1]", "S2", 0),
+        ("S2", None, 2),
+    ]
+    assert {line.reason for line in shown.lines} == {"data", "item"}
+    assert places(shown)["S2[0]"] == places(shown)["S2[1]"] < places(shown)["S2"]
+
+
+def test_each_attempt_has_its_bar() -> None:
+    failure = Failure(FailureKind.FORMAT, "no JSON")
+    events = [
+        *planned({"S1": []}),
+        started("S1", 0.0),
+        AttemptFailed(at=T0 + 1, step="S1", number=1, failure=failure),
+        started("S1", 1.0, number=2),
+    ]
+    (row,) = drawn(events, now=1.5).rows
+    assert [(bar.number, bar.start, bar.end, bar.outcome) for bar in row.bars] == [
+        (1, 0.0, 1.0, "format"),
+        (2, 1.0, None, "running"),
+    ]
+
+
+def test_a_long_chain_is_laid_out() -> None:
+    count = 5000
+    names = [f"S{number}" for number in range(count)]
+    chain = {name: [before] if before else [] for before, name in zip(["", *names], names, strict=False)}
+    shown = drawn(planned(chain))
+    assert len(shown.lines) == count - 1
+    assert shown.path == tuple(names)
