@@ -25,6 +25,9 @@ from orchestrator.api.mcp.endpoint import McpEndpoint
 from orchestrator.api.mcp.tools import CALLABLE
 from orchestrator.api.openai import chat, embeddings, files, rerank, responses, text_completions
 from orchestrator.api.openai import models as openai_models
+from orchestrator.api.page import files as page_files
+from orchestrator.api.page import login
+from orchestrator.api.page.sessions import Sessions
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home
 from orchestrator.service.attachments import Learner, Procedures
@@ -100,8 +103,10 @@ def make_app(service: Service, tasks: asyncio.TaskGroup, attached: Iterable[Endp
     app.state.responses = StoredResponses(home.responses, "resp")
     app.state.threads = StoredResponses(home.threads, "msg")
     app.state.limiter = GenerationLimiter(tasks, lambda: service.configuration.server.max_generations)
+    app.state.sessions = Sessions()
+    app.state.page_url = None  # until a listener on TCP has an address for browsers
     add_error_handlers(app)
-    for module in (runs, events, chats, models, admin, metrics, *OPENAI_MODULES, *DIALECTS):
+    for module in (runs, events, chats, models, admin, metrics, login, page_files, *OPENAI_MODULES, *DIALECTS):
         app.include_router(module.router)
     for endpoints in attached or ():
         app.include_router(endpoints.router)

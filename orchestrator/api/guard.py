@@ -6,19 +6,23 @@ middlewares see `docs/adr/0015-libraries-of-the-http-api.md`.
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastapi.responses import Response
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import given_token
 from orchestrator.api.bodies import JsonBodies
 from orchestrator.api.errors import DOUBT_HEADER, RUN_HEADER, error_response
+from orchestrator.api.page.login import cookie_name, from_own_page, own_origin
+from orchestrator.api.page.sessions import Holder, Session, Sessions
 from orchestrator.api.warnings import WARNINGS_HEADER
 from orchestrator.service.callers import NOBODY, Access, Callers
 from orchestrator.service.configuration import ServerSettings
@@ -27,21 +31,28 @@ from orchestrator.service.service import Service
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 METHODS: Final = ("GET", "POST", "DELETE")
-OPEN_PATHS: Final = frozenset(route.partition(" ")[2] for route in ROUTES[OPEN])  # need no token: health
+# Need no token: health, and the files and the login of the web page.
+OPEN_PATHS: Final = frozenset(route.partition(" ")[2] for route in ROUTES[OPEN])
+OPEN_FOLDERS: Final = tuple(path.partition("{")[0] for path in OPEN_PATHS if "{" in path)
 UNKNOWN_USER: Final = -1  # for a process whose user id the kernel does not tell; it may do nothing
 
 
 class Guard:
     """Passes a request on to `Cors` if its host is this listener's, and its origin, if it has one, is accepted.
 
-    Over TCP, a request needs one of `tokens`, which are by name; None is for the Unix socket, which only the daemon's
-    user can open. `address` is the host of the listener.
+    Over TCP, a request needs one of `tokens`, which are by name, or one of `sessions`; None is for the Unix socket,
+    which only the daemon's user can open. `address` is the host of the listener.
     """
 
     def __init__(
-        self, app: ASGIApp, service: Service, tokens: Mapping[str, str] | None, address: str = "localhost"
+        self,
+        app: ASGIApp,
+        service: Service,
+        tokens: Mapping[str, str] | None,
+        sessions: Sessions,
+        address: str = "localhost",
     ) -> None:
-        self._app = Cors(Admission(app, service, tokens), service)
+        self._app = Cors(Admission(app, service, tokens, sessions), service)
         self._service = service
         self._address = address
 
@@ -50,17 +61,18 @@ class Guard:
             await _close(scope, receive, send)
             return
         # Settings are read for each request, because they can change while the daemon runs.
-        app = self._refusal(scope["path"], Headers(scope=scope), self._service.configuration.server) or self._app
+        app = self._refusal(scope, Headers(scope=scope), self._service.configuration.server) or self._app
         await app(scope, receive, send)
 
-    def _refusal(self, path: str, headers: Headers, settings: ServerSettings) -> Response | None:
+    def _refusal(self, scope: Scope, headers: Headers, settings: ServerSettings) -> Response | None:
+        path = scope["path"]
         hosts = LOOPBACK | {name.lower() for name in (self._address, *settings.hosts)}
         host, origin = headers.get("host", ""), headers.get("origin")
         if _host_name(host) not in hosts:
             accepted = ", ".join(sorted(hosts))
             message = f"the host {host!r} is not served here; accepted: {accepted}"
             return error_response(421, message, "wrong_host", path=path)
-        if origin is not None and not accepts_origin(origin, settings):
+        if origin is not None and origin != own_origin(scope, headers) and not accepts_origin(origin, settings):
             message = f"pages of {origin!r} may send no requests; see origins of [server]"
             return error_response(403, message, "wrong_origin", path=path)
         return None
@@ -87,49 +99,73 @@ class Cors(CORSMiddleware):
 
 
 class Admission:
-    """Passes a request on to `JsonBodies` if it has a token, is not too large, and not too many are in progress.
+    """Passes a request on to `JsonBodies` if its caller is known, it is not too large, and few are in progress.
 
-    The caller and its permissions are then in `scope["state"]["access"]`.
+    A caller is known by a token, or by the session of a page of this listener; over the Unix socket by its user. In
+    `scope["state"]` are then `access`, which is the caller and its permissions, and `holder`, unless that is a session,
+    or `session`.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, tokens: Mapping[str, str] | None) -> None:
+    def __init__(self, app: ASGIApp, service: Service, tokens: Mapping[str, str] | None, sessions: Sessions) -> None:
         self._app = JsonBodies(app)
         self._service = service
         self._tokens = tokens
+        self._sessions = sessions
         self._in_progress = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        settings = self._service.configuration.server
-        token = self._token(Headers(scope=scope))
-        if (refusal := self._refusal(scope["path"], Headers(scope=scope), settings, token)) is not None:
+        settings, headers = self._service.configuration.server, Headers(scope=scope)
+        state = scope.setdefault("state", {})
+        holder, session = self._holder(state, headers), None
+        if holder is None and (session := self._session(scope, headers)) is not None:
+            state["session"] = session
+        elif holder is not None:
+            state["holder"] = holder
+        caller = session.holder if session is not None else holder
+        if (refusal := self._refusal(scope["path"], headers, settings, caller)) is not None:
             await refusal(scope, receive, send)
             return
-        scope.setdefault("state", {})["access"] = self._access(scope, token)
+        state["access"] = self._access(scope, caller)
         self._in_progress += 1
         try:
             await self._app(scope, BoundedReceive(receive, settings.max_body, settings.body_seconds), send)
         finally:
             self._in_progress -= 1
 
-    def _token(self, headers: Headers) -> str | None:
+    def _holder(self, state: Mapping[str, Any], headers: Headers) -> Holder | None:
         if self._tokens is None:
+            return Holder(uid=state.get("uid", UNKNOWN_USER))
+        name = given_token(headers.get("authorization"), self._tokens, headers.get("x-api-key"))
+        return None if name is None else Holder.of_token(name, self._tokens[name])
+
+    def _session(self, scope: Scope, headers: Headers) -> Session | None:
+        cookies = cookie_parser(headers.get("cookie", ""))
+        session = self._sessions.find(cookies.get(cookie_name(scope), ""))
+        if session is None or not from_own_page(scope, headers):
             return None
-        return given_token(headers.get("authorization"), self._tokens, headers.get("x-api-key"))
+        name = session.holder.token
+        if name is not None and session.holder != Holder.of_token(name, (self._tokens or {}).get(name, "")):
+            return None  # its token was replaced or removed
+        return session
 
-    def _access(self, scope: Scope, token: str | None) -> Access:
-        callers = Callers(self._service.home, self._service.configuration.server.callers)
-        if self._tokens is None:
-            return callers.user(scope.get("state", {}).get("uid", UNKNOWN_USER))
-        if token is None:
+    def _access(self, scope: Scope, caller: Holder | None) -> Access:
+        if caller is None:
             return NOBODY
+        callers = Callers(self._service.home, self._service.configuration.server.callers)
+        if caller.token is None:
+            user = callers.user(caller.uid)
+            # A browser over TCP may name the folders that a token may.
+            return user if self._tokens is None else replace(user, local=False)
         client = scope.get("client")
-        return callers.token(token, client[0] if client else "an unknown address")
+        return callers.token(caller.token, client[0] if client else "an unknown address")
 
-    def _refusal(self, path: str, headers: Headers, settings: ServerSettings, token: str | None) -> Response | None:
-        if self._tokens is not None and path not in OPEN_PATHS:
-            if token is None:
-                message = "the token is missing or wrong; accepted: Authorization: Bearer TOKEN, or x-api-key: TOKEN"
-                return error_response(401, message, "token", {"WWW-Authenticate": "Bearer"}, path=path)
+    def _refusal(self, path: str, headers: Headers, settings: ServerSettings, caller: Holder | None) -> Response | None:
+        if caller is None and not (path in OPEN_PATHS or path.startswith(OPEN_FOLDERS)):
+            message = (
+                "the token is missing or wrong; accepted: Authorization: Bearer TOKEN, x-api-key: TOKEN,"
+                " or a session of the web page (`orchestrator ui`)"
+            )
+            return error_response(401, message, "token", {"WWW-Authenticate": "Bearer"}, path=path)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > settings.max_body:
             message = f"the body has {length} bytes; accepted: at most {settings.max_body}"

@@ -5,7 +5,7 @@ import os
 import resource
 import socket
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,12 @@ class TcpAddress:
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
+
+    @property
+    def page_url(self) -> str:
+        """The address for a browser on this machine, which cannot open that of all interfaces."""
+        everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+        return replace(self, host=everywhere.get(self.host, self.host)).url
 
 
 def tcp_address(settings: ServerSettings) -> TcpAddress | None:

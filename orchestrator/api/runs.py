@@ -20,9 +20,11 @@ from orchestrator.run.job import Job
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.record.attempt_answers import attempt_answer
+from orchestrator.run.record.attempt_prompts import attempt_prompt
 from orchestrator.run.record.chrome_trace import chrome_trace
 from orchestrator.run.record.diffs import result_diff
-from orchestrator.run.record.report import Report, build_report
+from orchestrator.run.record.picture import picture
+from orchestrator.run.record.report import Report, StepRow, build_report, explanation_json
 from orchestrator.run.record.spans import run_spans
 from orchestrator.service.archive import write_archive
 from orchestrator.service.callers import Access
@@ -35,6 +37,7 @@ from orchestrator.task.taskir.parse import dump_task, task_from
 
 ARCHIVE_MEMORY_BYTES: Final = 1 << 20  # larger archives go to a temporary file
 CHUNK_BYTES: Final = 1 << 16
+MAX_SEARCH: Final = 200  # characters
 RUN_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 
@@ -142,8 +145,18 @@ class ArtifactList(BaseModel):
     artifacts: list[ArtifactLine]
 
 
+class PromptPartBody(BaseModel):
+    """A part of the prompt of an attempt."""
+
+    kind: str = Field(description="system, persona, input, item, task or evidence (why earlier attempts failed)")
+    name: str = Field(description="of an input; empty for other parts")
+    text: str
+    why_not: str = Field(description="why the text is not known; empty if it is")
+    shared_with: str = Field(description="a step whose prompt starts with the same parts, up to this; empty for none")
+
+
 class AttemptBody(BaseModel):
-    """The answer of an attempt at a step, and how the attempt ended."""
+    """An attempt at a step: its prompt, its answer, and how it ended."""
 
     step: str
     number: int
@@ -153,6 +166,8 @@ class AttemptBody(BaseModel):
     message: str = Field(description="why it failed; empty if it did not")
     evidence: str = Field(description="what a gate found; empty if none failed")
     answer: str = Field(description="the text; empty if there is none")
+    reasoning: str = Field(description="what the models thought before they answered; empty if nothing")
+    prompt: list[PromptPartBody] = Field(description="what the prompt was made of, in its order")
 
 
 class ResultBody(BaseModel):
@@ -214,6 +229,9 @@ async def runs(
     access: AccessDep,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     status: Annotated[RunStatus | None, Query(description="Only those of this status.")] = None,
+    search: Annotated[
+        str | None, Query(max_length=MAX_SEARCH, description="Only those with this text in request, objective or id.")
+    ] = None,
     before: Annotated[
         str | None, Query(pattern=RUN_PATTERN, description="Only those accepted before this run.")
     ] = None,
@@ -221,7 +239,7 @@ async def runs(
     """List the runs that the caller may see, newest first."""
     if before is not None:
         await owner_of_run(service, access, before)
-    rows = await asyncio.to_thread(service.orchestrator.journal.runs, limit, status, before, access.only)
+    rows = await asyncio.to_thread(service.orchestrator.journal.runs, limit, status, before, access.only, search)
     last = rows[-1].run if len(rows) == limit else None
     return RunList(runs=[run_line(row, service.position(row.run)) for row in rows], before=last)
 
@@ -231,6 +249,36 @@ async def show(run: str, service: ServiceDep) -> dict[str, Any]:
     """Return the report of a run: steps, attempts, figures, artifacts."""
     report = await _report(service, run)
     return await asyncio.to_thread(report.to_json) | {"position": service.position(run)}
+
+
+@router.get("/runs/{run}/picture")
+async def show_picture(run: str, service: ServiceDep) -> dict[str, Any]:
+    """Return a run as rows to draw: its DAG, when each step ran or will run, slack and critical path.
+
+    `events` is how many events of the run it shows, so that a stream of events continues after that number.
+    """
+    report = await _report(service, run)
+    drawn = await asyncio.to_thread(picture, report, service.now() - report.accepted_at)
+    summary = {
+        "run_id": report.run_id,
+        "status": report.status,
+        "mode": report.mode,
+        "request": report.request,
+        "accepted_at": report.accepted_at,
+        "position": service.position(run),
+        "events": report.events,
+        "answer": report.answer,
+        "error": report.error,
+        "doubt": report.doubt,
+        "missing": report.missing,
+        "warnings": report.warnings,
+        "plan_reason": report.plan_reason or report.why_direct,
+        "results": [output.name for output in report.results],
+        "concurrency": report.critical_path.concurrency,
+        "path_seconds": report.critical_path.seconds,
+        "predicted_seconds": report.critical_path.predicted_seconds,
+    }
+    return await asyncio.to_thread(lambda: summary | asdict(drawn))
 
 
 @router.get("/runs/{run}/result")
@@ -315,16 +363,20 @@ async def diff(run: str, service: ServiceDep) -> str:
     return await asyncio.to_thread(_diffs, service, report)
 
 
+@router.get("/runs/{run}/steps/{step}")
+async def explain(run: str, step: str, service: ServiceDep) -> dict[str, Any]:
+    """Return what a step waited for, its role with the reason, and the ends of its attempts."""
+    report = await _report(service, run)
+    return await asyncio.to_thread(explanation_json, report, _step(report, step))
+
+
 @router.get("/runs/{run}/steps/{step}/attempts/{number}")
 async def attempt(run: str, step: str, number: int, service: ServiceDep) -> AttemptBody:
-    """Return the answer of an attempt at a step, also of one that failed, and why it failed."""
-    row = next((row for row in (await _report(service, run)).steps if row.id == step), None)
-    if row is None:
-        raise NotFound(f"run {run} has no step {step!r}")
+    """Return the prompt and the answer of an attempt at a step, also of one that failed, and why it failed."""
+    row = _step(await _report(service, run), step)
     if all(record.number != number for record in row.attempts):
         raise NotFound(f"{step} of run {run} has no attempt {number}")
-    answer = await asyncio.to_thread(attempt_answer, service.orchestrator.journal, row, number)
-    return AttemptBody(**asdict(answer))
+    return await asyncio.to_thread(_attempt, service, run, row, number)
 
 
 @router.get(
@@ -437,6 +489,26 @@ async def _line(service: Service, run: str) -> RunLine:
 
 async def _report(service: Service, run: str) -> Report:
     return await asyncio.to_thread(service.orchestrator.views.report, run)
+
+
+def _step(report: Report, step: str) -> StepRow:
+    row = next((row for row in report.steps if row.id == step), None)
+    if row is None:
+        raise NotFound(f"run {report.run_id} has no step {step!r}")
+    return row
+
+
+def _attempt(service: Service, run: str, row: StepRow, number: int) -> AttemptBody:
+    journal = service.orchestrator.journal
+    answer = attempt_answer(journal, row, number)
+    digest = next(attempt.reasoning for attempt in row.attempts if attempt.number == number)
+    with service.orchestrator.views.view(run) as view:
+        prompt = attempt_prompt(journal, view, row.id, number)
+    return AttemptBody(
+        **asdict(answer),
+        reasoning=journal.get(digest).decode(errors="replace") if digest else "",
+        prompt=[PromptPartBody(**asdict(part)) for part in prompt],
+    )
 
 
 def _artifact_lines(service: Service, report: Report) -> list[ArtifactLine]:

@@ -18,6 +18,7 @@ from typing import Final
 
 import structlog
 import uvicorn
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from orchestrator.api.app import Attached, make_app
@@ -76,9 +77,10 @@ async def serve(home: Path, registry: Registry, configuration: Configuration, at
         with Signals(service, stop, tls), ExitStack() as stack:
             sockets = unix_socket(place.socket)
             stack.callback(place.socket.unlink, missing_ok=True)
-            listeners = [_listener(Guard(app, service, None), service)]
+            listeners = [_listener(Guard(app, service, None, app.state.sessions), service)]
             serving = [tasks.create_task(listeners[0].serve([sockets]))]
             if address is not None:
+                app.state.page_url = address.page_url
                 listeners.append(_tcp(app, service, address, tls))
                 serving.append(tasks.create_task(listeners[1].serve([tcp_socket(address)])))
             gc.freeze()  # these objects live as long as the process: no collection has to look at them
@@ -168,7 +170,7 @@ def _listener(app: ASGIApp, service: Service, tls: ssl.SSLContext | None = None)
     )
 
 
-def _tcp(app: ASGIApp, service: Service, address: TcpAddress, tls: ssl.SSLContext | None) -> Listener:
+def _tcp(app: FastAPI, service: Service, address: TcpAddress, tls: ssl.SSLContext | None) -> Listener:
     named = service.configuration.server.tokens
     tokens = load_tokens(service.home, named)
 
@@ -182,4 +184,4 @@ def _tcp(app: ASGIApp, service: Service, address: TcpAddress, tls: ssl.SSLContex
         if not callers.token(name, "").words:
             log.warning("a named token may do nothing; see callers of [server]", token=name)
     log.info("requests over TCP need the token", file=str(token_path(service.home)), named=sorted(filter(None, tokens)))
-    return _listener(Guard(app, service, tokens, address.host), service, tls)
+    return _listener(Guard(app, service, tokens, app.state.sessions, address.host), service, tls)

@@ -68,6 +68,7 @@ COMMANDS: Final = {
         "orchestrator.cli.serve:serve", "Own the state folder and serve its socket until SIGTERM or ctrl-C."
     ),
     "mcp": CommandPlace("orchestrator.cli.serve:mcp", "Serve the daemon's MCP tools on stdin and stdout."),
+    "ui": CommandPlace("orchestrator.cli.ui:ui", "Open the web page of the daemon, logged in as this user."),
     "pool": CommandPlace("orchestrator.cli.pool:pool", "Show which models the daemon has loaded, and what uses them."),
     "logs": CommandPlace(
         "orchestrator.cli.serve:logs", "Print the last lines of the daemon's log, each a JSON object."

@@ -56,10 +56,16 @@ _OPENAI: Final[Mapping[Need, tuple[str, ...]]] = {
 }
 
 _OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
-    OPEN: ("GET /health", "GET /v1/health", "GET /health/live", "GET /health/ready"),
+    OPEN: (
+        *("GET /health", "GET /v1/health", "GET /health/live", "GET /health/ready"),
+        *("GET /", "GET /page/{name:path}", "POST /v1/login"),  # the web page without any data, and its login
+    ),
     ANY: (
         "GET /openapi.json",
         "* /mcp",  # each tool has a permission of its own
+        "GET /v1/session",
+        "DELETE /v1/session",
+        "POST /v1/session/links",  # which give no more than the caller has
         "GET /v1/registry",
         "GET /v1/pool",
         "GET /v1/personas",
@@ -76,10 +82,12 @@ _OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
     Permission.READ_OWN: (
         "GET /v1/runs",
         "GET /v1/runs/{run}",
+        "GET /v1/runs/{run}/picture",
         "GET /v1/runs/{run}/result",
         "GET /v1/runs/{run}/artifacts",
         "GET /v1/runs/{run}/artifacts/{name:path}",
         "GET /v1/runs/{run}/diff",
+        "GET /v1/runs/{run}/steps/{step}",
         "GET /v1/runs/{run}/steps/{step}/attempts/{number}",
         "GET /v1/runs/{run}/export",
         "GET /v1/runs/{run}/trace",
@@ -154,7 +162,7 @@ COMMANDS: Final[Mapping[Need, tuple[str, ...]]] = {
         *("procedures new", "procedures validate", "procedures schema", "procedures operations"),
     ),
     ANY: (
-        *("pool", "mcp", "personas list", "personas show", "personas stats"),
+        *("ui", "pool", "mcp", "personas list", "personas show", "personas stats"),
         *("procedures run", "procedures withdraw", "procedures cancel", "procedures rollback"),
     ),
     Permission.READ_OWN: (

@@ -117,6 +117,9 @@ def test_the_wheel_carries_what_the_program_reads(wheel: Path) -> None:
     assert {
         "orchestrator/model_registry.yaml",
         "orchestrator/procedures/library/vacuum.yaml",
+        "orchestrator/api/page/static/app.js",
+        "orchestrator/api/page/static/vendor/LICENSE.preact",
+        "orchestrator/api/page/static/vendor/preact.js",
         "orchestrator/registry/personas.yaml",
         "orchestrator/registry/catalogue.yaml",
         "orchestrator/registry/server_options.yaml",

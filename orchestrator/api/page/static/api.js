@@ -1,0 +1,142 @@
+// Requests to the daemon's API, and the stream of a run's events.
+import { lost, session } from "./state.js";
+
+const FIRST_PAUSE = 250; // milliseconds between two tries to connect; doubled up to LONGEST_PAUSE
+const LONGEST_PAUSE = 8000;
+
+export class Refused extends Error {
+  constructor(status, detail) {
+    super(detail?.message ?? `HTTP ${status}`);
+    this.status = status;
+    this.problems = detail?.problems ?? [];
+  }
+}
+
+export class Lost extends Error {}
+
+// Return the JSON of an answer, null if it has none. Throws Refused, Lost.
+export async function ask(method, path, body, more = {}) {
+  const options = { method, cache: "no-store", ...more };
+  if (body instanceof FormData) options.body = body;
+  else if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers = { ...more.headers, "Content-Type": "application/json" };
+  }
+  const response = await answer(path, options);
+  return response.status === 204 ? null : response.json();
+}
+
+async function answer(path, options) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    lost.value = true;
+    throw new Lost(error.message);
+  }
+  lost.value = false;
+  if (response.status === 401) session.value = null;
+  if (!response.ok) {
+    const text = await response.json().catch(() => null);
+    throw new Refused(response.status, text?.error);
+  }
+  return response;
+}
+
+export function runPath(run, ...parts) {
+  return ["/v1/runs", run, ...parts].map((part, at) => (at ? encodeURIComponent(part) : part)).join("/");
+}
+
+// Names of artifacts may have folders.
+export function artifactPath(run, name) {
+  return `${runPath(run, "artifacts")}/${name.split("/").map(encodeURIComponent).join("/")}`;
+}
+
+// Call `onEvent(event, number)` for each event of a run after number `after`, once and in order, and `onProgress` for
+// what is between them, until the run has ended, or `isOver()` when the stream ends. A lost connection is made again. Returns a function that stops this.
+export function follow(run, after, { onEvent, onProgress, onState, isOver }) {
+  const stop = new AbortController();
+  let last = after;
+  let ended = false;
+
+  function take(message) {
+    if (message.event === "progress") return onProgress(JSON.parse(message.data));
+    const number = Number(message.id);
+    if (message.event !== "event" || number !== last + 1) return undefined;
+    last = number;
+    const event = JSON.parse(message.data);
+    ended ||= event.kind === "run_finished";
+    return onEvent(event, number);
+  }
+
+  async function connect() {
+    const headers = { "Last-Event-ID": String(last) };
+    const response = await answer(runPath(run, "events"), { headers, signal: stop.signal, cache: "no-store" });
+    onState("open");
+    for await (const message of messages(response.body)) take(message);
+  }
+
+  async function keep() {
+    let pause = FIRST_PAUSE;
+    while (!ended && !stop.signal.aborted) {
+      const before = last;
+      try {
+        await connect();
+      } catch (error) {
+        if (stop.signal.aborted || (error instanceof Refused && error.status < 500 && error.status !== 429)) return;
+      }
+      ended ||= isOver();
+      if (ended) break;
+      onState("lost");
+      pause = last > before ? FIRST_PAUSE : Math.min(2 * pause, LONGEST_PAUSE);
+      await sleep(pause, stop.signal);
+    }
+    if (!stop.signal.aborted) onState("ended");
+  }
+
+  keep();
+  return () => stop.abort();
+}
+
+// Yield the server-sent events of a stream; an incomplete one at its end is dropped.
+async function* messages(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      text += value;
+      const blocks = text.split("\n\n");
+      text = blocks.pop();
+      for (const block of blocks) yield fields(block);
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+function fields(block) {
+  const message = { event: "", id: "", data: "" };
+  for (const line of block.split("\n")) {
+    const colon = line.indexOf(":");
+    const name = line.slice(0, colon);
+    const value = line.slice(colon + 1).replace(/^ /, "");
+    if (name === "data") message.data += (message.data ? "\n" : "") + value;
+    else if (name in message) message[name] = value;
+  }
+  return message;
+}
+
+function sleep(milliseconds, signal) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    const wake = () => {
+      clearTimeout(timer);
+      resolve();
+    };
+    addEventListener("online", wake, { once: true });
+    signal.addEventListener("abort", wake, { once: true });
+  });
+}

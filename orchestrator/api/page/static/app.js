@@ -1,0 +1,81 @@
+// The page: who is logged in, which view is shown, and what all views have around them.
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { ask, Lost } from "./api.js";
+import { enter, hasCode, Login } from "./login.js";
+import { html, Problem, Text } from "./parts.js";
+import { RunView } from "./run.js";
+import { Runs } from "./runs.js";
+import { address, language, lost, route, session, setLanguage } from "./state.js";
+import { StepView } from "./step.js";
+import { LANGUAGES, t } from "./texts.js";
+
+function App() {
+  const [error, setError] = useState(null);
+  const begin = () => {
+    setError(null);
+    enter().catch((problem) => {
+      setError(problem.status === 401 ? null : problem);
+      if (!(problem instanceof Lost)) session.value = null;
+    });
+  };
+  const code = hasCode(); // a link may also be opened in a page that is there already
+  useEffect(() => {
+    if (!code) begin();
+  }, []);
+  useEffect(() => {
+    if (code) begin();
+  }, [code]);
+  useEffect(() => {
+    document.documentElement.lang = language.value;
+  }, [language.value]);
+  if (session.value === undefined) {
+    return html`<main id="content">${error ? html`<${Problem} error=${error} again=${begin} />` : t("loading")}</main>`;
+  }
+  if (session.value === null) return html`<${Frame}><${Login} error=${error} /><//>`;
+  return html`<${Frame}><${Current} /><//>`;
+}
+
+function Current() {
+  const [view, run, part, step] = route.value;
+  if (view === undefined || (view === "runs" && run === undefined)) return html`<${Runs} />`;
+  if (view === "runs" && part === undefined) return html`<${RunView} key=${run} run=${run} />`;
+  if (view === "runs" && part === "steps" && step !== undefined) {
+    return html`<${StepView} key=${`${run}/${step}`} run=${run} step=${step} />`;
+  }
+  return html`<main id="content"><p>${t("not_here")} <a href=${address("runs")}>${t("runs")}</a></p></main>`;
+}
+
+function Frame({ children }) {
+  const here = route.value[0] ?? "runs";
+  const logout = async () => {
+    await ask("DELETE", "/v1/session").catch(() => {});
+    session.value = null;
+  };
+  return html`
+    <a class="skip" href="#content" onClick=${skip}>${t("skip")}</a>
+    <header class="bar">
+      <a class="brand" href=${address("runs")}>${t("title")}</a>
+      ${session.value ? html`<nav><a href=${address("runs")} aria-current=${here === "runs" ? "page" : null}>${t("runs")}</a></nav>` : null}
+      <span class="space"></span>
+      <label class="language"><span class="unseen">${t("language")}</span>
+        <select value=${language.value} onChange=${(event) => setLanguage(event.target.value)}>
+          ${Object.entries(LANGUAGES).map(([name, text]) => html`<option value=${name}>${text}</option>`)}
+        </select>
+      </label>
+      ${session.value ? html`<span class="who"><${Text}>${session.value.key}<//></span>` : null}
+      ${session.value?.seconds_left != null ? html`<button type="button" onClick=${logout}>${t("logout")}</button>` : null}
+    </header>
+    <div class="notice" role="status">${lost.value ? t("daemon_lost") : ""}</div>
+    ${children}`;
+}
+
+// The address names the view, so a link to a part of it would leave the view.
+function skip(event) {
+  event.preventDefault();
+  const content = document.getElementById("content");
+  content.tabIndex = -1;
+  content.focus();
+}
+
+render(html`<${App} />`, document.getElementById("page"));

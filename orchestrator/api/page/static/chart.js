@@ -1,0 +1,263 @@
+// The picture of a run: the graph at the left, times at the right, in the same rows. The daemon has laid it out.
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { duration, line, number } from "./format.js";
+import { html, stateClass } from "./parts.js";
+import { stateName, t } from "./texts.js";
+
+const ROW = 26; // pixels
+const MARGIN = 20; // rows that are drawn above and below the visible ones
+const WIDE = 1000; // units of the time axis, which is stretched to the width that there is
+const LEAST = 3; // units of the shortest bar
+const TICK = 250; // milliseconds between two moments that are drawn of a run that has not ended
+const TICKS = 6; // on the axis, about
+const ROUND = 5; // pixels of the corners of lines
+export const PARTS = ["queued", "read", "write", "tools", "gates", "core", "other"];
+
+export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen }) {
+  const box = useRef(null);
+  const [view, setView] = useState({ top: 0, height: 400, width: 800 });
+  const now = useNow(live, picture.seconds, receivedAt);
+  const { rows } = picture;
+  const at = rows.findIndex((row) => row.id === selected);
+
+  useLayoutEffect(() => {
+    const measure = () => {
+      const { scrollTop, clientHeight, clientWidth } = box.current;
+      setView({ top: scrollTop, height: clientHeight, width: clientWidth });
+    };
+    const observer = new ResizeObserver(measure);
+    observer.observe(box.current);
+    box.current.addEventListener("scroll", measure, { passive: true });
+    return () => observer.disconnect();
+  }, []);
+
+  if (!rows.length && !picture.planning.length) {
+    return html`<div class="chart" ref=${box}><p class="empty">${t("steps_none")}</p></div>`;
+  }
+  const first = Math.max(0, Math.floor(view.top / ROW) - MARGIN);
+  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + MARGIN);
+  const slice = { first, last, rows };
+  const end = axisEnd(Math.max(now, picture.expected_end ?? 0));
+  const scale = Math.min(1, Math.max(60, Math.min(320, 0.3 * view.width)) / picture.width);
+  const graph = Math.ceil(picture.width * scale) + 10;
+
+  const pick = (index) => {
+    if (index < 0 || index >= rows.length) return;
+    onSelect(rows[index].id);
+    const top = index * ROW;
+    const head = box.current.querySelector(".axis").offsetHeight;
+    if (top < box.current.scrollTop) box.current.scrollTop = top;
+    const bottom = top + ROW + head;
+    if (bottom > box.current.scrollTop + box.current.clientHeight) box.current.scrollTop = bottom - box.current.clientHeight;
+  };
+  const keys = {
+    ArrowDown: () => pick(Math.min(at + 1, rows.length - 1)),
+    ArrowUp: () => pick(Math.max(at - 1, 0)),
+    Home: () => pick(0),
+    End: () => pick(rows.length - 1),
+    PageDown: () => pick(Math.min(at + 10, rows.length - 1)),
+    PageUp: () => pick(Math.max(at - 10, 0)),
+    Enter: () => at >= 0 && onOpen(rows[at].id),
+  };
+  const onKey = (event) => {
+    const act = keys[event.key];
+    if (!act || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    act();
+  };
+  const onClick = (event) => {
+    const index = Math.floor((event.clientY - event.currentTarget.getBoundingClientRect().top) / ROW);
+    pick(index);
+  };
+
+  return html`<div class="chart" ref=${box}>
+    <div class="axis" style=${{ "--graph": `${graph}px` }}>
+      <${Axis} end=${end} />
+      ${picture.planning.length ? html`<${Planning} bars=${picture.planning} end=${end} now=${now} />` : null}
+    </div>
+    <div class="rows" style=${{ "--graph": `${graph}px`, height: `${rows.length * ROW}px` }} onClick=${onClick}>
+      ${at >= 0 ? html`<div class="band" style=${{ top: `${at * ROW}px` }}></div>` : null}
+      <${Graph} picture=${picture} slice=${slice} scale=${scale} width=${graph} selected=${at} />
+      <div class="labels" role="listbox" tabindex="0" aria-label=${t("steps")} onKeyDown=${onKey}
+        aria-activedescendant=${at >= first && at < last ? `row-${at}` : null}>
+        ${rows.slice(first, last).map((row, offset) => html`<${Label} key=${row.id} row=${row} index=${first + offset}
+          count=${rows.length} selected=${first + offset === at} now=${now} />`)}
+      </div>
+      <${Times} slice=${slice} end=${end} now=${now} live=${live} />
+    </div>
+  </div>`;
+}
+
+function useNow(live, base, receivedAt) {
+  const [, turn] = useState(0);
+  useEffect(() => {
+    if (!live) return undefined;
+    const timer = setInterval(() => turn((count) => count + 1), TICK);
+    return () => clearInterval(timer);
+  }, [live]);
+  return live ? base + (performance.now() - receivedAt) / 1000 : base;
+}
+
+function Axis({ end }) {
+  const step = nice(end / TICKS);
+  const ticks = Array.from({ length: Math.round(end / step) + 1 }, (_, index) => index * step);
+  const digits = Math.max(0, -Math.floor(Math.log10(step)));
+  return html`<div class="ticks" aria-hidden="true">
+    ${ticks.map((at, index) => html`<span key=${index} class=${index === ticks.length - 1 ? "tick last" : "tick"}
+      style=${{ left: `${(100 * at) / end}%` }}>${number(at, digits)}${index === ticks.length - 1 ? " s" : ""}</span>`)}
+  </div>`;
+}
+
+function Planning({ bars, end, now }) {
+  return html`<div class="planning">
+    <span class="label">${t("plan_row")}</span>
+    <svg viewBox="0 0 ${WIDE} ${ROW}" preserveAspectRatio="none" aria-hidden="true">
+      ${bars.map((bar) => html`<${Rect} kind="plan" start=${bar.start} stop=${bar.end ?? now} end=${end} y=${9} height=${8} />`)}
+    </svg>
+  </div>`;
+}
+
+function Label({ row, index, count, selected, now }) {
+  const took = row.started === null ? null : (row.finished ?? now) - row.started;
+  const name = [
+    row.id,
+    stateName(row.state),
+    took === null ? "" : duration(took),
+    row.critical ? t("critical_yes") : `${t("slack")} ${duration(row.slack)}`,
+    line(row.action),
+  ];
+  const kind = `row ${stateClass(row.state)}${row.critical ? " critical" : ""}${row.parent ? " child" : ""}`;
+  return html`<div role="option" id=${`row-${index}`} class=${kind} style=${{ top: `${index * ROW}px` }}
+    aria-selected=${selected} aria-posinset=${index + 1} aria-setsize=${count} aria-label=${name.filter(Boolean).join(", ")}>
+    <span class="id"><bdi>${line(row.id)}</bdi></span>
+    <span class="action"><bdi>${row.state === "failed" || row.state === "cancelled" ? line(row.cause ?? row.action) : line(row.action)}</bdi></span>
+    <span class="took">${took === null ? "" : duration(took)}</span>
+  </div>`;
+}
+
+function Graph({ picture, slice, scale, width, selected }) {
+  const { first, last, rows } = slice;
+  const x = (at) => 4 + at * scale;
+  const y = (index) => (index - first) * ROW + ROW / 2;
+  const drawn = picture.lines.filter((edge) => edge.before < last && edge.after >= first);
+  const kind = (edge) =>
+    `line${edge.critical ? " critical" : ""}${edge.before === selected || edge.after === selected ? " near" : ""}`;
+  const weight = (edge) => (edge.before === selected || edge.after === selected ? 2 : edge.critical ? 1 : 0);
+  drawn.sort((one, other) => weight(one) - weight(other));
+  return html`<svg class="graph" role="img" aria-label=${t("picture")} width=${width} height=${(last - first) * ROW}
+    style=${{ top: `${first * ROW}px` }}>
+    ${drawn.map((edge) => html`<path key=${`${edge.before}-${edge.after}`} class=${kind(edge)}
+      d=${bend(x(rows[edge.before].x), y(edge.before), x(edge.x), y(edge.after), x(rows[edge.after].x))} />`)}
+    ${rows.slice(first, last).map((row, offset) => html`<${Node} key=${row.id} row=${row} x=${x(row.x)} y=${y(first + offset)} />`)}
+  </svg>`;
+}
+
+// Right, down and right again, with round corners.
+function bend(x0, y0, turn, y1, x1) {
+  const radius = Math.max(0, Math.min(ROUND, turn - x0, x1 - turn, (y1 - y0) / 2));
+  return `M${x0} ${y0}H${turn - radius}q${radius} 0 ${radius} ${radius}V${y1 - radius}q0 ${radius} ${radius} ${radius}H${x1}`;
+}
+
+function Node({ row, x, y }) {
+  const kind = `node ${stateClass(row.state)}${row.critical ? " critical" : ""}`;
+  const radius = row.parent ? 3.5 : 4.5;
+  if (row.state === "failed") {
+    return html`<path class=${kind} d=${`M${x - 4} ${y - 4}l8 8m0 -8l-8 8`} />`;
+  }
+  return html`<circle class=${kind} cx=${x} cy=${y} r=${radius} />`;
+}
+
+function Times({ slice, end, now, live }) {
+  const { first, last, rows } = slice;
+  const height = (last - first) * ROW;
+  return html`<svg class="times" viewBox="0 0 ${WIDE} ${Math.max(1, height)}" preserveAspectRatio="none" aria-hidden="true"
+    style=${{ top: `${first * ROW}px`, height: `${height}px` }}>
+    ${rows.slice(first, last).map((row, offset) => html`<${Bars} key=${row.id} row=${row} y=${offset * ROW} end=${end} now=${now} />`)}
+    ${live ? html`<line class="now" x1=${(WIDE * now) / end} x2=${(WIDE * now) / end} y1="0" y2=${height} />` : null}
+  </svg>`;
+}
+
+function Bars({ row, y, end, now }) {
+  const shapes = [];
+  const rect = (kind, start, stop, top = 7, tall = 12) =>
+    shapes.push(html`<${Rect} kind=${kind} start=${start} stop=${stop} end=${end} y=${y + top} height=${tall} />`);
+  const ends = row.finished ?? row.expected?.[1] ?? null;
+  if (ends !== null && row.slack > 0 && row.state !== "cancelled") rect("slack", ends, Math.min(end, ends + row.slack), 10, 6);
+  if (row.expected && row.started === null) rect("expected", ...row.expected);
+  if (row.expected && row.started !== null) rect("expected", row.started, row.expected[1]);
+  if (row.children && row.started !== null) rect("fan", row.started, row.finished ?? now, 11, 4);
+  for (const bar of row.bars) {
+    const stop = bar.end ?? now;
+    if (!bar.parts.length) rect(bar.end === null ? "running" : "other", bar.start, stop);
+    let from = bar.start;
+    for (const part of bar.parts) {
+      rect(part.kind, from, from + part.seconds);
+      from += part.seconds;
+    }
+    if (bar.end !== null && bar.outcome !== "done") rect("broken", bar.start, stop, 17, 3);
+  }
+  if (row.critical && row.started !== null) rect("onpath", row.started, row.finished ?? now, 21, 2);
+  return shapes;
+}
+
+function Rect({ kind, start, stop, end, y, height }) {
+  const x = (WIDE * start) / end;
+  const width = Math.max(LEAST, (WIDE * stop) / end - x);
+  return html`<rect class=${`bar-${kind}`} x=${x} y=${y} width=${width} height=${height} />`;
+}
+
+// The end of an axis of so many seconds: it changes seldom while they grow.
+function axisEnd(seconds) {
+  const step = nice(Math.max(seconds, 0.01) / TICKS);
+  return step * Math.ceil(Math.max(seconds, 0.01) / step);
+}
+
+function nice(step) {
+  const power = 10 ** Math.floor(Math.log10(step));
+  return power * [1, 2, 5, 10].find((factor) => factor * power >= step * 0.999);
+}
+
+export function Legend() {
+  const more = [
+    ["plan", t("plan_row")],
+    ["onpath", t("critical")],
+    ["slack", t("slack")],
+    ["expected", t("expected")],
+    ["broken", stateName("failed")],
+  ];
+  const kinds = [...PARTS.map((part) => [part, t(`part_${part}`)]), ...more];
+  return html`<ul class="legend">
+    ${kinds.map(([kind, text]) => html`<li key=${kind}><svg width="14" height="10" aria-hidden="true">
+      <rect class=${`bar-${kind}`} x="0.5" y=${kind === "onpath" || kind === "broken" ? 4 : 0.5} width="13" height=${kind === "onpath" || kind === "broken" ? 3 : 9} />
+    </svg>${text}</li>`)}
+  </ul>`;
+}
+
+// The same facts as the picture.
+export function Tables({ picture }) {
+  const { rows } = picture;
+  return html`<details class="tables"><summary>${t("as_table")}</summary>
+    <div class="scroll" tabindex="0" role="region" aria-label=${t("steps")}>
+      <table>
+        <caption>${t("steps")}</caption>
+        <thead><tr>${["step", "state", "role", "model", "after", "start_at", "duration", "slack", "predicted", "critical"].map((key) => html`<th key=${key} scope="col">${t(key)}</th>`)}</tr></thead>
+        <tbody>${rows.map((row) => html`<tr key=${row.id}>
+          <th scope="row"><bdi>${line(row.id)}</bdi></th><td>${stateName(row.state)}</td><td><bdi>${line(row.role)}</bdi></td>
+          <td><bdi>${line(row.model)}</bdi></td><td><bdi>${line(row.depends_on.join(", "))}</bdi></td>
+          <td class="figure">${duration(row.started)}</td>
+          <td class="figure">${row.started === null ? "–" : row.finished === null ? t("not_ended") : duration(row.finished - row.started)}</td>
+          <td class="figure">${duration(row.slack)}</td><td class="figure">${duration(row.predicted_seconds)}</td>
+          <td>${row.critical ? "◆" : ""}</td>
+        </tr>`)}</tbody>
+      </table>
+      <table>
+        <caption>${t("edges")}</caption>
+        <thead><tr>${["before", "after", "reason", "artifact"].map((key) => html`<th key=${key} scope="col">${t(key)}</th>`)}</tr></thead>
+        <tbody>${picture.lines.map((edge) => html`<tr key=${`${edge.before}-${edge.after}`}>
+          <td><bdi>${line(rows[edge.before].id)}</bdi></td><td><bdi>${line(rows[edge.after].id)}</bdi></td>
+          <td>${edge.reason === "item" ? t("item_reason") : edge.reason}</td><td><bdi>${line(edge.artifact)}</bdi></td>
+        </tr>`)}</tbody>
+      </table>
+    </div>
+  </details>`;
+}

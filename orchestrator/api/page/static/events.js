@@ -1,0 +1,24 @@
+// What an event of a run says, in a sentence.
+import { line } from "./format.js";
+import { hasText, stateName, t } from "./texts.js";
+
+export function sentence(event) {
+  const key = `event_${event.kind}`;
+  if (!hasText(key)) return line(event.kind);
+  const steps = event.steps?.map((step) => step.id).join(", ");
+  const values = {
+    step: line(event.step ?? event.after ?? event.answer?.id ?? t("run")),
+    role: line(event.role),
+    model: line(event.model),
+    steps: line(steps),
+    count: event.count ?? event.steps?.length ?? "",
+    number: event.number ?? "",
+    tool: line(event.tool),
+    note: line(event.note),
+    why: line(event.failure?.message ?? event.reason ?? event.message ?? event.error ?? event.doubts?.map((doubt) => doubt.text).join(" ") ?? ""),
+    kind: event.failure ? event.failure.kind : "",
+    outcome: stateName(event.outcome ?? event.status ?? ""),
+    score: event.score ?? "",
+  };
+  return t(key, values).replace(/[:,]\s*$/, "");
+}

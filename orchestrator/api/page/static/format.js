@@ -1,0 +1,62 @@
+// Times, numbers and foreign texts, as people read them.
+import { language } from "./state.js";
+
+const formats = new Map();
+
+function cached(make, kind, options) {
+  const key = `${language.value} ${kind} ${JSON.stringify(options)}`;
+  if (!formats.has(key)) formats.set(key, make(language.value, options));
+  return formats.get(key);
+}
+
+export function number(value, digits = 0) {
+  const options = { maximumFractionDigits: digits, minimumFractionDigits: digits };
+  return cached((name, how) => new Intl.NumberFormat(name, how), "number", options).format(value);
+}
+
+// In the reader's zone.
+export function moment(seconds) {
+  const options = { dateStyle: "medium", timeStyle: "short" };
+  return cached((name, how) => new Intl.DateTimeFormat(name, how), "date", options).format(1000 * seconds);
+}
+
+export function momentInFull(seconds) {
+  const options = { dateStyle: "full", timeStyle: "long" };
+  return cached((name, how) => new Intl.DateTimeFormat(name, how), "date", options).format(1000 * seconds);
+}
+
+export function iso(seconds) {
+  return new Date(1000 * seconds).toISOString();
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 10) return `${number(seconds, 2)} s`;
+  if (seconds < 60) return `${number(seconds, 1)} s`;
+  const whole = Math.round(seconds);
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+}
+
+export function bytes(size) {
+  if (size < 1000) return `${size} B`;
+  if (size < 1e6) return `${number(size / 1000, 1)} kB`;
+  return `${number(size / 1e6, 1)} MB`;
+}
+
+// Characters that hide, reorder or cannot be seen, all but line breaks and tabs.
+const UNSEEN =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+// Return a text of a model or a user with such characters as their code.
+export function shown(text) {
+  return String(text ?? "").replace(UNSEEN, (sign) => {
+    const code = sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    return `⟨U+${code}⟩`;
+  });
+}
+
+// The same in one line.
+export function line(text) {
+  return shown(String(text ?? "").replace(/\s+/g, " ").trim());
+}

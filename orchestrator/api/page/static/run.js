@@ -1,0 +1,287 @@
+// The view *Run*: the picture, the selected step with what it writes, the answer with its files, and the events.
+import { signal } from "@preact/signals";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { artifactPath, ask, follow, runPath } from "./api.js";
+import { Chart, Legend, Tables } from "./chart.js";
+import { sentence } from "./events.js";
+import { bytes, duration, line, number, shown } from "./format.js";
+import { html, Moment, Problem, State, Sure, Text, useTitle } from "./parts.js";
+import { address, may } from "./state.js";
+import { t } from "./texts.js";
+
+const LOG = 200; // events that are listed
+const ENDED = ["done", "failed", "cancelled"];
+
+// Follow a run: its picture, its latest events, and what its steps are writing.
+export function useRun(run) {
+  const [picture, setPicture] = useState(null);
+  const [error, setError] = useState(null);
+  const [connection, setConnection] = useState("open");
+  const [log, setLog] = useState([]);
+  const [turn, setTurn] = useState(0);
+  const progress = useMemo(() => new Progress(), [run]);
+  const received = useRef(0);
+
+  useEffect(() => {
+    let stopped = false;
+    let stop = () => {};
+    let over = false;
+    const load = async () => {
+      const loaded = await ask("GET", runPath(run, "picture"));
+      if (stopped) return null;
+      received.current = performance.now();
+      over = ENDED.includes(loaded.status);
+      setPicture(loaded);
+      setError(null);
+      return loaded;
+    };
+    const refresh = oneAtATime(() => load().catch((problem) => !stopped && setError(problem)));
+    const start = async () => {
+      try {
+        const loaded = await load();
+        if (!loaded) return;
+        stop = follow(run, Math.max(0, loaded.events - LOG), {
+          onEvent: (event, count) => {
+            setLog((lines) => [...lines, { event, count }].slice(-LOG));
+            progress.end(event);
+            if (count > loaded.events) refresh();
+          },
+          onProgress: (update) => progress.take(update),
+          onState: setConnection,
+          isOver: () => over,
+        });
+      } catch (problem) {
+        if (!stopped) setError(problem);
+      }
+    };
+    start();
+    return () => {
+      stopped = true;
+      stop();
+    };
+  }, [run, turn]);
+
+  return { picture, error, connection, log, progress, received: received.current, reload: () => setTurn((count) => count + 1) };
+}
+
+// What the steps are writing now, a signal for each, so that only who shows a step is drawn again.
+class Progress {
+  constructor() {
+    this.steps = new Map();
+  }
+
+  of(step) {
+    if (!this.steps.has(step)) this.steps.set(step, signal(null));
+    return this.steps.get(step);
+  }
+
+  take(update) {
+    this.of(update.step).value = update;
+  }
+
+  end(event) {
+    const ends = ["attempt_succeeded", "attempt_failed", "attempt_cancelled"];
+    if (ends.includes(event.kind) && this.steps.has(event.step)) this.steps.get(event.step).value = null;
+  }
+}
+
+// Return a function that has the work done now, or once more after the work in progress, which pauses for as long as it
+// took: however many events there are, the daemon has half of the time for other things.
+function oneAtATime(work) {
+  let busy = false;
+  let again = false;
+  return async () => {
+    again = true;
+    if (busy) return;
+    busy = true;
+    while (again) {
+      again = false;
+      const start = performance.now();
+      await work();
+      await new Promise((resolve) => setTimeout(resolve, performance.now() - start));
+    }
+    busy = false;
+  };
+}
+
+export function RunView({ run }) {
+  const { picture, error, connection, log, progress, received, reload } = useRun(run);
+  const [selected, setSelected] = useState(null);
+  const [refusal, setRefusal] = useState(null);
+  useTitle(picture?.request || run);
+  if (!picture) return html`<main id="content">${error ? html`<${Problem} error=${error} again=${reload} />` : t("loading")}</main>`;
+
+  const live = !ENDED.includes(picture.status);
+  const act = (method, path, body) => async () => {
+    setRefusal(null);
+    try {
+      const answer = await ask(method, path, body);
+      if (answer?.run_id && answer.run_id !== run) location.hash = address("runs", answer.run_id);
+    } catch (problem) {
+      setRefusal(problem);
+    }
+  };
+  const row = picture.rows.find((step) => step.id === selected);
+  return html`<main id="content" class="run">
+    <div class="head">
+      <div>
+        <h1><bdi>${shown(picture.request) || run}</bdi></h1>
+        <p class="facts">
+          <${State} name=${picture.status} doubt=${picture.doubt} />
+          ${live ? html`<span class=${`connection ${connection}`} role="status">${t(`connection_${connection}`)}</span>` : null}
+          <${Moment} at=${picture.accepted_at} />
+          <span class="dim"><bdi>${run}</bdi></span>
+        </p>
+      </div>
+      <div class="actions">
+        ${live && may("submit") ? html`<${Sure} label=${t("stop_run")} onSure=${act("POST", runPath(run, "cancel"), {})} />` : null}
+        ${!live && may("submit") ? html`<button type="button" onClick=${act("POST", runPath(run, "retry"))}>${t("retry")}</button>` : null}
+      </div>
+    </div>
+    <${Problem} error=${refusal} />
+    <${Problem} error=${error} again=${reload} />
+    <${Notices} picture=${picture} />
+    <${Figures} picture=${picture} live=${live} received=${received} />
+    <section aria-labelledby="steps-title">
+      <h2 id="steps-title">${t("steps")}</h2>
+      <${Chart} picture=${picture} receivedAt=${received} live=${live} selected=${selected} onSelect=${setSelected}
+        onOpen=${(step) => (location.hash = address("runs", run, "steps", step))} />
+      <${Legend} />
+      <${Tables} picture=${picture} />
+    </section>
+    <div class="pair">
+      <section aria-labelledby="step-title" class="panel">
+        <h2 id="step-title">${t("step")}${row ? html` <bdi>${line(row.id)}</bdi>` : null}</h2>
+        ${row ? html`<${Selected} key=${row.id} run=${run} row=${row} progress=${progress} act=${act} live=${live} />` : html`<p class="empty">${t("none_selected")}</p>`}
+      </section>
+      <section aria-labelledby="answer-title" class="panel">
+        <h2 id="answer-title">${t("answer")}</h2>
+        <${Answer} run=${run} picture=${picture} live=${live} />
+      </section>
+    </div>
+    <${Log} log=${log} picture=${picture} />
+  </main>`;
+}
+
+function Notices({ picture }) {
+  const lines = [
+    ["error", picture.error ? [picture.error] : []],
+    ["missing", picture.missing],
+    ["doubt", picture.doubt ? [picture.doubt] : []],
+    ["warning", picture.warnings],
+  ].flatMap(([key, texts]) => texts.map((text) => [key, text]));
+  if (!lines.length && picture.position === null) return null;
+  return html`<ul class="notices">
+    ${picture.position === null ? null : html`<li>${t("position", { count: picture.position })}</li>`}
+    ${lines.map(([key, text], at) => html`<li key=${at} class=${key}><strong>${t(key)}:</strong> <${Text}>${text}<//></li>`)}
+  </ul>`;
+}
+
+function Figures({ picture, live }) {
+  const written = picture.rows.reduce((sum, row) => sum + row.output_tokens, 0);
+  const read = picture.rows.reduce((sum, row) => sum + row.prompt_tokens, 0);
+  const reused = picture.rows.reduce((sum, row) => sum + row.reused_tokens, 0);
+  const figures = [
+    [t("duration"), live ? null : duration(picture.seconds)],
+    [t("expected_end"), live ? duration(picture.expected_end) : null],
+    [t("critical"), picture.path.length ? line(picture.path.length > 6 ? [...picture.path.slice(0, 3), "…", ...picture.path.slice(-2)].join(" → ") : picture.path.join(" → ")) : null],
+    [t("predicted"), duration(picture.predicted_seconds)],
+    [t("concurrency"), live ? null : number(picture.concurrency, 2)],
+    [t("prompt_read"), `${number(read)} (${number(reused)} ${t("prompt_reused")})`],
+    [t("output_tokens"), number(written)],
+  ];
+  return html`<dl class="figures">${figures
+    .filter(([, value]) => value !== null)
+    .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><bdi>${value}</bdi></dd></div>`)}</dl>`;
+}
+
+function Selected({ run, row, progress, act, live }) {
+  return html`
+    <p class="action"><bdi>${shown(row.action)}</bdi></p>
+    <p class="facts"><${State} name=${row.state} />
+      <span>${row.model ? t("role_on", { role: line(row.role), model: line(row.model) }) : html`<bdi>${line(row.role)}</bdi>`}</span>
+      ${row.critical ? html`<span class="onpath">◆ ${t("critical_yes")}</span>` : html`<span>${t("slack")} ${duration(row.slack)}</span>`}
+    </p>
+    ${row.cause ? html`<p class="cause"><${Text}>${row.cause}<//></p>` : null}
+    <${Writing} run=${run} row=${row} progress=${progress.of(row.id)} />
+    <p class="actions">
+      <a class="button" href=${address("runs", run, "steps", row.id)}>${t("open_step")}</a>
+      ${live && may("submit") && row.finished === null && !["done", "failed", "cancelled"].includes(row.state)
+        ? html`<${Sure} label=${t("stop_step")} onSure=${act("POST", runPath(run, "cancel"), { step: row.id })} />` : null}
+    </p>`;
+}
+
+export function Spent({ bar }) {
+  return html`<ul class="spent">${bar.parts.map((part) => html`<li key=${part.kind}>
+    <svg width="10" height="10" aria-hidden="true"><rect class=${`bar-${part.kind}`} x="0.5" y="0.5" width="9" height="9" /></svg>
+    ${t("seconds_of", { part: t(`part_${part.kind}`), time: duration(part.seconds) })}</li>`)}</ul>`;
+}
+
+// What a step is writing, or what its latest attempt has written. The space is the same, so that nothing jumps.
+export function Writing({ run, row, progress }) {
+  const [body, setBody] = useState(null);
+  const last = row.bars.at(-1);
+  const done = last !== undefined && last.end !== null ? last.number : 0;
+  useEffect(() => {
+    setBody(null);
+    if (!done) return undefined;
+    const stop = new AbortController();
+    ask("GET", runPath(run, "steps", row.id, "attempts", done), undefined, { signal: stop.signal }).then(setBody, () => {});
+    return () => stop.abort();
+  }, [run, row.id, done]);
+  const update = progress.value;
+  const writes = update !== null && !done;
+  const text = writes ? update.text_tail : (body?.answer ?? "");
+  return html`
+    <div class="slot">${done ? html`<${Spent} bar=${last} />` : html`<p class="pace">${writes ? pace(update) : ""}</p>`}</div>
+    <pre class=${`text${writes && update.thinking ? " thinking" : ""}`} tabindex="0" aria-label=${t("written")}><bdi>${shown(text)}</bdi></pre>`;
+}
+
+function pace(update) {
+  if (update.loading) return `${t("part_other")}: ${line(update.loading)}`;
+  if (update.ahead !== null) return `${t("part_queued")}: ${update.ahead}`;
+  if (update.prompt_tokens) return `${t("part_read")}: ${number(update.read_tokens)} / ${number(update.prompt_tokens)}`;
+  if (update.gates.length) return `${t(update.waits_for_core ? "part_core" : "part_gates")}: ${line(update.gates.join(", "))}`;
+  const rate = t("tokens_rate", { rate: number(update.tokens_per_second), count: number(update.output_tokens) });
+  return update.thinking ? `${t("of_which_thoughts")}: ${rate}` : rate;
+}
+
+function Answer({ run, picture, live }) {
+  const [files, setFiles] = useState([]);
+  const [diff, setDiff] = useState(null);
+  const done = picture.rows.filter((row) => row.state === "done").length;
+  useEffect(() => {
+    const stop = new AbortController();
+    const got = (answer) => setFiles(answer.artifacts);
+    ask("GET", runPath(run, "artifacts"), undefined, { signal: stop.signal }).then(got, () => {});
+    return () => stop.abort();
+  }, [run, done, live]);
+  const loadDiff = (event) => {
+    if (!event.currentTarget.open || diff !== null) return;
+    fetch(runPath(run, "diff")).then((answer) => answer.text()).then(setDiff, () => setDiff(""));
+  };
+  const results = new Set(picture.results);
+  const wanted = files.filter((file) => results.has(file.name));
+  const others = files.filter((file) => !results.has(file.name));
+  return html`
+    ${picture.answer === null ? html`<p class="empty">${t(live ? "answer_none" : "answer_none_ended")}</p>`
+      : html`<pre class="text answer" tabindex="0" aria-label=${t("answer")}><bdi>${shown(picture.answer)}</bdi></pre>`}
+    ${wanted.length ? html`<h3>${t("files")}</h3><${Files} run=${run} files=${wanted} />` : null}
+    ${!live && wanted.length ? html`<details onToggle=${loadDiff}><summary>${t("diff")}</summary><pre class="text">${shown(diff ?? "")}</pre></details>` : null}
+    ${others.length ? html`<details><summary>${t("artifacts")} (${others.length})</summary><${Files} run=${run} files=${others} /></details>` : null}
+    ${live ? null : html`<p><a href=${runPath(run, "export")} download=${`${run}.tar.gz`}>${t("archive")}</a></p>`}`;
+}
+
+function Files({ run, files }) {
+  return html`<ul class="files">${files.map((file) => html`<li key=${file.name}>
+    <a href=${artifactPath(run, file.name)} download=${file.name.split("/").at(-1)} aria-label=${`${t("download")}: ${line(file.name)}`}><bdi>${line(file.name)}</bdi></a>
+    <span class="dim">${bytes(file.bytes)}</span></li>`)}</ul>`;
+}
+
+function Log({ log, picture }) {
+  const count = log.at(-1)?.count ?? 0;
+  return html`<details class="log"><summary>${t("events")} <span class="dim">${t("events_shown", { shown: number(log.length), count: number(count) })}</span></summary>
+    <ol class="events" tabindex="0" aria-label=${t("events")}>${log.map(({ event, count: at }) => html`<li key=${at} value=${at} data-number=${at}>
+      <span class="at">+${duration(event.at - picture.accepted_at)}</span> <bdi>${sentence(event)}</bdi></li>`)}</ol>
+  </details>`;
+}

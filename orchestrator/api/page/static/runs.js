@@ -1,0 +1,110 @@
+// The view *Runs*: all runs that the caller may see, newest first.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ask } from "./api.js";
+import { duration, line } from "./format.js";
+import { html, Moment, Problem, State, Text, useTitle } from "./parts.js";
+import { address, may } from "./state.js";
+import { stateName, t } from "./texts.js";
+
+const STATES = ["queued", "planning", "running", "done", "failed", "cancelled"];
+const PAGE = 50;
+const REFRESH = 3000; // milliseconds after an answer with runs that have not ended
+
+export function Runs() {
+  const [status, setStatus] = useState("");
+  const [search, setSearch] = useState("");
+  const [list, setList] = useState(null);
+  const [error, setError] = useState(null);
+  const [turn, setTurn] = useState(0);
+  const pages = useRef(1);
+  useTitle(t("runs"));
+
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer = 0;
+    const load = async () => {
+      try {
+        const loaded = await some(status, search, pages.current, stop.signal);
+        setList(loaded);
+        setError(null);
+        if (loaded.runs.some((run) => run.finished_at === null)) timer = setTimeout(load, REFRESH);
+      } catch (problem) {
+        if (!stop.signal.aborted) setError(problem);
+      }
+    };
+    load();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [status, search, turn]);
+
+  const reload = () => setTurn((count) => count + 1);
+  const filter = (set) => (event) => {
+    pages.current = 1;
+    set(event.target.value);
+  };
+  const more = () => {
+    pages.current += 1;
+    reload();
+  };
+  return html`<main id="content">
+    <div class="head">
+      <h1>${t("runs")}</h1>
+      <form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
+        <label>${t("search")}
+          <input type="search" value=${search} placeholder=${t("search_hint")} maxlength="200" onInput=${filter(setSearch)} />
+        </label>
+        <label>${t("state")}
+          <select value=${status} onChange=${filter(setStatus)}>
+            <option value="">${t("all_states")}</option>
+            ${STATES.map((name) => html`<option value=${name}>${stateName(name)}</option>`)}
+          </select>
+        </label>
+      </form>
+    </div>
+    <${Problem} error=${error} again=${reload} />
+    ${list ? html`<${List} list=${list} filtered=${Boolean(status || search)} more=${more} />` : error ? null : t("loading")}
+  </main>`;
+}
+
+async function some(status, search, pages, signal) {
+  const runs = [];
+  let before = null;
+  for (let page = 0; page < pages; page += 1) {
+    const query = new URLSearchParams({ limit: PAGE });
+    if (status) query.set("status", status);
+    if (search.trim()) query.set("search", search.trim());
+    if (before) query.set("before", before);
+    const answer = await ask("GET", `/v1/runs?${query}`, undefined, { signal });
+    runs.push(...answer.runs);
+    before = answer.before;
+    if (!before) break;
+  }
+  return { runs, before };
+}
+
+function List({ list, filtered, more }) {
+  if (!list.runs.length) return html`<p class="empty">${t(filtered ? "no_runs" : "no_runs_yet")}</p>`;
+  const everybody = may("read:all");
+  return html`
+    <table class="runs">
+      <thead><tr>
+        <th scope="col">${t("state")}</th>
+        <th scope="col">${t("request")}</th>
+        <th scope="col">${t("submitted")}</th>
+        <th scope="col" class="figure">${t("duration")}</th>
+        ${everybody ? html`<th scope="col" class="wide">${t("made_by")}</th>` : null}
+      </tr></thead>
+      <tbody>
+        ${list.runs.map((run) => html`<tr key=${run.run_id}>
+          <td><${State} name=${run.status} doubt=${run.doubt} /></td>
+          <td class="request"><a href=${address("runs", run.run_id)}><bdi>${line(run.request) || run.run_id}</bdi></a></td>
+          <td class="when"><${Moment} at=${run.accepted_at} /></td>
+          <td class="figure">${run.finished_at === null ? "–" : duration(run.finished_at - run.accepted_at)}</td>
+          ${everybody ? html`<td class="wide"><${Text}>${run.owner}<//></td>` : null}
+        </tr>`)}
+      </tbody>
+    </table>
+    ${list.before ? html`<button type="button" onClick=${more}>${t("load_more")}</button>` : null}`;
+}

@@ -1,0 +1,156 @@
+// The view *Step*: why this role and model, the prompt with its shared part, and all attempts with texts and gates.
+import { useEffect, useState } from "preact/hooks";
+import { ask, runPath } from "./api.js";
+import { duration, line, number, shown } from "./format.js";
+import { html, Problem, State, Text, useTitle } from "./parts.js";
+import { Spent, useRun, Writing } from "./run.js";
+import { address } from "./state.js";
+import { stateName, t } from "./texts.js";
+
+const FINDING = /^(.+?):(\d+): (.*)$/; // as the daemon writes what a gate found
+
+export function StepView({ run, step }) {
+  const { picture, error, progress, reload } = useRun(run);
+  const [facts, setFacts] = useState(null);
+  const [refusal, setRefusal] = useState(null);
+  const row = picture?.rows.find((one) => one.id === step);
+  const version = row ? `${row.state} ${row.bars.length} ${row.bars.at(-1)?.outcome}` : "";
+  useTitle(`${step} – ${picture?.request ?? run}`);
+  useEffect(() => {
+    if (!picture) return undefined;
+    const stop = new AbortController();
+    ask("GET", runPath(run, "steps", step), undefined, { signal: stop.signal }).then(setFacts, (problem) => {
+      if (!stop.signal.aborted) setRefusal(problem);
+    });
+    return () => stop.abort();
+  }, [run, step, version, picture === null]);
+
+  const problem = refusal ?? error;
+  if (!facts || !row) {
+    return html`<main id="content">${problem ? html`<${Problem} error=${problem} again=${reload} />` : t("loading")}
+      <p><a href=${address("runs", run)}>${t("back_run")}</a></p></main>`;
+  }
+  const attempts = facts.step.attempts;
+  const writing = row.bars.length && row.bars.at(-1).end === null;
+  return html`<main id="content" class="step">
+    <p class="back"><a href=${address("runs", run)}>← ${t("back_run")}</a></p>
+    <div class="head"><div>
+      <h1>${t("step")} <bdi>${line(step)}</bdi></h1>
+      <p class="action"><bdi>${shown(facts.step.action)}</bdi></p>
+    </div></div>
+    <${Problem} error=${problem} again=${reload} />
+    <${Facts} run=${run} facts=${facts} row=${row} />
+    ${writing ? html`<section class="panel"><h2>${t("written")}</h2><${Writing} run=${run} row=${row} progress=${progress.of(step)} /></section>` : null}
+    <section aria-labelledby="attempts-title">
+      <h2 id="attempts-title">${t("attempts")}</h2>
+      ${attempts.length ? null : html`<p class="empty">${t("attempts_none")}</p>`}
+      ${[...attempts].reverse().map((attempt) => html`<${Attempt} key=${attempt.number} run=${run} step=${step} attempt=${attempt}
+        bar=${row.bars.find((bar) => bar.number === attempt.number)} />`)}
+    </section>
+  </main>`;
+}
+
+function Facts({ run, facts, row }) {
+  const { step } = facts;
+  const last = step.attempts.at(-1);
+  const link = (name) => html`<a href=${address("runs", run, "steps", name)}><bdi>${line(name)}</bdi></a>`;
+  const edges = facts.waited_for.filter((edge) => !edge.dropped);
+  const needed = [...new Set(facts.needed_by.filter((edge) => !edge.dropped).map((edge) => edge.after))];
+  const low = step.predicted && step.predicted.seconds / Math.exp(1.645 * step.predicted.spread);
+  const high = step.predicted && step.predicted.seconds * Math.exp(1.645 * step.predicted.spread);
+  const lines = [
+    [t("state"), html`<${State} name=${step.state} />${step.cause ? html` <${Text}>${step.cause}<//>` : null}`],
+    [t("role"), last ? t("role_on", { role: line(last.role), model: line(last.model) }) : line(step.role)],
+    [t("reason"), last?.reason ? html`<${Text}>${last.reason}<//>` : null],
+    [t("persona"), step.persona ? html`<${Text}>${step.persona}<//>` : null],
+    [t("time"), step.started === null ? null : html`${step.finished === null ? t("not_ended") : duration(step.finished - step.started)}, ${
+      row.critical ? html`<span class="onpath">◆ ${t("critical_yes")}</span>` : html`${t("slack")} ${duration(row.slack)}`}`],
+    [t("predicted"), step.predicted ? `${duration(step.predicted.seconds)} (${duration(low)} – ${duration(high)})` : null],
+    [t("waited_for"), edges.length ? html`<ul class="plain">${edges.map((edge, at) => html`<li key=${at}>${link(edge.before)}: ${edge.reason} <bdi>${line(edge.artifact)}</bdi></li>`)}</ul>` : t("no_step")],
+    [t("needed_by"), needed.length ? needed.map((name, at) => html`${at ? ", " : ""}${link(name)}`) : t("no_step")],
+    ...facts.warnings.map((text) => [t("warning"), html`<${Text}>${text}<//>`]),
+    ...facts.doubts.map((text) => [t("doubt"), html`<${Text}>${text}<//>`]),
+  ];
+  return html`<dl class="pairs">${lines.filter(([, value]) => value !== null && value !== undefined)
+    .map(([name, value], at) => html`<div key=${at}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+function Attempt({ run, step, attempt, bar }) {
+  const [body, setBody] = useState(null);
+  const [problem, setProblem] = useState(null);
+  useEffect(() => {
+    const stop = new AbortController();
+    const failed = (error) => !stop.signal.aborted && setProblem(error);
+    ask("GET", runPath(run, "steps", step, "attempts", attempt.number), undefined, { signal: stop.signal }).then(setBody, failed);
+    return () => stop.abort();
+  }, [run, step, attempt.number, attempt.outcome]);
+  const name = t("attempt", { number: attempt.number });
+  return html`<article class="attempt panel" aria-label=${name}>
+    <h3>${name} <${State} name=${attempt.outcome} /></h3>
+    <p class="facts"><span>${t("role_on", { role: line(attempt.role), model: line(attempt.model) })}</span>
+      ${attempt.finished === null ? null : html`<span>${duration(attempt.finished - attempt.started)}</span>`}</p>
+    ${attempt.message ? html`<p class="cause"><${Text}>${attempt.message}<//></p>` : null}
+    ${bar ? html`<${Spent} bar=${bar} />` : null}
+    <${Problem} error=${problem} />
+    ${body ? html`
+      <${Prompt} run=${run} parts=${body.prompt} usage=${attempt.usage} />
+      ${body.reasoning ? html`<details><summary>${t("of_which_thoughts")} (${number(attempt.usage.reasoning_tokens)})</summary><pre class="text thinking"><bdi>${shown(body.reasoning)}</bdi></pre></details>` : null}
+      <h4>${t("answer")}</h4>
+      <${Listing} text=${body.answer} gates=${attempt.gates} />` : null}
+    <${Gates} gates=${attempt.gates} />
+    <${Calls} calls=${attempt.calls} />
+  </article>`;
+}
+
+function Prompt({ run, parts, usage }) {
+  const titles = { system: "prompt_system", persona: "prompt_persona", input: "prompt_input", item: "prompt_item", task: "prompt_task", evidence: "prompt_evidence" };
+  const computed = usage.prompt_tokens - usage.cached_tokens;
+  return html`<details open><summary>${t("prompt")}
+      <span class="dim">${t("prompt_read")}: ${number(usage.prompt_tokens)} (${number(usage.cached_tokens)} ${t("prompt_reused")}, ${number(computed)} ${t("prompt_computed")})</span></summary>
+    <div class="prompt">${parts.map((part, at) => html`<section key=${at} class=${part.shared_with ? "part shared" : "part"}>
+      <h5>${t(titles[part.kind])} ${part.name ? html`<bdi>${line(part.name)}</bdi>` : null}
+        ${part.shared_with ? html`<span class="badge">${t("prompt_shared", { step: line(part.shared_with) })}</span>` : null}</h5>
+      ${part.why_not ? html`<p class="empty"><${Text}>${part.why_not}<//></p>` : html`<pre class="text" tabindex="0" aria-label=${t(titles[part.kind])}><bdi>${shown(part.text)}</bdi></pre>`}
+    </section>`)}</div>
+  </details>`;
+}
+
+// The answer with numbered lines, and below a line what gates found in it.
+function Listing({ text, gates }) {
+  if (!text) return html`<p class="empty">–</p>`;
+  const found = new Map();
+  for (const gate of gates) {
+    if (gate.status !== "failed") continue;
+    for (const evidence of gate.evidence.split("\n")) {
+      const match = FINDING.exec(evidence);
+      if (match) found.set(Number(match[2]), [...(found.get(Number(match[2])) ?? []), `${gate.gate}: ${match[3]}`]);
+    }
+  }
+  if (!found.size) return html`<pre class="text" tabindex="0" aria-label=${t("answer")}><bdi>${shown(text)}</bdi></pre>`;
+  return html`<ol class="listing" tabindex="0" aria-label=${t("answer")}>${text.split("\n").map((row, at) => html`<li key=${at}>
+    <code><bdi>${shown(row) || " "}</bdi></code>
+    ${(found.get(at + 1) ?? []).map((finding, index) => html`<p key=${index} class="finding"><bdi>${shown(finding)}</bdi></p>`)}
+  </li>`)}</ol>`;
+}
+
+function Gates({ gates }) {
+  if (!gates.length) return html`<p class="dim">${t("gates_none")}</p>`;
+  return html`<table class="gates"><caption>${t("gates")}</caption>
+    <thead><tr>${["gate", "state", "duration", "evidence"].map((key) => html`<th key=${key} scope="col" class=${key === "duration" ? "figure" : null}>${t(key)}</th>`)}</tr></thead>
+    <tbody>${gates.map((gate, at) => html`<tr key=${at}>
+      <th scope="row"><bdi>${line(gate.gate)}</bdi></th><td><${State} name=${gate.status} /></td>
+      <td class="figure">${duration(gate.seconds)}</td>
+      <td><pre class="evidence"><bdi>${shown(gate.evidence)}</bdi></pre></td>
+    </tr>`)}</tbody></table>`;
+}
+
+function Calls({ calls }) {
+  if (!calls.length) return null;
+  return html`<table class="gates"><caption>${t("calls")}</caption>
+    <thead><tr>${["tool", "state", "duration", "evidence"].map((key) => html`<th key=${key} scope="col" class=${key === "duration" ? "figure" : null}>${t(key)}</th>`)}</tr></thead>
+    <tbody>${calls.map((call, at) => html`<tr key=${at}>
+      <th scope="row"><bdi>${line(call.tool)}</bdi></th><td>${stateName(call.outcome)}</td>
+      <td class="figure">${duration(call.seconds)}</td>
+      <td><pre class="evidence"><bdi>${shown(call.arguments)}</bdi>${call.message ? html`\n<bdi>${shown(call.message)}</bdi>` : null}</pre></td>
+    </tr>`)}</tbody></table>`;
+}
