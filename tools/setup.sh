@@ -28,6 +28,18 @@ if ! command -v bwrap >/dev/null; then
     fi
 fi
 
+# Only the tests of the web page need a browser; without one they are skipped.
+if ! command -v chromium >/dev/null; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        echo "setup: installing chromium"
+        { apt-get install -qy chromium || { apt-get update -q && apt-get install -qy chromium; }; } >/dev/null ||
+            echo "setup: chromium could not be installed" >&2
+    else
+        echo "setup: chromium is missing: the tests of the web page will be skipped" >&2
+        echo "setup: on Debian: apt-get install chromium" >&2
+    fi
+fi
+
 CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 PIP_CONSTRAINT=requirements.lock
 PIP_DISABLE_PIP_VERSION_CHECK=1

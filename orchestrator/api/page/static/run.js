@@ -198,9 +198,9 @@ function Figures({ picture, live }) {
 function Selected({ run, row, progress, act, live }) {
   return html`
     <p class="action"><bdi>${shown(row.action)}</bdi></p>
-    <p class="facts"><${State} name=${row.state} />
-      <span>${row.model ? t("role_on", { role: line(row.role), model: line(row.model) }) : html`<bdi>${line(row.role)}</bdi>`}</span>
+    <p class="facts steady"><span><${State} name=${row.state} /></span>
       ${row.critical ? html`<span class="onpath">◆ ${t("critical_yes")}</span>` : html`<span>${t("slack")} ${duration(row.slack)}</span>`}
+      <span>${row.model ? t("role_on", { role: line(row.role), model: line(row.model) }) : html`<bdi>${line(row.role)}</bdi>`}</span>
     </p>
     ${row.cause ? html`<p class="cause"><${Text}>${row.cause}<//></p>` : null}
     <${Writing} run=${run} row=${row} progress=${progress.of(row.id)} />

@@ -1,0 +1,89 @@
+"""Visit the page of a daemon with a real browser: Debian's Chromium, driven by Playwright."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx2
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from tests.orchestrator.api.daemon_process import Running
+
+FLAGS: Final = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
+# Sets `ran` when a script of a hostile text runs, and lists in `moved` what has moved without an input of the user.
+WATCH: Final = """
+window.ran = 0;
+window.moved = [];
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries().filter((shift) => !shift.hadRecentInput)) {
+    window.moved.push(...entry.sources.map((source) => source.node?.outerHTML ?? String(source.node)));
+  }
+}).observe({ type: "layout-shift", buffered: true });
+"""
+PATIENCE: Final = 60_000  # milliseconds until what a test waits for must have happened
+QUIET: Final = ("Failed to load resource",)  # what Chromium itself says about an answer with an error
+
+
+@dataclass
+class Visit:
+    """A page of the daemon in the browser, and what went wrong in it so far."""
+
+    page: Page
+    base: str
+    errors: list[str] = field(default_factory=list)
+
+    def go(self, *parts: str) -> None:
+        self.page.evaluate("hash => { location.hash = hash }", f"#/{'/'.join(parts)}")
+
+    def ready(self, selector: str) -> None:
+        self.page.wait_for_selector(selector)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start a browser with a fresh profile. Without Chromium, the tests of the page are skipped."""
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("there is no chromium; on Debian: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def link_of(client: httpx2.Client) -> str:
+    """Return a link that logs a browser in with the rights of a client."""
+    return str(client.post("/v1/session/links").raise_for_status().json()["url"])
+
+
+@contextmanager
+def visiting(browser: Browser, daemon: Running, link: str, **options: Any) -> Iterator[Visit]:
+    """Open the page by a link, and check at the end that it had no error and ran no script of others."""
+    options = {"viewport": {"width": 1440, "height": 900}, "locale": "en-US", **options}
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE)
+    context.add_init_script(WATCH)
+    visit = Visit(context.new_page(), f"http://127.0.0.1:{daemon.port}/")
+
+    def log(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not message.text.startswith(QUIET):
+            visit.errors.append(message.text)
+
+    visit.page.on("console", log)
+    visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
+    visit.page.on("dialog", lambda dialog: visit.errors.append(f"a dialog: {dialog.message}"))
+    try:
+        visit.page.goto(link)
+        yield visit
+        assert visit.errors == []
+        assert visit.page.evaluate("window.ran") == 0
+    finally:
+        context.close()

@@ -1,0 +1,341 @@
+"""The views of the page in Chromium: what they show, and every action that they offer."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import httpx2
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, expect
+
+from tests.orchestrator.api.callers import client_of, daemon_with
+from tests.orchestrator.api.daemon_process import RECORDS, ROOT, Running, executed, lasting, submitted, summary
+from tests.orchestrator.api.page.browser import PATIENCE, Visit, link_of, visiting
+
+REQUEST: Final = "Summarize a, b, c and d, then compare them"
+WIDTHS: Final = (360, 800, 1440)
+HARMLESS: Final = frozenset({"minor", "moderate"})
+
+expect.set_options(timeout=PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A daemon of its own, so that its runs are those of this file; the token `reader` sees all and changes nothing."""
+    folder = tmp_path_factory.mktemp("views")
+    with daemon_with(folder, {"reader": "read:all"}, ORCHESTRATOR_MEMORY_USE="shadow") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def planned(daemon: Running) -> dict[str, Any]:
+    """A request in words that was planned and done."""
+    with daemon.client() as client:
+        return executed(client, {"request": REQUEST, "directory": str(RECORDS)})
+
+
+@pytest.fixture(scope="module")
+def gated(daemon: Running) -> dict[str, Any]:
+    """A task whose answers gates have checked; one of them fails first."""
+    task = json.loads((ROOT / "examples" / "gates.json").read_text())
+    with daemon.client() as client:
+        return executed(client, {"task": task})
+
+
+@pytest.fixture
+def visit(browser: Browser, daemon: Running, client: httpx2.Client) -> Iterator[Visit]:
+    with visiting(browser, daemon, link_of(client)) as opened:
+        yield opened
+
+
+def shown_ids(visit: Visit) -> list[str]:
+    return visit.page.locator("[role=option] .id").all_inner_texts()
+
+
+def test_the_link_logs_in_once_and_leaves_no_code(browser: Browser, daemon: Running, client: httpx2.Client) -> None:
+    link = link_of(client)
+    with visiting(browser, daemon, link) as visit:
+        visit.ready("h1:has-text('Runs')")
+        assert "login" not in visit.page.url
+        assert visit.page.evaluate("document.cookie") == ""
+        visit.page.reload()
+        visit.ready("h1:has-text('Runs')")
+        visit.page.get_by_role("button", name="Log out").click()
+        expect(visit.page.get_by_role("heading", name="You are not logged in")).to_be_visible()
+        expect(visit.page.get_by_text("orchestrator ui")).to_be_visible()
+    with visiting(browser, daemon, link) as visit:
+        expect(visit.page.get_by_role("alert")).to_contain_text("was used before")
+
+
+def test_a_link_opened_in_a_page_that_is_there_logs_in(
+    browser: Browser, daemon: Running, client: httpx2.Client
+) -> None:
+    with visiting(browser, daemon, f"http://127.0.0.1:{daemon.port}/") as visit:
+        visit.ready("h1:has-text('You are not logged in')")
+        visit.page.goto(link_of(client))
+        visit.ready("h1:has-text('Runs')")
+
+
+def test_runs_are_filtered_and_searched(visit: Visit, planned: dict[str, Any], gated: dict[str, Any]) -> None:
+    page = visit.page
+    visit.ready("table.runs")
+    expect(page.get_by_role("link", name=REQUEST).first).to_be_visible()
+    page.get_by_label("Search").fill("TWO FUNCTIONS that pass")
+    expect(page.get_by_role("link", name=REQUEST)).to_have_count(0)
+    expect(page.locator("table.runs tbody tr")).to_have_count(1)
+    page.get_by_label("Search").fill(planned["run_id"])
+    expect(page.locator("table.runs tbody tr")).to_have_count(1)
+    page.get_by_label("State").select_option("failed")
+    expect(page.get_by_text("No run matches.")).to_be_visible()
+    page.get_by_label("Search").fill("")
+    page.get_by_label("State").select_option("done")
+    page.get_by_role("link", name=REQUEST).first.click()
+    expect(page.get_by_role("heading", name=REQUEST)).to_be_visible()
+
+
+def test_older_runs_follow_on_request(browser: Browser, tmp_path: Path) -> None:
+    with daemon_with(tmp_path, {}, ORCHESTRATOR_RUNS_MAX_QUEUED="1000") as daemon, daemon.client() as client:
+        for number in range(51):
+            submitted(client, summary(output=f"{number}.txt", limits={"seconds": 600}))
+        with visiting(browser, daemon, link_of(client)) as visit:
+            rows = visit.page.locator("table.runs tbody tr")
+            expect(rows).to_have_count(50)
+            visit.page.get_by_role("button", name="Older runs").click()
+            expect(rows).to_have_count(51)
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_times_are_in_the_zone_of_the_reader(
+    browser: Browser, daemon: Running, client: httpx2.Client, planned: dict[str, Any], zone: str
+) -> None:
+    accepted = client.get(f"/v1/runs/{planned['run_id']}").json()["accepted_at"]
+    local = datetime.fromtimestamp(accepted, ZoneInfo(zone))
+    with visiting(browser, daemon, link_of(client), timezone_id=zone) as visit:
+        row = visit.page.locator("tbody tr", has_text=REQUEST).first
+        expect(row.locator("time")).to_contain_text(f"{local:%b} {local.day}, {local.year}")
+        expect(row.locator("time")).to_contain_text(f"{local.hour % 12 or 12}:{local:%M}")
+
+
+def test_a_run_shows_its_graph_and_one_selection(visit: Visit, planned: dict[str, Any]) -> None:
+    page = visit.page
+    visit.ready("table.runs")
+    visit.go("runs", planned["run_id"])
+    visit.ready("[role=option]")
+    assert shown_ids(visit) == ["S1", "S2", "S3", "S4", "S5"]
+    assert page.locator("svg.graph path.line").count() == 4
+    assert page.locator("svg.graph .line.critical").count() == 1
+    assert page.locator("svg.times .bar-write").count() >= 5
+    assert page.locator("svg.times .bar-slack").count() >= 1
+    expect(page.locator(".answer")).to_contain_text("length")
+    box = page.locator("svg.times").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 26 * 2 + 13)  # the third row
+    expect(page.locator("[role=option][aria-selected=true]")).to_have_attribute("id", "row-2")
+    expect(page.locator("#step-title")).to_have_text("Step S3")
+    assert page.locator(".band").count() == 1
+
+
+def test_a_run_is_used_by_keyboard(visit: Visit, planned: dict[str, Any]) -> None:
+    page = visit.page
+    visit.ready("table.runs")
+    visit.go("runs", planned["run_id"])
+    visit.ready("[role=option]")
+    steps = page.get_by_role("listbox")
+    steps.focus()
+    page.keyboard.press("End")
+    expect(steps).to_have_attribute("aria-activedescendant", "row-4")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("[role=option][aria-selected=true]")).to_contain_text("S2")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Step S2")).to_be_visible()
+
+
+def test_the_picture_has_a_table_with_the_same_facts(visit: Visit, planned: dict[str, Any]) -> None:
+    page = visit.page
+    visit.ready("table.runs")
+    visit.go("runs", planned["run_id"])
+    page.get_by_text("The picture as a table").click()
+    steps = page.get_by_role("table", name="Steps")
+    expect(steps.locator("tbody tr")).to_have_count(5)
+    expect(steps.locator("tbody tr").nth(4)).to_contain_text("S1, S2, S3, S4")
+    edges = page.get_by_role("table", name="Which step waits for which")
+    expect(edges.locator("tbody tr")).to_have_count(4)
+
+
+def test_files_are_downloaded(visit: Visit, client: httpx2.Client, planned: dict[str, Any]) -> None:
+    page = visit.page
+    visit.ready("table.runs")
+    visit.go("runs", planned["run_id"])
+    name = planned["results"][0]
+    with page.expect_download() as expected:
+        page.get_by_role("link", name=f"Download: {name}").first.click()
+    content = client.get(f"/v1/runs/{planned['run_id']}/artifacts/{name}").content
+    assert expected.value.suggested_filename == name
+    assert Path(expected.value.path()).read_bytes() == content
+    with page.expect_download() as expected:
+        page.get_by_role("link", name="Everything as an archive").click()
+    assert expected.value.suggested_filename.endswith(".tar.gz")
+    page.get_by_text("Changes to your files").click()
+    expect(page.locator("details pre").first).to_be_visible()
+
+
+def test_a_step_shows_its_prompt_and_what_it_shares(visit: Visit, planned: dict[str, Any]) -> None:
+    page = visit.page
+    visit.ready("table.runs")
+    visit.go("runs", planned["run_id"], "steps", "S5")
+    visit.ready(".prompt")
+    assert page.locator(".part h5").count() >= 6, "role, four inputs, task"
+    expect(page.locator(".part.shared").first).to_contain_text("starts like S1")
+    expect(page.locator(".part").last).to_contain_text("Compare the summaries.")
+    facts = page.locator(".pairs")
+    expect(facts).to_contain_text("worker on tiny-large")
+    expect(facts).to_contain_text("the step's actor")
+    facts.get_by_role("link", name="S1").first.click()
+    expect(page.get_by_role("heading", name="Step S1")).to_be_visible()
+    page.get_by_role("link", name="The whole run").click()
+    expect(page.get_by_role("heading", name=REQUEST)).to_be_visible()
+
+
+def test_a_step_shows_its_gates(visit: Visit, gated: dict[str, Any]) -> None:
+    visit.ready("table.runs")
+    visit.go("runs", gated["run_id"], "steps", "S1")
+    gates = visit.page.get_by_role("table", name="Gates")
+    expect(gates.locator("tbody tr").first).to_be_visible()
+    expect(gates).to_contain_text("unit")
+    expect(gates).to_contain_text("passed")
+
+
+def test_a_run_is_stopped_and_run_again(visit: Visit, client: httpx2.Client) -> None:
+    run = submitted(client, lasting())
+    page = visit.page
+    visit.ready("table.runs")
+    visit.go("runs", run)
+    page.get_by_role("button", name="Stop the run").click()
+    page.get_by_role("button", name="Keep it").click()
+    page.get_by_role("button", name="Stop the run").click()
+    page.get_by_role("button", name="Stop now").click()
+    expect(page.locator(".head .state").first).to_have_text("cancelled")
+    assert client.get(f"/v1/runs/{run}").json()["status"] == "cancelled"
+    page.get_by_role("button", name="Run again").click()
+    page.wait_for_function("run => !location.hash.includes(run)", arg=run)
+    again = page.url.rpartition("/")[2]
+    assert again != run
+    expect(page.get_by_role("heading", name="a long test")).to_be_visible()
+    client.post(f"/v1/runs/{again}/cancel")
+    expect(page.locator(".head .state").first).to_have_text("cancelled")
+
+
+def test_a_step_is_stopped_alone(visit: Visit, client: httpx2.Client) -> None:
+    body = lasting()
+    body["task"]["plan"]["steps"][1]["depends_on"] = []
+    run = submitted(client, body)
+    page = visit.page
+    visit.ready("table.runs")
+    visit.go("runs", run)
+    page.get_by_role("option", name="S1").click()
+    page.get_by_role("button", name="Stop this step").click()
+    page.get_by_role("button", name="Stop now").click()
+    expect(page.get_by_role("option", name="S1, cancelled")).to_be_visible()
+    client.post(f"/v1/runs/{run}/cancel")
+    expect(page.locator(".head .state").first).not_to_have_text("running")
+
+
+def test_a_run_is_live_without_moving_anything(visit: Visit, client: httpx2.Client) -> None:
+    run = submitted(client, lasting(512))
+    page = visit.page
+    visit.ready("table.runs")
+    visit.go("runs", run)
+    expect(page.locator(".connection.open")).to_have_text("Live")
+    page.get_by_role("option", name="S1").click()
+    expect(page.locator(".pair pre").first).not_to_be_empty()
+    page.evaluate("window.moved = []")
+    expect(page.locator("svg.times .bar-expected").first).to_be_attached()
+    expect(page.locator("svg.times .bar-broken").first).to_be_attached()  # its answer is too long, so it is tried again
+    expect(page.get_by_role("option", name="S1, running")).to_be_visible()
+    assert page.evaluate("window.moved") == []
+    client.post(f"/v1/runs/{run}/cancel")
+    expect(page.locator(".head .state").first).to_have_text("cancelled")
+
+
+def test_only_what_the_caller_may_do_is_offered(browser: Browser, daemon: Running, planned: dict[str, Any]) -> None:
+    with client_of(daemon, "reader") as reader, visiting(browser, daemon, link_of(reader)) as visit:
+        page = visit.page
+        visit.ready("table.runs")
+        visit.go("runs", planned["run_id"])
+        visit.ready("[role=option]")
+        expect(page.get_by_role("button", name="Log out")).to_be_visible()
+        expect(page.get_by_role("button", name="Run again")).to_have_count(0)
+
+
+def test_the_page_speaks_german(
+    browser: Browser, daemon: Running, client: httpx2.Client, planned: dict[str, Any]
+) -> None:
+    with visiting(browser, daemon, link_of(client), locale="de-DE") as visit:
+        page = visit.page
+        expect(page.get_by_role("heading", name="Läufe")).to_be_visible()
+        assert page.evaluate("document.documentElement.lang") == "de"
+        visit.go("runs", planned["run_id"])
+        expect(page.get_by_role("heading", name="Antwort")).to_be_visible()
+        expect(page.locator(".figures")).to_contain_text(" s")
+        page.get_by_label("Sprache").select_option("en")
+        expect(page.get_by_role("heading", name="Answer")).to_be_visible()
+        page.reload()
+        expect(page.get_by_role("heading", name="Answer")).to_be_visible()
+
+
+def test_what_is_not_there_is_said(visit: Visit, planned: dict[str, Any]) -> None:
+    page = visit.page
+    visit.ready("table.runs")
+    visit.go("runs", "no-such-run")
+    expect(page.get_by_role("alert")).to_contain_text("no-such-run")
+    visit.go("runs", planned["run_id"], "steps", "S99")
+    expect(page.get_by_role("alert")).to_contain_text("S99")
+    visit.go("nothing")
+    expect(page.get_by_text("There is nothing at this address.")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_view_fits_and_is_accessible(
+    browser: Browser,
+    daemon: Running,
+    client: httpx2.Client,
+    planned: dict[str, Any],
+    gated: dict[str, Any],
+    width: int,
+    scheme: str,
+) -> None:
+    options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "bypass_csp": True}
+    views = {
+        (): "table.runs",
+        ("runs", planned["run_id"]): ".answer",
+        ("runs", gated["run_id"], "steps", "S1"): ".gates",
+        ("nothing",): "main",
+    }
+    with visiting(browser, daemon, link_of(client), **options) as visit:
+        for place, selector in views.items():
+            visit.go(*place)
+            visit.ready(selector)
+            if len(place) == 2:
+                visit.page.get_by_role("option", name="S2").click()
+                visit.page.get_by_text("The picture as a table").click()
+                visit.page.get_by_text("What happened").click()
+            check_view(visit, width)
+        ground = visit.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}[scheme]
+        visit.page.get_by_role("button", name="Log out").click()
+        visit.ready(".login")
+        check_view(visit, width)
+
+
+def check_view(visit: Visit, width: int) -> None:
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    result = Axe().run(visit.page)
+    serious = [rule for rule in result.response["violations"] if rule["impact"] not in HARMLESS]
+    assert not serious, json.dumps([(rule["id"], [node["html"] for node in rule["nodes"]][:3]) for rule in serious])
