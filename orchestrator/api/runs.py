@@ -2,7 +2,8 @@
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from http import HTTPStatus
 from pathlib import Path as FilePath
@@ -13,22 +14,34 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
 from orchestrator.api.access import owner_of_run
-from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, ServiceDep, StrictBody, TraceparentDep
+from orchestrator.api.dependencies import (
+    AccessDep,
+    Entries,
+    ForcedModel,
+    LimiterDep,
+    ServiceDep,
+    StrictBody,
+    TraceparentDep,
+)
 from orchestrator.api.errors import DOCUMENTED, NotFound
+from orchestrator.api.openai.given_files import GivenFile, read_files
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.job import Job
 from orchestrator.run.journal.store import RunRow
+from orchestrator.run.orchestrator import JobForecast
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.record.attempt_answers import attempt_answer
 from orchestrator.run.record.attempt_prompts import attempt_prompt
 from orchestrator.run.record.chrome_trace import chrome_trace
 from orchestrator.run.record.diffs import result_diff
-from orchestrator.run.record.picture import picture
+from orchestrator.run.record.picture import picture, planned_picture
 from orchestrator.run.record.report import Report, StepRow, build_report, explanation_json
 from orchestrator.run.record.spans import run_spans
 from orchestrator.service.archive import write_archive
 from orchestrator.service.callers import Access
+from orchestrator.service.given_texts import stored_texts
 from orchestrator.service.permissions import Permission
+from orchestrator.service.queue import Submitted
 from orchestrator.service.ratings import MAX_NOTE_LENGTH
 from orchestrator.service.service import Service
 from orchestrator.task.events import RunLimits
@@ -60,7 +73,7 @@ class PlanBody(StrictBody):
     mode: Mode | None = Field(default=None, description="if left out, as a run of the request would be carried out")
 
 
-class RunBody(StrictBody):
+class JobBody(StrictBody):
     """A job: either a `request` or a `task`."""
 
     request: str | None = Field(default=None, description="what to do, in plain language")
@@ -68,7 +81,15 @@ class RunBody(StrictBody):
     directory: str | None = Field(
         default=None, description="an absolute path on the daemon's machine, which steps may read"
     )
+    files: Entries[str] = Field(
+        default_factory=list, description="ids of files of `/v1/files`, whose texts steps may read by their names"
+    )
     mode: Mode | None = Field(default=None, description="if left out, directly, as planned, or as learned")
+
+
+class RunBody(JobBody):
+    """A job to run."""
+
     priority: Priority | None = Field(default=None, description="if left out, the task's own priority, or interactive")
     limits: LimitsBody = Field(default_factory=LimitsBody)
     prior_task_ids: list[str] = Field(
@@ -218,7 +239,7 @@ async def submit(
 ) -> RunLine:
     """Submit a job. Once this has answered, a crash of the daemon does not lose it."""
     job = replace(job_from(body, service, access, key), model=model, traceparent=traceparent)
-    submitted = await service.submit(job)
+    submitted = await submit_with_files(job, body, service, access)
     response.status_code = HTTPStatus.CREATED if submitted.new else HTTPStatus.OK
     return await _line(service, submitted.run)
 
@@ -402,6 +423,22 @@ async def trace(run: str, service: ServiceDep) -> Response:
     return Response(text, media_type="application/json")
 
 
+@router.post("/forecasts")
+async def forecast(
+    body: JobBody, request: Request, service: ServiceDep, access: AccessDep, limiter: LimiterDep
+) -> dict[str, Any]:
+    """Check a job, plan it if it is a request, and return its picture and its price, without running it.
+
+    An error lists the problems of a task. `prompt_tokens` leave out what the cache is expected to hold.
+    """
+    job = _described(body, service, access)
+    async with AsyncExitStack() as stack:
+        if body.files:
+            job = await stack.enter_async_context(_with_files(job, body, service, access))
+        expected = await limiter.run_while_connected(request, lambda: service.orchestrator.forecast(job))
+    return await asyncio.to_thread(_price, expected)
+
+
 @router.post("/plans")
 async def plan(
     body: PlanBody, request: Request, service: ServiceDep, access: AccessDep, limiter: LimiterDep
@@ -415,8 +452,29 @@ async def plan(
     )
 
 
+async def submit_with_files(job: Job, body: JobBody, service: Service, access: Access) -> Submitted:
+    """Submit a job together with the uploaded files of its body. Raises InputError, and what `Service.submit` raises."""
+    if not body.files:
+        return await service.submit(job)
+    async with _with_files(job, body, service, access) as given:
+        return await service.submit(given)
+
+
 def job_from(body: RunBody, service: Service, access: Access, key: str | None) -> Job:
-    """Return the job that a body describes. Raises InputError if it is none, or the caller may not read its folder."""
+    """Return the job that a body describes, without its uploaded files.
+
+    Raises InputError if it is none, or the caller may not read its folder.
+    """
+    return replace(
+        _described(body, service, access),
+        priority=body.priority,
+        limits=RunLimits(body.limits.tokens, body.limits.seconds, body.limits.bytes),
+        follows=tuple(body.prior_task_ids),
+        key=key,
+    )
+
+
+def _described(body: JobBody, service: Service, access: Access) -> Job:
     if (body.request is None) == (body.task is None):
         raise InputError(Problem("request", "neither request nor task is given, or both are", "exactly one of them"))
     return Job(
@@ -425,13 +483,20 @@ def job_from(body: RunBody, service: Service, access: Access, key: str | None) -
         directory=_directory(body.directory, service, access),
         mode=body.mode or "as-planned",
         any_mode=body.mode is None and body.request is not None,
-        priority=body.priority,
-        limits=RunLimits(body.limits.tokens, body.limits.seconds, body.limits.bytes),
-        follows=tuple(body.prior_task_ids),
-        key=key,
         owner=access.key,
         sees_runs_of=access.only,
     )
+
+
+@asynccontextmanager
+async def _with_files(job: Job, body: JobBody, service: Service, access: Access) -> AsyncGenerator[Job, None]:
+    if job.prior:
+        problem = "uploaded files are given next to runs whose artifacts may be read"
+        raise InputError(Problem("files", problem, "one of both"))
+    named = [GivenFile(f"files/{place}", "", file, "") for place, file in enumerate(body.files)]
+    texts = await asyncio.to_thread(read_files, named, service.uploaded_files, access)
+    async with stored_texts(service.orchestrator.journal, texts) as digests:
+        yield replace(job, found=digests)
 
 
 def run_line(row: RunRow, position: int | None) -> RunLine:
@@ -489,6 +554,27 @@ async def _line(service: Service, run: str) -> RunLine:
 
 async def _report(service: Service, run: str) -> Report:
     return await asyncio.to_thread(service.orchestrator.views.report, run)
+
+
+def _price(expected: JobForecast) -> dict[str, Any]:
+    plan = expected.forecast
+    low, high = plan.path_range
+    summary = {
+        "task": dump_task(plan.task),
+        "mode": plan.mode,
+        "reason": plan.reason,
+        "goes_on_after": plan.goes_on_after,
+        "warnings": expected.warnings,
+        "has_data": plan.has_data,
+        "run_seconds": plan.run_seconds,
+        "range_seconds": [low, max(high, plan.run_seconds)],
+        "serial_seconds": plan.serial_seconds,
+        "direct_seconds": expected.direct_seconds,
+        "prompt_tokens": round(sum(step.prompt_tokens for step in plan.predicted.values())),
+        "output_tokens": round(sum(step.output_tokens for step in plan.predicted.values())),
+        "bytes_to_load": dict(expected.bytes_to_load),
+    }
+    return summary | asdict(planned_picture(plan, expected.models))
 
 
 def _step(report: Report, step: str) -> StepRow:

@@ -1,8 +1,4 @@
-"""Predict a run from its plan, and print the DAG, the reason of each edge, the waves and the critical path."""
-
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+"""Print the forecast of a run: the DAG, the reason of each edge, the waves and the critical path."""
 
 from rich.console import Console
 from rich.table import Table
@@ -11,118 +7,9 @@ from rich.text import Text
 from orchestrator.cli import dag
 from orchestrator.cli.report_view import MANY, counted, facts, format_path, heading, listed
 from orchestrator.cli.terminal import Glyphs, glyphs, one_line, seconds
-from orchestrator.run.planning import PlannedTask
+from orchestrator.run.record.forecast import Forecast
 from orchestrator.task.analysis import StepGraph
-from orchestrator.task.critical_path import CriticalPath, best_seconds, critical_path, slack
-from orchestrator.task.events import CHANCE, Prediction, RoleRates
-from orchestrator.task.modes import Mode
-from orchestrator.task.prediction import path_range, predict_plan
-from orchestrator.task.taskir.models import TaskIR
-from orchestrator.task.taskir.parse import dump_task
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What can be predicted of a task before it runs. Times are in seconds."""
-
-    task: TaskIR
-    mode: Mode
-    graph: StepGraph
-    predicted: Mapping[str, Prediction]
-    path: CriticalPath
-    path_range: tuple[float, float]  # holds the critical path with a probability of `CHANCE`
-    # Lower bound for the best schedule, as far as it is known how much the engines can overlap.
-    best_seconds: float
-    slack: Mapping[str, float]
-    goes_on_after: str | None  # the step after which more steps follow that are not known yet
-    reason: str = ""  # why the request would be answered directly, or what was wrong with the plan
-
-    @classmethod
-    def of(
-        cls,
-        planned: PlannedTask,
-        graph: StepGraph,
-        rates: Mapping[str, RoleRates],
-        sizes: Mapping[str, int] | None = None,
-        pace: float = 1.0,
-    ) -> "Forecast":
-        """Return the forecast for a task from its graph, typical rates of its steps, and the bytes of its inputs.
-
-        `pace` is how many times longer than predicted earlier runs of such plans took, as `pace_of` returns it.
-        """
-        task, mode, after = planned.task, planned.mode, planned.goes_on_after
-        predicted = predict_plan(graph, rates, sizes, mode, pace)
-        seconds = {name: prediction.seconds for name, prediction in predicted.items()}
-        path = critical_path(graph.before, graph.order, seconds)
-        reach = path_range(graph.before, graph.order, predicted)
-        efforts = {name: prediction.effort for name, prediction in predicted.items()}
-        best = best_seconds(graph.before, graph.order, efforts)
-        spare = slack(graph.before, graph.order, seconds)
-        return cls(task, mode, graph, predicted, path, reach, best, spare, after, planned.reason)
-
-    @property
-    def has_data(self) -> bool:
-        """False if no step is predicted from generations measured here: all times are assumed."""
-        return any(prediction.generations for prediction in self.predicted.values())
-
-    @property
-    def serial_seconds(self) -> float:
-        return sum(prediction.effort.alone for prediction in self.predicted.values())
-
-    @property
-    def bound(self) -> float:
-        """How many times faster than one by one the best schedule should be; 0 without steps."""
-        return self.serial_seconds / self.best_seconds if self.best_seconds > 0 else 0.0
-
-    @property
-    def speedup(self) -> float:
-        """How many times faster than one by one the run should be; 0 without steps."""
-        # The critical path alone may seem faster than the best schedule: it leaves out what other steps take of the
-        # engines, and the pace may have been learned on a less busy machine.
-        return self.serial_seconds / self.run_seconds if self.run_seconds > 0 else 0.0
-
-    @property
-    def run_seconds(self) -> float:
-        return max(self.path.seconds, self.best_seconds)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the forecast with the keys of a run's report, as far as they apply."""
-        steps = [
-            {
-                "id": step.id,
-                "role": step.actor,
-                "persona": step.persona,
-                "state": "planned",
-                "depends_on": list(self.graph.before[step.id]),
-                "slack": self.slack[step.id],
-                "predicted_seconds": self.predicted[step.id].seconds,
-                "predicted_range": list(self.predicted[step.id].range),
-                "predicted_from": asdict(self.predicted[step.id]),
-                "action": step.action,
-            }
-            for step in self.task.plan.steps
-        ]
-        return {
-            "dry_run": True,
-            "mode": self.mode,
-            "reason": self.reason,
-            "steps": steps,
-            "goes_on_after": self.goes_on_after,
-            "has_data": self.has_data,
-            "edges": [asdict(edge) for edge in self.graph.edges],
-            "waves": [list(wave) for wave in self.graph.waves],
-            "width": self.graph.width,
-            "critical_path": {
-                "steps": list(self.path.steps),
-                "predicted_seconds": self.path.seconds,
-                "predicted_range": list(self.path_range),
-                "serial_seconds": self.serial_seconds,
-                "best_seconds": self.best_seconds,
-                "bound": self.bound,
-                "predicted_speedup": self.speedup,
-            },
-            "task": dump_task(self.task),
-        }
+from orchestrator.task.events import CHANCE
 
 
 def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.cli.documents import read_request_or_task, task_in
-from orchestrator.cli.forecast_view import Forecast, print_forecast
+from orchestrator.cli.forecast_view import print_forecast
 from orchestrator.cli.foreground import Foreground
 from orchestrator.cli.live import RunDisplay
 from orchestrator.cli.logs import log_to
@@ -24,6 +24,7 @@ from orchestrator.run.job import CheckedJob, Job, check_job, known_rates
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.planning import PlannedTask
+from orchestrator.run.record.forecast import Forecast
 from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import load_configuration, tool_servers
 from orchestrator.task.analysis import StepGraph

@@ -286,6 +286,11 @@ class Pool:
         )
         return frozenset({*loaded, *self._remotes})
 
+    def bytes_to_load(self, model: str) -> int:
+        """Return the bytes that a model will take of the memory budget; 0 if it is loaded, or is another server's."""
+        managed = self._managed.get(model)
+        return 0 if managed is None or model in self.resident else self._residency.needed(managed)
+
     def snapshot(self) -> PoolSnapshot:
         now = asyncio.get_running_loop().time()
         statuses = (*(managed.status(now) for managed in self._managed.values()), *self._remotes.statuses(now))

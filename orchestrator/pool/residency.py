@@ -239,6 +239,10 @@ class Residency:
                 if model.why_not is not None:
                     model.refuse(ModelUnavailable(name, model.why_not))
 
+    def needed(self, model: ManagedModel) -> int:
+        """Return the bytes that another engine of a model needs; 0 if the model cannot be loaded."""
+        return 0 if model.entry.memory is None else self._footprints.needed(model.entry)
+
     def _view(self) -> PoolView:
         models = tuple(
             model.view(self._footprints.needed(model.entry) if _might_load(model) else 0)

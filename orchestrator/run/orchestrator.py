@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, get_args
@@ -22,7 +22,7 @@ from orchestrator.registry.models import Registry
 from orchestrator.registry.watch import Reload, Reloader, follow
 from orchestrator.run.clock import Clock, SystemClock
 from orchestrator.run.effects import RunEffects
-from orchestrator.run.frontdoor.direct import direct_answer, fits, why_direct
+from orchestrator.run.frontdoor.direct import DirectAnswer, direct_answer, fits, why_direct, why_no_direct
 from orchestrator.run.gates.jobs import JobRunner
 from orchestrator.run.gates.shares import JobShares
 from orchestrator.run.job import (
@@ -39,6 +39,7 @@ from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
+from orchestrator.run.record.forecast import Forecast
 from orchestrator.run.record.view import accepted_in
 from orchestrator.run.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.run.sandboxes import Interpreters, SandboxOnDemand, why_no_sandbox
@@ -77,6 +78,11 @@ def _prior_sizes(journal: Journal, prior: Mapping[str, str]) -> dict[str, int]:
     return {name: journal.objects.size(digest) for name, digest in prior.items()}
 
 
+def _direct_seconds(answer: DirectAnswer, rates: Mapping[str, RoleRates], sizes: Mapping[str, int]) -> float:
+    read = sum(sizes.get(name, 0) for name in answer.inputs)
+    return predict_step(answer.step(), rates, read).seconds
+
+
 def _mode_reason(why_usual: str, decision: Decision) -> str:
     if not why_usual:
         return decision.reason
@@ -88,6 +94,17 @@ def _mode_reason(why_usual: str, decision: Decision) -> str:
 def plans_no_task(_task: TaskIR, _registry: Registry) -> bool:
     """Default for `plans_task`: the steps of every task are its plan."""
     return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobForecast:
+    """What can be predicted of a job. Times are in seconds."""
+
+    forecast: Forecast
+    warnings: tuple[str, ...]  # what the job names that is not here, and can do without
+    models: Mapping[str, str]  # the registry's model of each role; a router may choose another
+    bytes_to_load: Mapping[str, int]  # of the memory budget, by model; 0 for one that is loaded
+    direct_seconds: float | None  # of answering the request in one step; None if that is the plan, or impossible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,13 +319,12 @@ class Orchestrator(StateFolder):
             )
         )
         mode = decision.mode or usual
-        read = sum(sizes.get(name, 0) for name in answer.inputs)
         choice = ModeChoice(
             reason=_mode_reason(why if mode == usual else "", decision),
             propensity=decision.propensity,
             router=decision.router,
             advice=decision.advice,
-            forecast=ModeForecast(direct_seconds=predict_step(answer.step(), rates, read).seconds),
+            forecast=ModeForecast(direct_seconds=_direct_seconds(answer, rates, sizes)),
         )
         return mode, choice
 
@@ -374,8 +390,10 @@ class Orchestrator(StateFolder):
         PlanError when the planner's model cannot be asked.
         """
         registry, request, parts = self.registry, job.request or "", list[PlannedPart]()
-        checked = await asyncio.to_thread(check_job_given, job, registry, {}, planner=self._ports.planner)
-        files, sizes, rates = checked.files, checked.sizes, await self._role_rates()
+        prior = job.found or {}
+        checked = await asyncio.to_thread(check_job_given, job, registry, prior, planner=self._ports.planner)
+        sizes = {**checked.sizes, **await asyncio.to_thread(_prior_sizes, self.journal, prior)}
+        files, rates = checked.files, await self._role_rates()
         mode, choice = await self._choose_mode(job, files, sizes, rates)
         replans = registry.defaults.max_replans
 
@@ -405,6 +423,35 @@ class Orchestrator(StateFolder):
             how = "as-planned"
         steps = [step for part in parts for step in part.steps]
         return planned_task(request, steps, goes_on_after, planned.wanted, how, reason)
+
+    async def forecast(self, job: Job) -> JobForecast:
+        """Return what can be predicted of a job. A request is planned first, but nothing is journaled, nothing runs.
+
+        Raises InputError, and what `plan` raises.
+        """
+        registry, journal, ports = self.registry, self.journal, self._ports
+        planned = PlannedTask(job.task, mode=job.mode) if job.task is not None else await self.plan(job)
+        mode: Mode = "as-planned" if planned.mode == "direct" else planned.mode  # its one step is a document now
+        as_task = replace(job, request=None, task=planned.task, mode=mode)
+        checked = await check_job(as_task, registry, journal, self.sandbox, ports.planner, ports.servers)
+        assert checked.graph is not None, "a task has a graph"
+        rates, prior = await self._role_rates(), checked.prior
+        sizes = {**checked.sizes, **await asyncio.to_thread(_prior_sizes, journal, prior)}
+        key = plan_key(checked.graph, planned.task, rates, sizes, mode)
+        earlier = await asyncio.to_thread(journal.earlier_runs, key.shape) if key is not None else []
+        direct = None
+        if job.request is not None and planned.mode != "direct" and why_no_direct(registry) is None:
+            files = checked.files
+            answer = await asyncio.to_thread(direct_answer, job.request, files, sizes, registry)
+            direct = _direct_seconds(answer, rates, sizes)
+        models = {role: registry.roles[role].model for role in {step.actor for step in planned.task.plan.steps}}
+        return JobForecast(
+            forecast=Forecast.of(planned, checked.graph, rates, sizes, pace_of(key, earlier)),
+            warnings=checked.warnings,
+            models=models,
+            bytes_to_load={model: self.pool.bytes_to_load(model) for model in sorted({*models.values()})},
+            direct_seconds=direct,
+        )
 
     def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:
         # From where the journaled events end; with `cancel`, only to cancel the run.

@@ -116,6 +116,7 @@ _OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
         "POST /v1/runs/{run}/retry",
         "DELETE /v1/runs/{run}",
         "POST /v1/plans",
+        "POST /v1/forecasts",
         "POST /v1/messages",
         "POST /v1/messages/count_tokens",
         "POST /completion",

@@ -97,7 +97,7 @@ class DaemonTool:
 async def _submit(form: SubmitForm, context: CallContext) -> dict[str, Any]:
     service = context.service
     job = replace(runs.job_from(form, service, context.access, form.key), model=form.model)
-    submitted = await service.submit(job)
+    submitted = await runs.submit_with_files(job, form, service, context.access)
     line = runs.run_line(await service.row(submitted.run), service.position(submitted.run))
     return line.model_dump(mode="json") | {"new": submitted.new}
 

@@ -21,11 +21,11 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.run.job import Job
-from orchestrator.run.journal.journal import Journal
 from orchestrator.run.record.progress_lines import ProgressLines
 from orchestrator.run.record.report import Report
 from orchestrator.run.updates import EventUpdate
 from orchestrator.service.awaited_runs import Resending
+from orchestrator.service.given_texts import stored_texts
 from orchestrator.service.service import Service
 from orchestrator.task.events import RunOptions, Usage
 
@@ -130,39 +130,22 @@ def _answer(report: Report) -> str:
 
 
 async def _submit(service: Service, question: RunQuestion) -> str:
-    # The texts become objects, which are held until the run's first event names them.
-    journal, files = service.orchestrator.journal, question.files
-    digests = await asyncio.to_thread(_stored, journal, files) if files else {}
-    job = Job(
-        question.request,
-        None,
-        None,
-        "as-planned",
-        any_mode=True,
-        model=question.model,
-        found=digests,
-        options=question.options,
-        owner=question.owner,
-        traceparent=question.traceparent,
-        key=question.resending.key,
-        digest="" if question.resending.key is not None else question.resending.digest,
-    )
-    try:
+    async with stored_texts(service.orchestrator.journal, question.files) as digests:
+        job = Job(
+            question.request,
+            None,
+            None,
+            "as-planned",
+            any_mode=True,
+            model=question.model,
+            found=digests,
+            options=question.options,
+            owner=question.owner,
+            traceparent=question.traceparent,
+            key=question.resending.key,
+            digest="" if question.resending.key is not None else question.resending.digest,
+        )
         return (await service.submit(job)).run
-    finally:
-        journal.objects.release(digests.values())
-
-
-def _stored(journal: Journal, files: Mapping[str, bytes]) -> dict[str, str]:
-    # The objects are held, and have to be released. Blocks on the disk.
-    digests: dict[str, str] = {}
-    try:
-        for name, data in files.items():
-            digests[name] = journal.put(data)
-    except BaseException:
-        journal.objects.release(digests.values())
-        raise
-    return digests
 
 
 async def _limited(service: Service, report: Report, text: str, question: RunQuestion) -> Completion:

@@ -1,4 +1,4 @@
-"""Lay out a run as rows: the DAG at the left, where a column is a depth, and next to it when each step ran.
+"""Lay out a run, or a plan, as rows: the DAG at the left, where a column is a depth, and next to it when each step ran.
 
 The same layout serves a live run: steps that have not started have an expected time, and slack and critical path count
 with it. Times are in seconds since the run was accepted.
@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
 
+from orchestrator.run.record.forecast import Forecast
 from orchestrator.run.record.report import Report, StepRow
 from orchestrator.run.record.view import AttemptRow
+from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import critical_path, slack
 from orchestrator.task.events import MODEL_CALLS, GateResult
-from orchestrator.task.states import FINAL
+from orchestrator.task.states import FINAL, State
 
 # What an attempt spent its time on, in the order in which the parts are drawn: in the queue of an engine, reading the
 # prompt, writing, tools, gates, and gates waiting for a core. The rest is `other`, such as loading a model.
@@ -102,23 +104,89 @@ def picture(report: Report, now: float) -> Picture:
     path = report.critical_path.steps if ended else critical_path(before, order, durations).steps
     spare = {name: row.slack for name, row in steps.items()} if ended else slack(before, order, durations)
     expected = {} if ended else _expected(steps, before, durations, seconds)
-    columns = _columns(before)
-    tracks = _tracks(before, columns, order)
-    starts = _starts(columns, tracks)
-    on_path = frozenset(path)
+    layout, on_path = _Layout.of(before), frozenset(path)
     rows = tuple(
-        _row(row, starts[columns[name]], name in on_path, spare[name], expected.get(name))
-        for name, row in steps.items()
+        _row(row, layout.x(name), name in on_path, spare[name], expected.get(name)) for name, row in steps.items()
     )
     return Picture(
         rows=rows,
-        lines=tuple(_lines(report, before, columns, tracks, starts, path)),
-        width=max(starts, default=0.0) + NODE,
+        lines=tuple(_lines(report.graph, layout, path, {step.id: step.parent or step.id for step in report.steps})),
+        width=layout.width,
         planning=tuple(_planning(report)),
         path=tuple(path),
         seconds=seconds,
         expected_end=None if ended else max((end for _, end in expected.values()), default=None),
     )
+
+
+def planned_picture(forecast: Forecast, models: Mapping[str, str]) -> Picture:
+    """Return the picture of a plan that does not run yet. `models` are those of the roles, by role."""
+    graph, order = forecast.graph, forecast.graph.order
+    layout, on_path = _Layout.of({name: graph.before[name] for name in order}), frozenset(forecast.path.steps)
+    ends: dict[str, float] = {}
+    rows = list[PictureRow]()
+    for name in order:
+        step, prediction = graph.steps[name], forecast.predicted[name]
+        start = max((ends[earlier] for earlier in graph.before[name]), default=0.0)
+        ends[name] = start + prediction.seconds
+        rows.append(
+            PictureRow(
+                id=name,
+                action=step.action,
+                role=step.actor,
+                model=models.get(step.actor, ""),
+                state=State.WAITING,
+                cause=None,
+                depends_on=graph.before[name],
+                parent=None,
+                children=0,
+                x=layout.x(name),
+                critical=name in on_path,
+                slack=forecast.slack[name],
+                started=None,
+                finished=None,
+                expected=(start, ends[name]),
+                predicted_seconds=prediction.seconds,
+                bars=(),
+                prompt_tokens=round(prediction.prompt_tokens),
+                reused_tokens=0,
+                output_tokens=round(prediction.output_tokens),
+            )
+        )
+    return Picture(
+        rows=tuple(rows),
+        lines=tuple(_lines(graph, layout, forecast.path.steps, {name: name for name in order})),
+        width=layout.width,
+        planning=(),
+        path=forecast.path.steps,
+        seconds=0.0,
+        expected_end=max(ends.values(), default=None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    before: Mapping[str, Sequence[str]]  # in the order of the rows
+    columns: Mapping[str, int]
+    tracks: Mapping[tuple[str, str], int]  # of each edge
+    starts: Sequence[float]  # the middle of the nodes of each column
+
+    @classmethod
+    def of(cls, before: Mapping[str, Sequence[str]]) -> "_Layout":
+        columns = _columns(before)
+        tracks = _tracks(before, columns)
+        return cls(before, columns, tracks, _starts(columns, tracks))
+
+    @property
+    def width(self) -> float:
+        return max(self.starts, default=0.0) + NODE
+
+    def x(self, step: str) -> float:
+        return self.starts[self.columns[step]]
+
+    def turn(self, earlier: str, later: str) -> float:
+        """Return where the line between two steps turns down."""
+        return self.x(later) - NODE / 2 - TRACK * self.tracks[earlier, later]
 
 
 def _ordered(steps: Sequence[StepRow]) -> Iterator[StepRow]:
@@ -169,15 +237,13 @@ def _columns(before: Mapping[str, Sequence[str]]) -> dict[str, int]:
     return columns
 
 
-def _tracks(
-    before: Mapping[str, Sequence[str]], columns: Mapping[str, int], order: Sequence[str]
-) -> dict[tuple[str, str], int]:
+def _tracks(before: Mapping[str, Sequence[str]], columns: Mapping[str, int]) -> dict[tuple[str, str], int]:
     """Return the track of each edge in front of the column that it leads to, from 0.
 
     Edges from one step, or to one step, share a track: those of whichever has more. Other edges get another track if
     they overlap, while there are fewer than `MAX_TRACKS`.
     """
-    place = {name: index for index, name in enumerate(order)}
+    place = {name: index for index, name in enumerate(before)}
     fan_out: defaultdict[tuple[str, int], int] = defaultdict(int)
     for name, earlier in before.items():
         for step in earlier:
@@ -218,25 +284,18 @@ def _starts(columns: Mapping[str, int], tracks: Mapping[tuple[str, str], int]) -
     return starts
 
 
-def _lines(
-    report: Report,
-    before: Mapping[str, Sequence[str]],
-    columns: Mapping[str, int],
-    tracks: Mapping[tuple[str, str], int],
-    starts: Sequence[float],
-    path: Sequence[str],
-) -> Iterator[Line]:
-    place = {name: index for index, name in enumerate(before)}
-    parents = {step.id: step.parent or step.id for step in report.steps}
-    edges = {(edge.before, edge.after): edge for edge in report.graph.edges if not edge.dropped}
+def _lines(graph: StepGraph, layout: _Layout, path: Sequence[str], planned: Mapping[str, str]) -> Iterator[Line]:
+    # `planned` has the step of the plan that each row belongs to.
+    place = {name: index for index, name in enumerate(layout.before)}
+    edges = {(edge.before, edge.after): edge for edge in graph.edges if not edge.dropped}
     critical = frozenset(pairwise(path))
-    for name, earlier in before.items():
+    for name, earlier in layout.before.items():
         for step in earlier:
-            edge = edges.get((step, parents[name]))
+            edge = edges.get((step, planned[name]))
             yield Line(
                 before=place[step],
                 after=place[name],
-                x=starts[columns[name]] - NODE / 2 - TRACK * tracks[step, name],
+                x=layout.turn(step, name),
                 reason="item" if edge is None else edge.reason,
                 artifact=None if edge is None else edge.artifact,
                 critical=(step, name) in critical,

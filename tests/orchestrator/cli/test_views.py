@@ -8,11 +8,12 @@ import pytest
 from rich.console import Console, RenderableType
 
 from orchestrator.cli.explain_view import print_explanation
-from orchestrator.cli.forecast_view import Forecast, print_forecast
+from orchestrator.cli.forecast_view import print_forecast
 from orchestrator.cli.live import progress_line, render
 from orchestrator.cli.report_view import compare_with_serial, format_speedup, print_report
 from orchestrator.cli.terminal import ASCII, UNICODE, Glyphs
 from orchestrator.run.planning import planned_task
+from orchestrator.run.record.forecast import Forecast
 from orchestrator.run.record.report import Report, build_report, explanation_json
 from orchestrator.run.record.view import RunView
 from orchestrator.run.updates import Progress

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.forecast_view import Forecast
 from orchestrator.run.planning import PlannedTask
+from orchestrator.run.record.forecast import Forecast
 from orchestrator.task.analysis import analyze_task
 from orchestrator.task.critical_path import (
     CriticalPath,

@@ -3,10 +3,11 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ask, Lost } from "./api.js";
 import { enter, hasCode, Login } from "./login.js";
+import { New } from "./new.js";
 import { html, Problem, Text } from "./parts.js";
 import { RunView } from "./run.js";
 import { Runs } from "./runs.js";
-import { address, language, lost, route, session, setLanguage } from "./state.js";
+import { address, language, lost, may, route, session, setLanguage } from "./state.js";
 import { StepView } from "./step.js";
 import { LANGUAGES, t } from "./texts.js";
 
@@ -39,6 +40,7 @@ function App() {
 function Current() {
   const [view, run, part, step] = route.value;
   if (view === undefined || (view === "runs" && run === undefined)) return html`<${Runs} />`;
+  if (view === "new" && run === undefined && may("submit")) return html`<${New} />`;
   if (view === "runs" && part === undefined) return html`<${RunView} key=${run} run=${run} />`;
   if (view === "runs" && part === "steps" && step !== undefined) {
     return html`<${StepView} key=${`${run}/${step}`} run=${run} step=${step} />`;
@@ -48,6 +50,7 @@ function Current() {
 
 function Frame({ children }) {
   const here = route.value[0] ?? "runs";
+  const places = may("submit") ? ["runs", "new"] : ["runs"];
   const logout = async () => {
     await ask("DELETE", "/v1/session").catch(() => {});
     session.value = null;
@@ -56,7 +59,7 @@ function Frame({ children }) {
     <a class="skip" href="#content" onClick=${skip}>${t("skip")}</a>
     <header class="bar">
       <a class="brand" href=${address("runs")}>${t("title")}</a>
-      ${session.value ? html`<nav><a href=${address("runs")} aria-current=${here === "runs" ? "page" : null}>${t("runs")}</a></nav>` : null}
+      ${session.value ? html`<nav>${places.map((name) => html`<a key=${name} href=${address(name)} aria-current=${here === name ? "page" : null}>${t(name)}</a>`)}</nav>` : null}
       <span class="space"></span>
       <label class="language"><span class="unseen">${t("language")}</span>
         <select value=${language.value} onChange=${(event) => setLanguage(event.target.value)}>

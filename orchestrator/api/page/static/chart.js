@@ -9,7 +9,7 @@ const MARGIN = 20; // rows that are drawn above and below the visible ones
 const WIDE = 1000; // units of the time axis, which is stretched to the width that there is
 const LEAST = 3; // units of the shortest bar
 const TICK = 250; // milliseconds between two moments that are drawn of a run that has not ended
-const TICKS = 6; // on the axis, about
+const TICK_WIDTH = 90; // pixels of the axis between two of its times, at least
 const ROUND = 5; // pixels of the corners of lines
 export const PARTS = ["queued", "read", "write", "tools", "gates", "core", "other"];
 
@@ -37,7 +37,8 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen })
   const first = Math.max(0, Math.floor(view.top / ROW) - MARGIN);
   const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + MARGIN);
   const slice = { first, last, rows };
-  const end = axisEnd(Math.max(now, picture.expected_end ?? 0));
+  const ticks = Math.max(2, Math.min(6, Math.floor((0.5 * view.width) / TICK_WIDTH)));
+  const end = axisEnd(Math.max(now, picture.expected_end ?? 0), ticks);
   const scale = Math.min(1, Math.max(60, Math.min(320, 0.3 * view.width)) / picture.width);
   const graph = Math.ceil(picture.width * scale) + 10;
 
@@ -72,7 +73,7 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen })
 
   return html`<div class="chart" ref=${box}>
     <div class="axis" style=${{ "--graph": `${graph}px` }}>
-      <${Axis} end=${end} />
+      <${Axis} end=${end} count=${ticks} />
       ${picture.planning.length ? html`<${Planning} bars=${picture.planning} end=${end} now=${now} />` : null}
     </div>
     <div class="rows" style=${{ "--graph": `${graph}px`, height: `${rows.length * ROW}px` }} onClick=${onClick}>
@@ -98,13 +99,13 @@ function useNow(live, base, receivedAt) {
   return live ? base + (performance.now() - receivedAt) / 1000 : base;
 }
 
-function Axis({ end }) {
-  const step = nice(end / TICKS);
+function Axis({ end, count }) {
+  const step = nice(end / count);
   const ticks = Array.from({ length: Math.round(end / step) + 1 }, (_, index) => index * step);
   const digits = Math.max(0, -Math.floor(Math.log10(step)));
   return html`<div class="ticks" aria-hidden="true">
     ${ticks.map((at, index) => html`<span key=${index} class=${index === ticks.length - 1 ? "tick last" : "tick"}
-      style=${{ left: `${(100 * at) / end}%` }}>${number(at, digits)}${index === ticks.length - 1 ? " s" : ""}</span>`)}
+      style=${{ transform: `translateX(${(100 * at) / end}%)` }}><span>${number(at, digits)}${index === ticks.length - 1 ? " s" : ""}</span></span>`)}
   </div>`;
 }
 
@@ -207,8 +208,8 @@ function Rect({ kind, start, stop, end, y, height }) {
 }
 
 // The end of an axis of so many seconds: it changes seldom while they grow.
-function axisEnd(seconds) {
-  const step = nice(Math.max(seconds, 0.01) / TICKS);
+function axisEnd(seconds, ticks) {
+  const step = nice(Math.max(seconds, 0.01) / ticks);
   return step * Math.ceil(Math.max(seconds, 0.01) / step);
 }
 

@@ -263,6 +263,97 @@ def test_a_run_is_live_without_moving_anything(visit: Visit, client: httpx2.Clie
     expect(page.locator(".head .state").first).to_have_text("cancelled")
 
 
+def test_a_request_is_planned_priced_and_run(visit: Visit, client: httpx2.Client, planned: dict[str, Any]) -> None:
+    page = visit.page
+    visit.ready("table.runs")
+    page.get_by_role("link", name="New").click()
+    look = page.get_by_role("button", name="Show the plan")
+    expect(look).to_be_disabled()
+    page.get_by_label("What is to be done?").fill(REQUEST)
+    drop_files(visit, [RECORDS / f"{name}.txt" for name in "abcde" if (RECORDS / f"{name}.txt").exists()])
+    expect(page.locator(".drop li")).to_have_count(4)
+    look.click()
+    plan = page.get_by_role("region", name="The plan")
+    expect(plan.get_by_role("listbox").get_by_role("option")).to_have_count(5)
+    expect(plan.locator(".figures")).to_contain_text("tiny-large: ")
+    expect(plan.locator(".figures")).to_contain_text("Direct answer")
+    assert plan.locator(".bar-expected").count() >= 5
+    page.get_by_role("button", name="Remove d.txt").click()
+    expect(plan).to_have_count(0)  # it was made with that file
+    page.get_by_label("Files: drop them here").set_input_files(str(RECORDS / "d.txt"))
+    expect(page.locator(".drop li")).to_have_count(4)
+    look.click()
+    page.get_by_role("button", name="Run this plan").click()
+    expect(page.locator(".answer")).to_contain_text("Koldin")
+    run = page.url.rpartition("/")[2]
+    assert client.get(f"/v1/runs/{run}").json()["plan_origin"] == "taskir"
+    assert client.get("/v1/files").json()["data"] == []
+
+
+def drop_files(visit: Visit, paths: list[Path]) -> None:
+    """Drop files onto the page, as from a file manager."""
+    script = """files => {
+        const transfer = new DataTransfer();
+        for (const [name, text] of files) transfer.items.add(new File([text], name));
+        return transfer;
+    }"""
+    transfer = visit.page.evaluate_handle(script, [[path.name, path.read_text()] for path in paths])
+    visit.page.dispatch_event(".drop", "dragover", {"dataTransfer": transfer})
+    expect(visit.page.locator(".drop.over")).to_be_visible()
+    visit.page.dispatch_event(".drop", "drop", {"dataTransfer": transfer})
+
+
+def test_a_request_is_answered_directly_on_request(visit: Visit, client: httpx2.Client) -> None:
+    page = visit.page
+    visit.ready("table.runs")
+    visit.go("new")
+    page.get_by_label("What is to be done?").fill(REQUEST)
+    drop_files(visit, [RECORDS / f"{name}.txt" for name in "abcd"])
+    expect(page.locator(".drop li")).to_have_count(4)
+    page.get_by_role("button", name="Show the plan").click()
+    page.get_by_role("button", name="Answer directly instead").click()
+    expect(page.get_by_role("heading", name=REQUEST)).to_be_visible()
+    run = page.url.rpartition("/")[2]
+    assert client.get(f"/v1/runs/{run}").json()["mode"] == "direct"
+
+
+def test_a_document_is_checked_while_it_is_written(visit: Visit, client: httpx2.Client) -> None:
+    page = visit.page
+    visit.ready("table.runs")
+    visit.go("new")
+    page.get_by_label("A TaskIR document").check()
+    document = page.get_by_label("TaskIR, as JSON")
+    document.fill("{")
+    expect(page.locator("#document-state")).to_contain_text("This is no JSON")
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
+    task = summary(output="written.txt")["task"]
+    wrong = {**task, "plan": {"steps": [{**task["plan"]["steps"][0], "actor": "nobody"}]}}
+    document.fill(json.dumps(wrong))
+    expect(page.get_by_role("alert")).to_contain_text("/plan/steps/0/actor")
+    page.get_by_label("Files: drop them here").set_input_files(str(RECORDS / "a.txt"))
+    document.fill(json.dumps(task))
+    expect(page.locator("#document-state")).to_have_text("valid")
+    expect(page.get_by_role("region", name="The plan").get_by_role("listbox").get_by_role("option")).to_have_count(1)
+    page.get_by_text("Folder, priority, limits").click()
+    page.get_by_label("At most so many seconds").fill("600")
+    page.get_by_label("Priority").select_option("batch")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.locator(".answer")).not_to_be_empty()
+    run = page.url.rpartition("/")[2]
+    assert client.get(f"/v1/runs/{run}").json()["artifacts"].keys() == {"written.txt"}
+
+
+def test_what_a_folder_needs_is_said(visit: Visit) -> None:
+    page = visit.page
+    visit.ready("table.runs")
+    visit.go("new")
+    page.get_by_label("What is to be done?").fill(REQUEST)
+    page.get_by_text("Folder, priority, limits").click()
+    page.get_by_label("Folder on the daemon's machine").fill("/etc")
+    page.get_by_role("button", name="Run without a look").click()
+    expect(page.get_by_role("alert")).to_contain_text("folders of [runs]")
+
+
 def test_only_what_the_caller_may_do_is_offered(browser: Browser, daemon: Running, planned: dict[str, Any]) -> None:
     with client_of(daemon, "reader") as reader, visiting(browser, daemon, link_of(reader)) as visit:
         page = visit.page
@@ -271,6 +362,9 @@ def test_only_what_the_caller_may_do_is_offered(browser: Browser, daemon: Runnin
         visit.ready("[role=option]")
         expect(page.get_by_role("button", name="Log out")).to_be_visible()
         expect(page.get_by_role("button", name="Run again")).to_have_count(0)
+        expect(page.get_by_role("link", name="New")).to_have_count(0)
+        visit.go("new")
+        expect(page.get_by_text("There is nothing at this address.")).to_be_visible()
 
 
 def test_the_page_speaks_german(
@@ -316,6 +410,7 @@ def test_every_view_fits_and_is_accessible(
         (): "table.runs",
         ("runs", planned["run_id"]): ".answer",
         ("runs", gated["run_id"], "steps", "S1"): ".gates",
+        ("new",): ".drop",
         ("nothing",): "main",
     }
     with visiting(browser, daemon, link_of(client), **options) as visit:
@@ -326,6 +421,10 @@ def test_every_view_fits_and_is_accessible(
                 visit.page.get_by_role("option", name="S2").click()
                 visit.page.get_by_text("The picture as a table").click()
                 visit.page.get_by_text("What happened").click()
+            if place == ("new",):
+                visit.page.get_by_label("A TaskIR document").check()
+                visit.ready(".problems")
+                visit.page.get_by_text("Folder, priority, limits").click()
             check_view(visit, width)
         ground = visit.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}[scheme]

@@ -1,0 +1,211 @@
+// The view *New*: a request or a document, its files, and the plan with its price before anything runs.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ask, Refused } from "./api.js";
+import { Chart, Legend, Tables } from "./chart.js";
+import { bytes, duration, line, number, shown } from "./format.js";
+import { html, Problem, Text, useTitle } from "./parts.js";
+import { address } from "./state.js";
+import { t } from "./texts.js";
+
+const PAUSE = 400; // milliseconds without a key until a document is checked
+const EXAMPLE = `{"objective": "", "plan": {"steps": [
+  {"id": "S1", "actor": "worker", "action": "", "outputs": ["answer"]}]}}`;
+
+export function New() {
+  const [kind, setKind] = useState("request");
+  const [request, setRequest] = useState("");
+  const [text, setText] = useState(EXAMPLE);
+  const [files, setFiles] = useState([]);
+  const [more, setMore] = useState({ directory: "", priority: "", seconds: "", tokens: "" });
+  const [forecast, setForecast] = useState(null);
+  const [selected, setSelected] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const [busy, setBusy] = useState("");
+  const asked = useRef(null);
+  useTitle(t("new"));
+
+  // What was planned or checked is about the job as it was.
+  const changed = (set) => (value) => {
+    asked.current?.abort();
+    setForecast(null);
+    setProblem(null);
+    setBusy("");
+    set(value);
+  };
+  const parsed = kind === "task" ? parse(text) : {};
+  const common = { files: files.map((file) => file.id) };
+  if (more.directory.trim()) common.directory = more.directory.trim();
+  const job = kind === "task" ? { ...common, task: parsed.value } : { ...common, request };
+  const ready = kind === "task" ? parsed.value !== undefined : request.trim() !== "";
+
+  const look = async () => {
+    asked.current?.abort();
+    const stop = (asked.current = new AbortController());
+    setBusy("look");
+    setProblem(null);
+    try {
+      setForecast(await ask("POST", "/v1/forecasts", job, { signal: stop.signal }));
+      setSelected(null);
+    } catch (error) {
+      if (!stop.signal.aborted) {
+        setForecast(null);
+        setProblem(error);
+      }
+    }
+    if (!stop.signal.aborted) setBusy("");
+  };
+  // A document is checked while it is written; a request is planned on demand, as that takes a model's time.
+  useEffect(() => {
+    if (kind !== "task" || parsed.value === undefined) return undefined;
+    const timer = setTimeout(look, PAUSE);
+    return () => clearTimeout(timer);
+  }, [kind, text, more.directory, files]);
+  useEffect(() => () => asked.current?.abort(), []);
+
+  const submit = async (body) => {
+    setBusy("run");
+    setProblem(null);
+    const limits = {};
+    if (more.seconds) limits.seconds = Number(more.seconds);
+    if (more.tokens) limits.tokens = Number(more.tokens);
+    try {
+      const run = await ask("POST", "/v1/runs", { ...common, ...body, limits, ...(more.priority ? { priority: more.priority } : {}) });
+      for (const file of files) ask("DELETE", `/v1/files/${encodeURIComponent(file.id)}`).catch(() => {}); // the run has their texts
+      location.hash = address("runs", run.run_id);
+    } catch (error) {
+      setProblem(error);
+      setBusy("");
+    }
+  };
+  const own = kind === "task" ? { task: parsed.value } : { request };
+  const waiting = busy !== "";
+  return html`<main id="content" class="new">
+    <div class="head"><h1>${t("new")}</h1></div>
+    <form onSubmit=${(event) => event.preventDefault()}>
+      <fieldset class="kinds"><legend class="unseen">${t("new_kind")}</legend>
+        ${["request", "task"].map((name) => html`<label key=${name}><input type="radio" name="kind" value=${name} checked=${kind === name}
+          onChange=${() => changed(setKind)(name)} /> ${t(`new_${name}`)}</label>`)}
+      </fieldset>
+      ${kind === "request"
+        ? html`<label class="field">${t("new_request_label")}<textarea rows="5" value=${request} onInput=${(event) => changed(setRequest)(event.target.value)}></textarea></label>`
+        : html`<label class="field">${t("new_task_label")}<textarea rows="12" class="mono" spellcheck="false" value=${text}
+            aria-describedby="document-state" onInput=${(event) => changed(setText)(event.target.value)}></textarea></label>
+          <p id="document-state" role="status" class="check">${parsed.error ? html`<span class="cause">${t("new_no_json")}: ${line(parsed.error)}</span>`
+            : busy === "look" ? t("new_checking") : forecast ? html`<span class="state done">${t("new_valid")}</span>` : ""}</p>`}
+      <${Drop} files=${files} setFiles=${changed(setFiles)} setProblem=${setProblem} />
+      <details class="more"><summary>${t("new_more")}</summary><div class="grid">
+        <${Field} name="directory" more=${more} set=${changed(setMore)} label=${t("new_directory")} />
+        <label class="field">${t("new_priority")}<select value=${more.priority} onChange=${(event) => setMore({ ...more, priority: event.target.value })}>
+          <option value="">${t("new_default")}</option><option value="interactive">${t("new_interactive")}</option><option value="batch">${t("new_batch")}</option></select></label>
+        <${Field} name="seconds" more=${more} set=${setMore} label=${t("new_seconds")} type="number" />
+        <${Field} name="tokens" more=${more} set=${setMore} label=${t("new_tokens")} type="number" />
+      </div></details>
+      <div class="actions">
+        ${kind === "request" ? html`<button type="button" class="main" disabled=${!ready || waiting} onClick=${look}>${t("new_look")}</button>` : null}
+        <button type="button" disabled=${!ready || waiting} onClick=${() => submit(own)}>${t(kind === "request" ? "new_blind" : "new_run")}</button>
+        <span class="dim" role="status">${busy === "look" && kind === "request" ? t("new_planning") : busy === "run" ? t("new_submitting") : ""}</span>
+      </div>
+    </form>
+    <${Problems} error=${problem} />
+    ${forecast ? html`<${Plan} forecast=${forecast} kind=${kind} waiting=${waiting} selected=${selected} onSelect=${setSelected}
+      run=${() => submit(kind === "request" && !forecast.goes_on_after && forecast.mode !== "direct" ? { task: forecast.task, mode: forecast.mode } : own)}
+      direct=${() => submit({ request, mode: "direct" })} />` : null}
+  </main>`;
+}
+
+function parse(text) {
+  try {
+    const value = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? { value } : { error: t("new_no_object") };
+  } catch (error) {
+    return { error: error.message };
+  }
+}
+
+function Field({ name, more, set, label, type = "text" }) {
+  return html`<label class="field">${label}<input type=${type} min="1" value=${more[name]}
+    onInput=${(event) => set({ ...more, [name]: event.target.value })} /></label>`;
+}
+
+// What the daemon found wrong, each problem with its place and what would be accepted.
+function Problems({ error }) {
+  if (!(error instanceof Refused) || !error.problems.length) return html`<${Problem} error=${error} />`;
+  return html`<div class="problems" role="alert"><ul>${error.problems.map((problem, at) => html`<li key=${at}>
+    <code><bdi>${line(problem.where)}</bdi></code> <${Text}>${problem.what}<//>
+    ${problem.accepted ? html`<span class="dim"> – ${t("new_accepted")}: <${Text}>${problem.accepted}<//></span>` : null}</li>`)}</ul></div>`;
+}
+
+function Drop({ files, setFiles, setProblem }) {
+  const [over, setOver] = useState(false);
+  const [loading, setLoading] = useState(0);
+  const latest = useRef(files);
+  latest.current = files;
+  const add = async (list) => {
+    for (const file of list) {
+      const body = new FormData();
+      body.append("file", file);
+      body.append("purpose", "user_data");
+      setLoading((count) => count + 1);
+      try {
+        const stored = await ask("POST", "/v1/files", body);
+        setFiles([...latest.current, { id: stored.id, name: stored.filename, bytes: stored.bytes }]);
+      } catch (error) {
+        setProblem(error);
+      }
+      setLoading((count) => count - 1);
+    }
+  };
+  const remove = (gone) => {
+    setFiles(files.filter((file) => file.id !== gone.id));
+    ask("DELETE", `/v1/files/${encodeURIComponent(gone.id)}`).catch(setProblem);
+  };
+  const hover = (value) => (event) => {
+    event.preventDefault();
+    setOver(value);
+  };
+  const drop = (event) => {
+    hover(false)(event);
+    add([...event.dataTransfer.files]);
+  };
+  const choose = (event) => {
+    add([...event.target.files]);
+    event.target.value = "";
+  };
+  return html`<div class=${`drop${over ? " over" : ""}`} onDragOver=${hover(true)} onDragLeave=${hover(false)} onDrop=${drop}>
+    <label>${t("new_files")} <input type="file" multiple onChange=${choose} /></label>
+    <span class="dim" role="status">${loading ? t("loading") : ""}</span>
+    ${files.length ? html`<ul class="files">${files.map((file) => html`<li key=${file.id}><bdi>${line(file.name)}</bdi> <span class="dim">${bytes(file.bytes)}</span>
+      <button type="button" onClick=${() => remove(file)} aria-label=${t("new_remove", { name: line(file.name) })}>×</button></li>`)}</ul>` : null}
+  </div>`;
+}
+
+function Plan({ forecast, kind, waiting, selected, onSelect, run, direct }) {
+  const row = forecast.rows.find((step) => step.id === selected);
+  const loads = Object.entries(forecast.bytes_to_load);
+  const figures = [
+    [t("predicted"), forecast.has_data ? `${duration(forecast.run_seconds)} (${duration(forecast.range_seconds[0])} – ${duration(forecast.range_seconds[1])})` : t("new_no_data")],
+    [t("new_serial"), forecast.has_data ? duration(forecast.serial_seconds) : "–"],
+    [t("new_prompt"), number(forecast.prompt_tokens)],
+    [t("output_tokens"), number(forecast.output_tokens)],
+    [t("new_models"), loads.map(([model, size]) => `${line(model)}: ${size ? t("new_to_load", { size: bytes(size) }) : t("new_loaded")}`).join(", ")],
+    [t("new_direct_time"), forecast.direct_seconds === null ? null : duration(forecast.direct_seconds)],
+  ];
+  const isDirect = forecast.mode === "direct";
+  return html`<section aria-labelledby="plan-title" class="plan">
+    <h2 id="plan-title">${t(isDirect ? "new_plan_direct" : "new_plan")}</h2>
+    ${forecast.reason || forecast.goes_on_after || forecast.warnings.length ? html`<ul class="notices">
+      ${forecast.reason ? html`<li><${Text}>${forecast.reason}<//></li>` : null}
+      ${forecast.goes_on_after ? html`<li>${t("new_goes_on", { step: line(forecast.goes_on_after) })}</li>` : null}
+      ${forecast.warnings.map((text, at) => html`<li key=${at}><strong>${t("warning")}:</strong> <${Text}>${text}<//></li>`)}
+    </ul>` : null}
+    <dl class="figures">${figures.filter(([, value]) => value !== null).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+    <div class="actions">
+      ${kind === "request" ? html`<button type="button" class="main" disabled=${waiting} onClick=${run}>${t("new_approve")}</button>` : null}
+      ${kind === "request" && forecast.direct_seconds !== null ? html`<button type="button" disabled=${waiting} onClick=${direct}>${t("new_direct")}</button>` : null}
+    </div>
+    <${Chart} picture=${forecast} receivedAt=${0} live=${false} selected=${selected} onSelect=${onSelect} onOpen=${() => {}} />
+    <p class="action" role="status"><bdi>${row ? `${line(row.id)}: ${shown(row.action)}` : t("none_selected")}</bdi></p>
+    <${Legend} />
+    <${Tables} picture=${forecast} />
+  </section>`;
+}
