@@ -2,13 +2,14 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from http import HTTPStatus
 from pathlib import Path as FilePath
 from typing import IO, Annotated, Any, Final
 
+import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, Field
@@ -34,7 +35,7 @@ from orchestrator.run.record.attempt_answers import attempt_answer
 from orchestrator.run.record.attempt_prompts import attempt_prompt
 from orchestrator.run.record.chrome_trace import chrome_trace
 from orchestrator.run.record.diffs import result_diff
-from orchestrator.run.record.picture import picture, planned_picture
+from orchestrator.run.record.picture import Picture, picture, planned_picture
 from orchestrator.run.record.report import Report, StepRow, build_report, explanation_json
 from orchestrator.run.record.spans import run_spans
 from orchestrator.service.archive import write_archive
@@ -52,6 +53,7 @@ ARCHIVE_MEMORY_BYTES: Final = 1 << 20  # larger archives go to a temporary file
 CHUNK_BYTES: Final = 1 << 16
 MAX_SEARCH: Final = 200  # characters
 RUN_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+JSON_OBJECT: Final = {"application/json": {"schema": {"type": "object"}}}
 BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 
 router = APIRouter(prefix="/v1", tags=["runs"], responses=dict(DOCUMENTED))
@@ -272,8 +274,8 @@ async def show(run: str, service: ServiceDep) -> dict[str, Any]:
     return await asyncio.to_thread(report.to_json) | {"position": service.position(run)}
 
 
-@router.get("/runs/{run}/picture")
-async def show_picture(run: str, service: ServiceDep) -> dict[str, Any]:
+@router.get("/runs/{run}/picture", response_class=Response, responses={200: {"content": JSON_OBJECT}})
+async def show_picture(run: str, service: ServiceDep) -> Response:
     """Return a run as rows to draw: its DAG, when each step ran or will run, slack and critical path.
 
     `events` is how many events of the run it shows, so that a stream of events continues after that number.
@@ -299,7 +301,7 @@ async def show_picture(run: str, service: ServiceDep) -> dict[str, Any]:
         "path_seconds": report.critical_path.seconds,
         "predicted_seconds": report.critical_path.predicted_seconds,
     }
-    return await asyncio.to_thread(lambda: summary | asdict(drawn))
+    return await asyncio.to_thread(_with_picture, summary, drawn)
 
 
 @router.get("/runs/{run}/result")
@@ -415,7 +417,7 @@ async def export(run: str, service: ServiceDep) -> StreamingResponse:
 @router.get(
     "/runs/{run}/trace",
     response_class=Response,
-    responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}, "description": "The trace."}},
+    responses={200: {"content": JSON_OBJECT, "description": "The trace."}},
 )
 async def trace(run: str, service: ServiceDep) -> Response:
     """Return what a run did when, in Chrome's Trace Event Format, for Perfetto. The run need not have ended."""
@@ -423,10 +425,10 @@ async def trace(run: str, service: ServiceDep) -> Response:
     return Response(text, media_type="application/json")
 
 
-@router.post("/forecasts")
+@router.post("/forecasts", response_class=Response, responses={200: {"content": JSON_OBJECT}})
 async def forecast(
     body: JobBody, request: Request, service: ServiceDep, access: AccessDep, limiter: LimiterDep
-) -> dict[str, Any]:
+) -> Response:
     """Check a job, plan it if it is a request, and return its picture and its price, without running it.
 
     An error lists the problems of a task. `prompt_tokens` leave out what the cache is expected to hold.
@@ -453,7 +455,7 @@ async def plan(
 
 
 async def submit_with_files(job: Job, body: JobBody, service: Service, access: Access) -> Submitted:
-    """Submit a job together with the uploaded files of its body. Raises InputError, and what `Service.submit` raises."""
+    """Submit a job together with the uploaded files of its body. Raises InputError, and errors of `Service.submit`."""
     if not body.files:
         return await service.submit(job)
     async with _with_files(job, body, service, access) as given:
@@ -556,7 +558,13 @@ async def _report(service: Service, run: str) -> Report:
     return await asyncio.to_thread(service.orchestrator.views.report, run)
 
 
-def _price(expected: JobForecast) -> dict[str, Any]:
+def _with_picture(summary: Mapping[str, Any], drawn: Picture) -> Response:
+    # msgspec encodes dataclasses as they are, ten times as fast as FastAPI: a picture may have 10,000 rows.
+    fields = {name: getattr(drawn, name) for name in drawn.__slots__}
+    return Response(msgspec.json.encode({**summary, **fields}), media_type="application/json")
+
+
+def _price(expected: JobForecast) -> Response:
     plan = expected.forecast
     low, high = plan.path_range
     summary = {
@@ -574,7 +582,7 @@ def _price(expected: JobForecast) -> dict[str, Any]:
         "output_tokens": round(sum(step.output_tokens for step in plan.predicted.values())),
         "bytes_to_load": dict(expected.bytes_to_load),
     }
-    return summary | asdict(planned_picture(plan, expected.models))
+    return _with_picture(summary, planned_picture(plan, expected.models))
 
 
 def _step(report: Report, step: str) -> StepRow:

@@ -1,11 +1,11 @@
 // The picture of a run: the graph at the left, times at the right, in the same rows. The daemon has laid it out.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { duration, line, number } from "./format.js";
-import { html, stateClass } from "./parts.js";
+import { Details, html, stateClass } from "./parts.js";
 import { stateName, t } from "./texts.js";
 
 const ROW = 26; // pixels
-const MARGIN = 20; // rows that are drawn above and below the visible ones
+const BLOCK = 8; // rows by which what is drawn moves on, and as many are drawn above and below the visible ones
 const WIDE = 1000; // units of the time axis, which is stretched to the width that there is
 const LEAST = 3; // units of the shortest bar
 const TICK = 250; // milliseconds between two moments that are drawn of a run that has not ended
@@ -22,8 +22,9 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen })
 
   useLayoutEffect(() => {
     const measure = () => {
-      const { scrollTop, clientHeight, clientWidth } = box.current;
-      setView({ top: scrollTop, height: clientHeight, width: clientWidth });
+      const { scrollTop, clientHeight: height, clientWidth: width } = box.current;
+      const top = BLOCK * ROW * Math.floor(scrollTop / (BLOCK * ROW));
+      setView((old) => (old.top === top && old.height === height && old.width === width ? old : { top, height, width }));
     };
     const observer = new ResizeObserver(measure);
     observer.observe(box.current);
@@ -34,8 +35,8 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen })
   if (!rows.length && !picture.planning.length) {
     return html`<div class="chart" ref=${box}><p class="empty">${t("steps_none")}</p></div>`;
   }
-  const first = Math.max(0, Math.floor(view.top / ROW) - MARGIN);
-  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + MARGIN);
+  const first = Math.max(0, Math.floor(view.top / ROW) - BLOCK);
+  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + 2 * BLOCK);
   const slice = { first, last, rows };
   const ticks = Math.max(2, Math.min(6, Math.floor((0.5 * view.width) / TICK_WIDTH)));
   const end = axisEnd(Math.max(now, picture.expected_end ?? 0), ticks);
@@ -236,9 +237,12 @@ export function Legend() {
 
 // The same facts as the picture.
 export function Tables({ picture }) {
+  return html`<${Details} kind="tables" summary=${t("as_table")}>${() => html`<${TableOf} picture=${picture} />`}<//>`;
+}
+
+function TableOf({ picture }) {
   const { rows } = picture;
-  return html`<details class="tables"><summary>${t("as_table")}</summary>
-    <div class="scroll" tabindex="0" role="region" aria-label=${t("steps")}>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("steps")}>
       <table>
         <caption>${t("steps")}</caption>
         <thead><tr>${["step", "state", "role", "model", "after", "start_at", "duration", "slack", "predicted", "critical"].map((key) => html`<th key=${key} scope="col">${t(key)}</th>`)}</tr></thead>
@@ -259,6 +263,5 @@ export function Tables({ picture }) {
           <td>${edge.reason === "item" ? t("item_reason") : edge.reason}</td><td><bdi>${line(edge.artifact)}</bdi></td>
         </tr>`)}</tbody>
       </table>
-    </div>
-  </details>`;
+    </div>`;
 }

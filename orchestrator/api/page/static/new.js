@@ -83,8 +83,8 @@ export function New() {
     <div class="head"><h1>${t("new")}</h1></div>
     <form onSubmit=${(event) => event.preventDefault()}>
       <fieldset class="kinds"><legend class="unseen">${t("new_kind")}</legend>
-        ${["request", "task"].map((name) => html`<label key=${name}><input type="radio" name="kind" value=${name} checked=${kind === name}
-          onChange=${() => changed(setKind)(name)} /> ${t(`new_${name}`)}</label>`)}
+        ${[["request", t("new_request")], ["task", t("new_task")]].map(([name, label]) => html`<label key=${name}>
+          <input type="radio" name="kind" value=${name} checked=${kind === name} onChange=${() => changed(setKind)(name)} /> ${label}</label>`)}
       </fieldset>
       ${kind === "request"
         ? html`<label class="field">${t("new_request_label")}<textarea rows="5" value=${request} onInput=${(event) => changed(setRequest)(event.target.value)}></textarea></label>`

@@ -37,6 +37,16 @@ export function Problem({ error, again }) {
   </div>`;
 }
 
+// Details whose content is made when they are opened: there may be thousands of elements in them.
+export function Details({ summary, kind, onOpen, children }) {
+  const [open, setOpen] = useState(false);
+  const toggle = (event) => {
+    setOpen(event.currentTarget.open);
+    if (event.currentTarget.open) onOpen?.();
+  };
+  return html`<details class=${kind} onToggle=${toggle}><summary>${summary}</summary>${open ? children() : null}</details>`;
+}
+
 // A button that asks once more before it acts.
 export function Sure({ label, onSure }) {
   const [open, setOpen] = useState(false);

@@ -5,7 +5,7 @@ import { artifactPath, ask, follow, runPath } from "./api.js";
 import { Chart, Legend, Tables } from "./chart.js";
 import { sentence } from "./events.js";
 import { bytes, duration, line, number, shown } from "./format.js";
-import { html, Moment, Problem, State, Sure, Text, useTitle } from "./parts.js";
+import { Details, html, Moment, Problem, State, Sure, Text, useTitle } from "./parts.js";
 import { address, may } from "./state.js";
 import { t } from "./texts.js";
 
@@ -256,9 +256,8 @@ function Answer({ run, picture, live }) {
     ask("GET", runPath(run, "artifacts"), undefined, { signal: stop.signal }).then(got, () => {});
     return () => stop.abort();
   }, [run, done, live]);
-  const loadDiff = (event) => {
-    if (!event.currentTarget.open || diff !== null) return;
-    fetch(runPath(run, "diff")).then((answer) => answer.text()).then(setDiff, () => setDiff(""));
+  const loadDiff = () => {
+    if (diff === null) fetch(runPath(run, "diff")).then((answer) => answer.text()).then(setDiff, () => setDiff(""));
   };
   const results = new Set(picture.results);
   const wanted = files.filter((file) => results.has(file.name));
@@ -267,8 +266,8 @@ function Answer({ run, picture, live }) {
     ${picture.answer === null ? html`<p class="empty">${t(live ? "answer_none" : "answer_none_ended")}</p>`
       : html`<pre class="text answer" tabindex="0" aria-label=${t("answer")}><bdi>${shown(picture.answer)}</bdi></pre>`}
     ${wanted.length ? html`<h3>${t("files")}</h3><${Files} run=${run} files=${wanted} />` : null}
-    ${!live && wanted.length ? html`<details onToggle=${loadDiff}><summary>${t("diff")}</summary><pre class="text">${shown(diff ?? "")}</pre></details>` : null}
-    ${others.length ? html`<details><summary>${t("artifacts")} (${others.length})</summary><${Files} run=${run} files=${others} /></details>` : null}
+    ${!live && wanted.length ? html`<${Details} summary=${t("diff")} onOpen=${loadDiff}>${() => html`<pre class="text">${shown(diff ?? "")}</pre>`}<//>` : null}
+    ${others.length ? html`<${Details} summary=${`${t("artifacts")} (${number(others.length)})`}>${() => html`<${Files} run=${run} files=${others} />`}<//>` : null}
     ${live ? null : html`<p><a href=${runPath(run, "export")} download=${`${run}.tar.gz`}>${t("archive")}</a></p>`}`;
 }
 
@@ -280,8 +279,7 @@ function Files({ run, files }) {
 
 function Log({ log, picture }) {
   const count = log.at(-1)?.count ?? 0;
-  return html`<details class="log"><summary>${t("events")} <span class="dim">${t("events_shown", { shown: number(log.length), count: number(count) })}</span></summary>
-    <ol class="events" tabindex="0" aria-label=${t("events")}>${log.map(({ event, count: at }) => html`<li key=${at} value=${at} data-number=${at}>
-      <span class="at">+${duration(event.at - picture.accepted_at)}</span> <bdi>${sentence(event)}</bdi></li>`)}</ol>
-  </details>`;
+  const summary = html`${t("events")} <span class="dim">${t("events_shown", { shown: number(log.length), count: number(count) })}</span>`;
+  return html`<${Details} kind="log" summary=${summary}>${() => html`<ol class="events" tabindex="0" aria-label=${t("events")}>${log.map(({ event, count: at }) => html`<li key=${at} value=${at} data-number=${at}>
+      <span class="at">+${duration(event.at - picture.accepted_at)}</span> <bdi>${sentence(event)}</bdi></li>`)}</ol>`}<//>`;
 }
