@@ -280,28 +280,7 @@ async def show_picture(run: str, service: ServiceDep) -> Response:
 
     `events` is how many events of the run it shows, so that a stream of events continues after that number.
     """
-    report = await _report(service, run)
-    drawn = await asyncio.to_thread(picture, report, service.now() - report.accepted_at)
-    summary = {
-        "run_id": report.run_id,
-        "status": report.status,
-        "mode": report.mode,
-        "request": report.request,
-        "accepted_at": report.accepted_at,
-        "position": service.position(run),
-        "events": report.events,
-        "answer": report.answer,
-        "error": report.error,
-        "doubt": report.doubt,
-        "missing": report.missing,
-        "warnings": report.warnings,
-        "plan_reason": report.plan_reason or report.why_direct,
-        "results": [output.name for output in report.results],
-        "concurrency": report.critical_path.concurrency,
-        "path_seconds": report.critical_path.seconds,
-        "predicted_seconds": report.critical_path.predicted_seconds,
-    }
-    return await asyncio.to_thread(_with_picture, summary, drawn)
+    return await asyncio.to_thread(_picture, service, run)
 
 
 @router.get("/runs/{run}/result")
@@ -556,6 +535,34 @@ async def _line(service: Service, run: str) -> RunLine:
 
 async def _report(service: Service, run: str) -> Report:
     return await asyncio.to_thread(service.orchestrator.views.report, run)
+
+
+def _picture(service: Service, run: str) -> Response:
+    report, journal = service.orchestrator.views.report(run), service.orchestrator.journal
+    with service.orchestrator.views.view(run) as view:
+        if view.events != report.events:
+            report = build_report(view, journal.get)
+        drawn = picture(view, report, service.now() - report.accepted_at)
+    summary = {
+        "run_id": report.run_id,
+        "status": report.status,
+        "mode": report.mode,
+        "request": report.request,
+        "accepted_at": report.accepted_at,
+        "position": service.position(run),
+        "events": report.events,
+        "answer": report.answer,
+        "error": report.error,
+        "doubt": report.doubt,
+        "missing": report.missing,
+        "warnings": report.warnings,
+        "plan_reason": report.plan_reason or report.why_direct,
+        "results": [output.name for output in report.results],
+        "concurrency": report.critical_path.concurrency,
+        "path_seconds": report.critical_path.seconds,
+        "predicted_seconds": report.critical_path.predicted_seconds,
+    }
+    return _with_picture(summary, drawn)
 
 
 def _with_picture(summary: Mapping[str, Any], drawn: Picture) -> Response:

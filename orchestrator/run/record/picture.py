@@ -12,36 +12,49 @@ from typing import Final, Literal
 
 from orchestrator.run.record.forecast import Forecast
 from orchestrator.run.record.report import Report, StepRow
-from orchestrator.run.record.view import AttemptRow
+from orchestrator.run.record.spans import Span, run_spans
+from orchestrator.run.record.view import RunView
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import critical_path, slack
-from orchestrator.task.events import MODEL_CALLS, GateResult
 from orchestrator.task.states import FINAL, State
 
-# What an attempt spent its time on, in the order in which the parts are drawn: in the queue of an engine, reading the
-# prompt, writing, tools, gates, and gates waiting for a core. The rest is `other`, such as loading a model.
-PartKind = Literal["queued", "read", "write", "tools", "gates", "core", "other"]
+# What a step did or waited for: other steps, a place in a queue, a model that had failed too often or another attempt,
+# reading the prompt, writing, tools, a core for its gates, gates; and the rest, such as loading a model.
+PartKind = Literal["dependencies", "queued", "paused", "read", "write", "tools", "core", "gates", "other"]
 NODE: Final = 18.0  # width of a column without its lines
 TRACK: Final = 6.0  # distance of the lines in front of a column
 MAX_TRACKS: Final = 6  # in front of one column; more lines share these
 SHORTEST: Final = 1e-3  # seconds; shorter parts are left out
+_KINDS: Final[Mapping[str, PartKind]] = {
+    "dependencies": "dependencies",
+    "start": "queued",
+    "slot": "queued",
+    "model paused": "paused",
+    "retry": "paused",
+    "repair": "paused",
+    "restart": "paused",
+}  # by the cause of a wait
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     kind: PartKind
-    seconds: float
+    start: float
+    end: float
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """An attempt, or the making of the plan. `end` is None while it runs."""
+    """An attempt, or the making of a plan.
+
+    `end` is None while it runs. The parts do not overlap; those of an attempt that has ended have no gaps.
+    """
 
     number: int
     start: float
     end: float | None
     outcome: str
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +77,7 @@ class PictureRow:
     finished: float | None
     expected: tuple[float, float] | None  # when it will start and end, if it has not started; None if it never will
     predicted_seconds: float | None
+    waits: tuple[Part, ...]  # outside of attempts
     bars: tuple[Bar, ...]
     prompt_tokens: int
     reused_tokens: int  # of the prompts, from the cache
@@ -93,8 +107,8 @@ class Picture:
     expected_end: float | None  # None if the run has ended
 
 
-def picture(report: Report, now: float) -> Picture:
-    """Return the picture of a run at `now`, in seconds since it was accepted."""
+def picture(view: RunView, report: Report, now: float) -> Picture:
+    """Return the picture of a run at `now`, in seconds since it was accepted. `report` is of the same events."""
     steps = {step.id: step for step in _ordered(report.steps)}
     before = {name: tuple(dict.fromkeys(filter(steps.__contains__, row.depends_on))) for name, row in steps.items()}
     order = tuple(steps)
@@ -105,14 +119,16 @@ def picture(report: Report, now: float) -> Picture:
     spare = {name: row.slack for name, row in steps.items()} if ended else slack(before, order, durations)
     expected = {} if ended else _expected(steps, before, durations, seconds)
     layout, on_path = _Layout.of(before), frozenset(path)
+    spans = _Spans.of(run_spans(view, report, now))
     rows = tuple(
-        _row(row, layout.x(name), name in on_path, spare[name], expected.get(name)) for name, row in steps.items()
+        _row(row, spans, layout.x(name), name in on_path, spare[name], expected.get(name))
+        for name, row in steps.items()
     )
     return Picture(
         rows=rows,
         lines=tuple(_lines(report.graph, layout, path, {step.id: step.parent or step.id for step in report.steps})),
         width=layout.width,
-        planning=tuple(_planning(report)),
+        planning=spans.planning,
         path=tuple(path),
         seconds=seconds,
         expected_end=None if ended else max((end for _, end in expected.values()), default=None),
@@ -147,6 +163,7 @@ def planned_picture(forecast: Forecast, models: Mapping[str, str]) -> Picture:
                 finished=None,
                 expected=(start, ends[name]),
                 predicted_seconds=prediction.seconds,
+                waits=(),
                 bars=(),
                 prompt_tokens=round(prediction.prompt_tokens),
                 reused_tokens=0,
@@ -302,7 +319,9 @@ def _lines(graph: StepGraph, layout: _Layout, path: Sequence[str], planned: Mapp
             )
 
 
-def _row(row: StepRow, x: float, critical: bool, spare: float, expected: tuple[float, float] | None) -> PictureRow:
+def _row(
+    row: StepRow, spans: "_Spans", x: float, critical: bool, spare: float, expected: tuple[float, float] | None
+) -> PictureRow:
     return PictureRow(
         id=row.id,
         action=row.action,
@@ -320,48 +339,98 @@ def _row(row: StepRow, x: float, critical: bool, spare: float, expected: tuple[f
         finished=row.finished,
         expected=expected,
         predicted_seconds=None if row.predicted is None else row.predicted.seconds,
-        bars=tuple(_bar(attempt) for attempt in row.attempts),
+        waits=tuple(spans.waits[row.id]),
+        bars=tuple(spans.bars[row.id]),
         prompt_tokens=row.prompt_tokens,
         reused_tokens=sum(attempt.usage.cached_tokens for attempt in row.attempts),
         output_tokens=row.output_tokens,
     )
 
 
-def _planning(report: Report) -> Iterator[Bar]:
-    if report.planning_seconds > 0:
-        yield Bar(0, 0.0, report.planning_seconds, report.plan_origin or "planning", ())
-    for number, row in enumerate(report.replans, 1):
-        if row.started is not None:
-            yield Bar(number, row.started, row.finished, row.outcome, ())
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    waits: Mapping[str, list[Part]]  # by step
+    bars: Mapping[str, list[Bar]]
+    planning: tuple[Bar, ...]
+
+    @classmethod
+    def of(cls, run: Span) -> "_Spans":
+        waits, bars = defaultdict[str, list[Part]](list), defaultdict[str, list[Bar]](list)
+        inside = (child for span in run.children if span.kind == "step" for child in span.children)
+        for span in (*run.children, *inside):
+            if span.kind == "wait" and span.step:
+                waits[span.step].append(_wait(span))
+            elif span.kind == "attempt":
+                bars[span.step].append(_bar(span))
+        plans = (span for span in run.children if span.kind == "plan")
+        planning = (
+            Bar(number, span.start, None if span.is_open else span.end, span.failure or "done")
+            for number, span in enumerate(plans)
+        )
+        return cls(waits, bars, tuple(planning))
 
 
-def _bar(attempt: AttemptRow) -> Bar:
-    end = attempt.finished
-    if end is None:
-        return Bar(attempt.number, attempt.started, None, attempt.outcome, ())
-    return Bar(attempt.number, attempt.started, end, attempt.outcome, _parts(attempt, max(0.0, end - attempt.started)))
+def _bar(attempt: Span) -> Bar:
+    parts = sorted(filter(_is_long, _parts(attempt)), key=lambda part: part.start)
+    end = None if attempt.is_open else attempt.end
+    whole = parts if end is None else [*_with_gaps(attempt.start, end, parts)]
+    return Bar(attempt.number, attempt.start, end, str(attempt.facts["outcome"]), tuple(whole))
 
 
-def _parts(attempt: AttemptRow, seconds: float) -> tuple[Part, ...]:
-    usage = attempt.usage
-    tools = sum(call.seconds for call in attempt.calls if call.tool not in MODEL_CALLS)
-    waits = sum(map(_waited, attempt.gates))
-    measured: dict[PartKind, float] = {
-        "queued": usage.queued_seconds,
-        "read": usage.prefill_seconds,
-        "write": usage.decode_seconds,
-        "tools": tools,
-        "gates": sum(gate.seconds for gate in attempt.gates) - waits,
-        "core": waits,
-    }
-    total = sum(measured.values())
-    # Gates and tools may run at the same time, so that their sum exceeds the time of the attempt.
-    scale = min(1.0, seconds / total) if total > 0 else 1.0
-    measured["other"] = max(0.0, seconds - total)
-    return tuple(Part(kind, part * scale) for kind, part in measured.items() if part * scale >= SHORTEST)
+def _parts(attempt: Span) -> Iterator[Part]:
+    for span in attempt.children:
+        if span.kind == "wait":
+            yield _wait(span)
+        elif span.kind == "generation":
+            yield from _generation(span)
+    yield from _gates([span for span in attempt.children if span.kind == "gate"])
 
 
-def _waited(gate: GateResult) -> float:
-    if gate.work_seconds is None or gate.tokens:
-        return 0.0
-    return max(0.0, gate.seconds - gate.work_seconds)
+def _wait(span: Span) -> Part:
+    return Part(_KINDS[str(span.facts["cause"])], span.start, span.end)
+
+
+def _generation(span: Span) -> Iterator[Part]:
+    at = span.start
+    for child in span.children:
+        if child.kind == "tool":
+            yield Part("write", at, child.start)
+            yield Part("tools", max(at, child.start), child.end)
+            at = max(at, child.end)
+        else:
+            yield Part("read" if child.kind == "prompt" else "write", child.start, child.end)
+            at = child.end
+    if not span.is_open:
+        yield Part("write", at, span.end)
+
+
+def _gates(gates: Sequence[Span]) -> Iterator[Part]:
+    # Gates overlap. Of the time of all together, as large a part is a wait for a core as of the sum of their times.
+    if not gates:
+        return
+    start, end = min(gate.start for gate in gates), max(gate.end for gate in gates)
+    seconds = sum(gate.end - gate.start for gate in gates)
+    waited = sum(map(_waited, gates)) / seconds if seconds > 0 else 0.0
+    turn = start + waited * (end - start)
+    yield Part("core", start, turn)
+    yield Part("gates", turn, end)
+
+
+def _waited(gate: Span) -> float:
+    seconds, work = gate.end - gate.start, gate.facts.get("work_seconds")
+    # A judge asks a model: what is not its work is the model's work for others.
+    return max(0.0, seconds - work) if isinstance(work, float) and not gate.facts.get("tokens") else 0.0
+
+
+def _with_gaps(start: float, end: float, parts: Sequence[Part]) -> Iterator[Part]:
+    at = start
+    for part in parts:
+        yield from filter(_is_long, (Part("other", at, part.start),))
+        begun = max(at, part.start)
+        yield from filter(_is_long, (Part(part.kind, begun, max(begun, part.end)),))
+        at = max(at, part.end)
+    yield from filter(_is_long, (Part("other", at, end),))
+
+
+def _is_long(part: Part) -> bool:
+    return part.end - part.start >= SHORTEST

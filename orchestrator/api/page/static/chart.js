@@ -9,9 +9,10 @@ const BLOCK = 8; // rows by which what is drawn moves on, and as many are drawn 
 const WIDE = 1000; // units of the time axis, which is stretched to the width that there is
 const LEAST = 3; // units of the shortest bar
 const TICK = 250; // milliseconds between two moments that are drawn of a run that has not ended
+const THIN = ["dependencies", "onpath", "broken"]; // lines, not bars
 const TICK_WIDTH = 90; // pixels of the axis between two of its times, at least
 const ROUND = 5; // pixels of the corners of lines
-export const PARTS = ["queued", "read", "write", "tools", "gates", "core", "other"];
+const PARTS = ["dependencies", "queued", "paused", "read", "write", "tools", "core", "gates", "other"];
 
 export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen }) {
   const box = useRef(null);
@@ -188,14 +189,11 @@ function Bars({ row, y, end, now }) {
   if (row.expected && row.started === null) rect("expected", ...row.expected);
   if (row.expected && row.started !== null) rect("expected", row.started, row.expected[1]);
   if (row.children && row.started !== null) rect("fan", row.started, row.finished ?? now, 11, 4);
+  for (const part of row.waits) rect(part.kind, part.start, part.end, ...(part.kind === "dependencies" ? [12, 2] : []));
   for (const bar of row.bars) {
     const stop = bar.end ?? now;
-    if (!bar.parts.length) rect(bar.end === null ? "running" : "other", bar.start, stop);
-    let from = bar.start;
-    for (const part of bar.parts) {
-      rect(part.kind, from, from + part.seconds);
-      from += part.seconds;
-    }
+    for (const part of bar.parts) rect(part.kind, part.start, part.end);
+    if (bar.end === null) rect("running", bar.parts.at(-1)?.end ?? bar.start, now);
     if (bar.end !== null && bar.outcome !== "done") rect("broken", bar.start, stop, 17, 3);
   }
   if (row.critical && row.started !== null) rect("onpath", row.started, row.finished ?? now, 21, 2);
@@ -230,7 +228,7 @@ export function Legend() {
   const kinds = [...PARTS.map((part) => [part, t(`part_${part}`)]), ...more];
   return html`<ul class="legend">
     ${kinds.map(([kind, text]) => html`<li key=${kind}><svg width="14" height="10" aria-hidden="true">
-      <rect class=${`bar-${kind}`} x="0.5" y=${kind === "onpath" || kind === "broken" ? 4 : 0.5} width="13" height=${kind === "onpath" || kind === "broken" ? 3 : 9} />
+      <rect class=${`bar-${kind}`} x="0.5" y=${THIN.includes(kind) ? 4 : 0.5} width="13" height=${THIN.includes(kind) ? 3 : 9} />
     </svg>${text}</li>`)}
   </ul>`;
 }

@@ -212,9 +212,11 @@ function Selected({ run, row, progress, act, live }) {
 }
 
 export function Spent({ bar }) {
-  return html`<ul class="spent">${bar.parts.map((part) => html`<li key=${part.kind}>
-    <svg width="10" height="10" aria-hidden="true"><rect class=${`bar-${part.kind}`} x="0.5" y="0.5" width="9" height="9" /></svg>
-    ${t("seconds_of", { part: t(`part_${part.kind}`), time: duration(part.seconds) })}</li>`)}</ul>`;
+  const seconds = new Map();
+  for (const part of bar.parts) seconds.set(part.kind, (seconds.get(part.kind) ?? 0) + part.end - part.start);
+  return html`<ul class="spent">${[...seconds].map(([kind, sum]) => html`<li key=${kind}>
+    <svg width="10" height="10" aria-hidden="true"><rect class=${`bar-${kind}`} x="0.5" y="0.5" width="9" height="9" /></svg>
+    ${t("seconds_of", { part: t(`part_${kind}`), time: duration(sum) })}</li>`)}</ul>`;
 }
 
 // What a step is writing, or what its latest attempt has written. The space is the same, so that nothing jumps.

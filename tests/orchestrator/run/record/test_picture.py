@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from orchestrator.run.record.picture import NODE, TRACK, Bar, Part, Picture, picture
+from orchestrator.run.record.picture import NODE, TRACK, Part, Picture, picture
 from orchestrator.run.record.report import build_report
 from orchestrator.run.record.view import RunView
 from orchestrator.task.events import (
@@ -19,6 +19,7 @@ from orchestrator.task.events import (
     PlanFinished,
     Prediction,
     RunAccepted,
+    RunBegun,
     RunFinished,
     StepExpanded,
     StepGathered,
@@ -58,7 +59,8 @@ def done(step: str, at: float, number: int = 1) -> Event:
 
 
 def drawn(events: Sequence[Event], now: float = 0.0) -> Picture:
-    return picture(build_report(RunView.of(events), lambda digest: b"text"), now)
+    view = RunView.of(events)
+    return picture(view, build_report(view, lambda digest: b"text"), now)
 
 
 def places(shown: Picture) -> dict[str, float]:
@@ -92,41 +94,55 @@ def test_a_wide_plan_keeps_few_tracks() -> None:
 
 def test_an_attempt_is_split_by_what_it_spent_its_time_on() -> None:
     usage = Usage(queued_seconds=0.5, prefill_seconds=1.0, decode_seconds=2.0)
-    gates = (GateResult("lint", "passed", seconds=1.5, work_seconds=0.5), GateResult("schema", "not run"))
+    gates = (
+        GateResult("lint", "passed", seconds=1.0, work_seconds=0.25),
+        GateResult("typecheck", "passed", seconds=1.0, work_seconds=0.75, offset_seconds=1.0),
+        GateResult("schema", "not run"),
+    )
     events = [
         *planned({"S1": []}),
         started("S1", 1.0),
-        ToolCalled(at=T0 + 2, step="S1", number=1, tool="grep", arguments="{}", outcome="done", seconds=0.25),
-        ToolCalled(at=T0 + 2, step="S1", number=1, tool="llm_call", arguments="{}", outcome="done", seconds=0.75),
         AttemptGenerated(at=T0 + 5, step="S1", number=1, usage=usage),
         AttemptSucceeded(at=T0 + 7, step="S1", number=1, outputs={"outS1": "0" * 64}, gates=gates),
         RunFinished(at=T0 + 7, status="done"),
     ]
     (row,) = drawn(events).rows
-    assert row.bars == (
-        Bar(
-            1,
-            1.0,
-            7.0,
-            "done",
-            (
-                Part("queued", 0.5),
-                Part("read", 1.0),
-                Part("write", 2.0),
-                Part("tools", 0.25),
-                Part("gates", 0.5),
-                Part("core", 1.0),
-                Part("other", 0.75),
-            ),
-        ),
+    (bar,) = row.bars
+    assert (bar.number, bar.start, bar.end, bar.outcome) == (1, 1.0, 7.0, "done")
+    assert bar.parts == (
+        Part("other", 1.0, 1.5),
+        Part("queued", 1.5, 2.0),
+        Part("read", 2.0, 3.0),
+        Part("write", 3.0, 5.0),
+        Part("core", 5.0, 6.0),
+        Part("gates", 6.0, 7.0),
     )
 
 
-def test_parts_that_overlap_fill_no_more_than_the_attempt() -> None:
-    gates = (GateResult("lint", "passed", seconds=4.0), GateResult("typecheck", "passed", seconds=4.0))
-    end = AttemptSucceeded(at=T0 + 4, step="S1", number=1, outputs={"outS1": "0" * 64}, gates=gates)
-    (row,) = drawn([*planned({"S1": []}), started("S1", 0.0), end, RunFinished(at=T0 + 4, status="done")]).rows
-    assert row.bars[0].parts == (Part("gates", 4.0),)
+def test_tools_interrupt_the_writing() -> None:
+    call = {"step": "S1", "number": 1, "arguments": "{}", "outcome": "done"}
+    events = [
+        *planned({"S1": []}),
+        started("S1", 0.0),
+        ToolCalled(at=T0 + 2, tool="grep", seconds=1.0, **call),  # type: ignore[arg-type]
+        AttemptGenerated(at=T0 + 3, step="S1", number=1, usage=Usage(decode_seconds=2.0)),
+        AttemptSucceeded(at=T0 + 3, step="S1", number=1, outputs={"outS1": "0" * 64}),
+        RunFinished(at=T0 + 3, status="done"),
+    ]
+    (row,) = drawn(events).rows
+    assert row.bars[0].parts == (Part("write", 0.0, 1.0), Part("tools", 1.0, 2.0), Part("write", 2.0, 3.0))
+
+
+def test_waits_before_a_step_are_those_for_others_and_for_its_turn() -> None:
+    events = [*planned({"S1": [], "S2": ["S1"]}), RunBegun(at=T0), started("S1", 0.0), done("S1", 1.0)]
+    rows = {row.id: row for row in drawn([*events, started("S2", 1.5)], now=2.0).rows}
+    assert rows["S2"].waits == (Part("dependencies", 0.0, 1.0), Part("queued", 1.0, 1.5))
+
+
+def test_a_part_that_runs_has_no_end() -> None:
+    events = [*planned({"S1": []}), RunBegun(at=T0), started("S1", 0.5)]
+    (row,) = drawn(events, now=2.0).rows
+    assert [(bar.start, bar.end, bar.parts) for bar in row.bars] == [(0.5, None, ())]
 
 
 def test_steps_that_have_not_ended_are_expected_after_each_other() -> None:
