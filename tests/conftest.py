@@ -40,8 +40,11 @@ DAEMONS = (
     "tests/procedures/test_endpoints.py",
 )
 """How the names of the tests begin that start daemons. They take a fifth of the time of all tests."""
+PAGE = "tests/orchestrator/api/page/"
+"""How the names of the tests begin that use a browser, which take as long as all others that start daemons."""
 LONGEST = (
     "orchestrator/api",
+    "orchestrator/api/page",
     "orchestrator/run/gates/test_tools.py",
     "procedures/test_library.py",
     "orchestrator/cli/test_interrupts.py",
@@ -103,12 +106,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class OneProcessStartsDaemons(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Has each file run by one of xdist's processes, and all tests that start daemons by the same one.
+    """Has each file run by one of xdist's processes, all tests that start daemons by the same one, and so the page's.
 
     Before a process of tests can start its first daemon, seconds of processor time go into importing the program.
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(PAGE):
+            return PAGE
         return DAEMONS[0] if nodeid.startswith(DAEMONS) else super()._split_scope(nodeid)
 
 
