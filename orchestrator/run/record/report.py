@@ -4,7 +4,7 @@ Times are in seconds since the run was accepted.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -283,7 +283,7 @@ class Report:
     forecast: ModeForecast | None = None  # predictions for the plan and a direct answer, if they were compared
     answered_by: str | None = None  # the step that has answered directly because the plan has failed
     results: tuple[RunResult, ...] = ()  # what the run has made for the user so far
-    events: int = 0  # of the run, of which this is the report
+    events: int = field(default=0, compare=False)  # how many of the run it shows, among them ratings
 
     @property
     def reuse(self) -> Reuse:

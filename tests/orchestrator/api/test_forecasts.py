@@ -1,13 +1,25 @@
 """What a job would cost, before it runs; and uploaded files as what its steps read."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
 from tests.orchestrator.api.daemon_process import RECORDS, executed, summary
 
 REQUEST = "Summarize a, b, c and d, then compare them"
+
+
+@pytest.fixture(autouse=True)
+def _no_files_are_left(client: httpx2.Client) -> Iterator[None]:
+    """Other tests list the files of the same daemon."""
+    before = {file["id"] for file in client.get("/v1/files").json()["data"]}
+    yield
+    for file in client.get("/v1/files").json()["data"]:
+        if file["id"] not in before:
+            client.delete(f"/v1/files/{file['id']}").raise_for_status()
 
 
 def uploaded(client: httpx2.Client, path: Path) -> str:

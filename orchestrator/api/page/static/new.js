@@ -70,7 +70,8 @@ export function New() {
     if (more.tokens) limits.tokens = Number(more.tokens);
     try {
       const run = await ask("POST", "/v1/runs", { ...common, ...body, limits, ...(more.priority ? { priority: more.priority } : {}) });
-      for (const file of files) ask("DELETE", `/v1/files/${encodeURIComponent(file.id)}`).catch(() => {}); // the run has their texts
+      // The run has the texts of the files.
+      await Promise.allSettled(files.map((file) => ask("DELETE", `/v1/files/${encodeURIComponent(file.id)}`)));
       location.hash = address("runs", run.run_id);
     } catch (error) {
       setProblem(error);
