@@ -21,7 +21,7 @@ from orchestrator.run.steps.foreach import items_of
 from orchestrator.task.analysis import Source
 from orchestrator.task.events import FailureKind
 from orchestrator.task.failures import failures_shown_to, feedback
-from orchestrator.task.taskir.names import compose_name, find_name
+from orchestrator.task.taskir.models import compose_name, find_name
 
 NOT_KEPT = "its text is not kept: only its digest was recorded, and the file has changed or is gone"
 NOT_RECORDED = "its text is not kept, and no digest of it was recorded"
