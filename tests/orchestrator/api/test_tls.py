@@ -160,3 +160,20 @@ def test_a_daemon_that_may_not_be_served_ends_with_the_reason(tmp_path: Path) ->
     assert "can be reached by others, who could read the token; accepted: 127.0.0.1, TLS" in said
     assert "Traceback" not in said
     assert not home.exists()
+
+
+def test_a_session_of_the_web_page_is_for_encrypted_connections_only(pairs: dict[str, Pair], tmp_path: Path) -> None:
+    good = pairs["good"]
+    files = {"ORCHESTRATOR_SERVER_TLS_CERTIFICATE": str(good.certificate), "ORCHESTRATOR_SERVER_TLS_KEY": str(good.key)}
+    with running_daemon(tmp_path / "home", **files) as daemon, daemon.client() as local:
+        link = local.post("/v1/session/links").json()["url"]
+        assert link.startswith(f"https://127.0.0.1:{daemon.port}/#login=")
+        origin = f"https://localhost:{daemon.port}"
+        own = {"Origin": origin}
+        with httpx2.Client(base_url=origin, verify=trusting(good)) as browser:
+            answer = browser.post("/v1/login", json={"code": link.partition("=")[2]}, headers=own)
+            assert answer.status_code == 204
+            assert "secure" in answer.headers["set-cookie"].lower()
+            assert browser.get("/v1/session").status_code == 200
+            assert browser.delete("/v1/session", headers={"Origin": origin.replace("https", "http")}).status_code == 403
+            assert browser.delete("/v1/session", headers=own).status_code == 204
