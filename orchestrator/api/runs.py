@@ -358,11 +358,15 @@ async def artifact(run: str, name: str, service: ServiceDep) -> Response:
     return Response(data, media_type="application/octet-stream", headers=headers)
 
 
-@router.get("/runs/{run}/diff", response_class=PlainTextResponse)
-async def diff(run: str, service: ServiceDep) -> str:
+@router.get(
+    "/runs/{run}/diff",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "The diff."}},
+)
+async def diff(run: str, service: ServiceDep) -> PlainTextResponse:
     """Return how the results of a run differ from the files that it read, as a unified diff."""
     report = await _report(service, run)
-    return await asyncio.to_thread(_diffs, service, report)
+    return PlainTextResponse(await asyncio.to_thread(_diffs, service, report))
 
 
 @router.get("/runs/{run}/steps/{step}")
