@@ -89,7 +89,7 @@ const TEXTS = {
   "new_accepted": ["accepted", "erlaubt"],
   "new_approve": ["Run this plan", "Diesen Plan ausführen"],
   "new_batch": ["batch: nobody waits for it", "Stapel: niemand wartet darauf"],
-  "new_blind": ["Run without a look", "Ohne Blick ausführen"],
+  "new_blind": ["Run without preview", "Ohne Vorschau ausführen"],
   "new_checking": ["The document is checked…", "Das Dokument wird geprüft…"],
   "new_default": ["As usual", "Wie üblich"],
   "new_direct": ["Answer directly instead", "Stattdessen direkt antworten"],
