@@ -82,7 +82,7 @@ def test_a_link_opened_in_a_page_that_is_there_logs_in(
 
 def test_runs_are_filtered_and_searched(visit: Visit, planned: dict[str, Any], gated: dict[str, Any]) -> None:
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     expect(page.get_by_role("link", name=REQUEST).first).to_be_visible()
     page.get_by_label("Search").fill("TWO FUNCTIONS that pass")
     expect(page.get_by_role("link", name=REQUEST)).to_have_count(0)
@@ -122,7 +122,7 @@ def test_times_are_in_the_zone_of_the_reader(
 
 def test_a_run_shows_its_graph_and_one_selection(visit: Visit, planned: dict[str, Any]) -> None:
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("runs", planned["run_id"])
     visit.ready("[role=option]")
     assert shown_ids(visit) == ["S1", "S2", "S3", "S4", "S5"]
@@ -141,7 +141,7 @@ def test_a_run_shows_its_graph_and_one_selection(visit: Visit, planned: dict[str
 
 def test_a_run_is_used_by_keyboard(visit: Visit, planned: dict[str, Any]) -> None:
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("runs", planned["run_id"])
     visit.ready("[role=option]")
     steps = page.get_by_role("listbox")
@@ -158,7 +158,7 @@ def test_a_run_is_used_by_keyboard(visit: Visit, planned: dict[str, Any]) -> Non
 
 def test_the_picture_has_a_table_with_the_same_facts(visit: Visit, planned: dict[str, Any]) -> None:
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("runs", planned["run_id"])
     page.get_by_text("The picture as a table").click()
     steps = page.get_by_role("table", name="Steps")
@@ -170,7 +170,7 @@ def test_the_picture_has_a_table_with_the_same_facts(visit: Visit, planned: dict
 
 def test_files_are_downloaded(visit: Visit, client: httpx2.Client, planned: dict[str, Any]) -> None:
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("runs", planned["run_id"])
     name = planned["results"][0]
     with page.expect_download() as expected:
@@ -187,7 +187,7 @@ def test_files_are_downloaded(visit: Visit, client: httpx2.Client, planned: dict
 
 def test_a_step_shows_its_prompt_and_what_it_shares(visit: Visit, planned: dict[str, Any]) -> None:
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("runs", planned["run_id"], "steps", "S5")
     visit.ready(".prompt")
     assert page.locator(".part h5").count() >= 6, "role, four inputs, task"
@@ -203,7 +203,7 @@ def test_a_step_shows_its_prompt_and_what_it_shares(visit: Visit, planned: dict[
 
 
 def test_a_step_shows_its_gates(visit: Visit, gated: dict[str, Any]) -> None:
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("runs", gated["run_id"], "steps", "S1")
     gates = visit.page.get_by_role("table", name="Gates")
     expect(gates.locator("tbody tr").first).to_be_visible()
@@ -214,7 +214,7 @@ def test_a_step_shows_its_gates(visit: Visit, gated: dict[str, Any]) -> None:
 def test_a_run_is_stopped_and_run_again(visit: Visit, client: httpx2.Client) -> None:
     run = submitted(client, lasting())
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("runs", run)
     page.get_by_role("button", name="Stop the run").click()
     page.get_by_role("button", name="Keep it").click()
@@ -236,7 +236,7 @@ def test_a_step_is_stopped_alone(visit: Visit, client: httpx2.Client) -> None:
     body["task"]["plan"]["steps"][1]["depends_on"] = []
     run = submitted(client, body)
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("runs", run)
     page.get_by_role("option", name="S1").click()
     page.get_by_role("button", name="Stop this step").click()
@@ -249,7 +249,7 @@ def test_a_step_is_stopped_alone(visit: Visit, client: httpx2.Client) -> None:
 def test_a_run_is_live_without_moving_anything(visit: Visit, client: httpx2.Client) -> None:
     run = submitted(client, lasting(512))
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("runs", run)
     expect(page.locator(".connection.open")).to_have_text("Live")
     page.get_by_role("option", name="S1").click()
@@ -265,7 +265,7 @@ def test_a_run_is_live_without_moving_anything(visit: Visit, client: httpx2.Clie
 
 def test_a_request_is_planned_priced_and_run(visit: Visit, client: httpx2.Client, planned: dict[str, Any]) -> None:
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     page.get_by_role("link", name="New").click()
     look = page.get_by_role("button", name="Show the plan")
     expect(look).to_be_disabled()
@@ -305,7 +305,7 @@ def drop_files(visit: Visit, paths: list[Path]) -> None:
 
 def test_a_request_is_answered_directly_on_request(visit: Visit, client: httpx2.Client) -> None:
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("new")
     page.get_by_label("What is to be done?").fill(REQUEST)
     drop_files(visit, [RECORDS / f"{name}.txt" for name in "abcd"])
@@ -319,7 +319,7 @@ def test_a_request_is_answered_directly_on_request(visit: Visit, client: httpx2.
 
 def test_a_document_is_checked_while_it_is_written(visit: Visit, client: httpx2.Client) -> None:
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("new")
     page.get_by_label("A TaskIR document").check()
     document = page.get_by_label("TaskIR, as JSON")
@@ -345,19 +345,19 @@ def test_a_document_is_checked_while_it_is_written(visit: Visit, client: httpx2.
 
 def test_what_a_folder_needs_is_said(visit: Visit) -> None:
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("new")
     page.get_by_label("What is to be done?").fill(REQUEST)
     page.get_by_text("Folder, priority, limits").click()
     page.get_by_label("Folder on the daemon's machine").fill("/etc")
-    page.get_by_role("button", name="Run without a look").click()
+    page.get_by_role("button", name="Run without preview").click()
     expect(page.get_by_role("alert")).to_contain_text("folders of [runs]")
 
 
 def test_only_what_the_caller_may_do_is_offered(browser: Browser, daemon: Running, planned: dict[str, Any]) -> None:
     with client_of(daemon, "reader") as reader, visiting(browser, daemon, link_of(reader)) as visit:
         page = visit.page
-        visit.ready("table.runs")
+        visit.ready("h1")
         visit.go("runs", planned["run_id"])
         visit.ready("[role=option]")
         expect(page.get_by_role("button", name="Log out")).to_be_visible()
@@ -385,7 +385,7 @@ def test_the_page_speaks_german(
 
 def test_what_is_not_there_is_said(visit: Visit, planned: dict[str, Any]) -> None:
     page = visit.page
-    visit.ready("table.runs")
+    visit.ready("h1")
     visit.go("runs", "no-such-run")
     expect(page.get_by_role("alert")).to_contain_text("no-such-run")
     visit.go("runs", planned["run_id"], "steps", "S99")
@@ -414,6 +414,7 @@ def test_every_view_fits_and_is_accessible(
         ("nothing",): "main",
     }
     with visiting(browser, daemon, link_of(client), **options) as visit:
+        visit.ready("h1")  # the code of the link has been used, so that the address may change
         for place, selector in views.items():
             visit.go(*place)
             visit.ready(selector)
