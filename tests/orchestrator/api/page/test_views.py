@@ -274,6 +274,9 @@ def test_a_request_is_planned_priced_and_run(visit: Visit, client: httpx2.Client
     expect(page.locator(".drop li")).to_have_count(4)
     look.click()
     plan = page.get_by_role("region", name="The plan")
+    expect(page.locator(".plan, .problem, .problems")).to_be_visible()
+    assert page.locator(".problem, .problems").all_inner_texts() == []
+    assert page.locator("#plan-title").inner_text() == "The plan"
     expect(plan.get_by_role("listbox").get_by_role("option")).to_have_count(5)
     expect(plan.locator(".figures")).to_contain_text("tiny-large: ")
     expect(plan.locator(".figures")).to_contain_text("Direct answer")
