@@ -21,6 +21,7 @@ export function New() {
   const [selected, setSelected] = useState(null);
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState("");
+  const [loading, setLoading] = useState(0); // files that are being uploaded
   const asked = useRef(null);
   useTitle(t("new"));
 
@@ -79,7 +80,7 @@ export function New() {
     }
   };
   const own = kind === "task" ? { task: parsed.value } : { request };
-  const waiting = busy !== "";
+  const waiting = busy !== "" || loading > 0;
   return html`<main id="content" class="new">
     <div class="head"><h1>${t("new")}</h1></div>
     <form onSubmit=${(event) => event.preventDefault()}>
@@ -93,7 +94,8 @@ export function New() {
             aria-describedby="document-state" onInput=${(event) => changed(setText)(event.target.value)}></textarea></label>
           <p id="document-state" role="status" class="check">${parsed.error ? html`<span class="cause">${t("new_no_json")}: ${line(parsed.error)}</span>`
             : busy === "look" ? t("new_checking") : forecast ? html`<span class="state done">${t("new_valid")}</span>` : ""}</p>`}
-      <${Drop} files=${files} setFiles=${changed(setFiles)} setProblem=${setProblem} />
+      <${Drop} files=${files} setFiles=${changed(setFiles)} setProblem=${setProblem}
+        loading=${loading} setLoading=${setLoading} />
       <details class="more"><summary>${t("new_more")}</summary><div class="grid">
         <${Field} name="directory" more=${more} set=${changed(setMore)} label=${t("new_directory")} />
         <label class="field">${t("new_priority")}<select value=${more.priority} onChange=${(event) => setMore({ ...more, priority: event.target.value })}>
@@ -136,17 +138,16 @@ function Problems({ error }) {
     ${problem.accepted ? html`<span class="dim"> – ${t("new_accepted")}: <${Text}>${problem.accepted}<//></span>` : null}</li>`)}</ul></div>`;
 }
 
-function Drop({ files, setFiles, setProblem }) {
+function Drop({ files, setFiles, setProblem, loading, setLoading }) {
   const [over, setOver] = useState(false);
-  const [loading, setLoading] = useState(0);
   const latest = useRef(files);
   latest.current = files;
   const add = async (list) => {
+    setLoading((count) => count + list.length);
     for (const file of list) {
       const body = new FormData();
       body.append("file", file);
       body.append("purpose", "user_data");
-      setLoading((count) => count + 1);
       try {
         const stored = await ask("POST", "/v1/files", body);
         setFiles([...latest.current, { id: stored.id, name: stored.filename, bytes: stored.bytes }]);
