@@ -62,7 +62,7 @@ def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple
         all_doubts += _about_form(request, files, answer)
     if not all_doubts:
         all_doubts += _about_language(request, answer)
-    return tuple(all_doubts)
+    return (*all_doubts, *_about_words(request, files, answer))
 
 
 def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> Iterator[Doubt]:
@@ -76,6 +76,20 @@ def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) ->
             yield Doubt(f"{name} {problem}.", name)
         elif schema_for(request, name) and _is_json(text) and text.lstrip().startswith("{"):
             yield Doubt(f"You asked for a list in {name}; it is an object.", name)
+
+
+_TELLS = re.compile(
+    r"\btell (?:me|us)\b(?! (?:when|once|if) (?:you|it|that)\b)|"
+    r"\b(?:sag|sagt|sagen sie|verrat|nenn|nenne) (?:mir|uns)\b|"
+    r"\b(?:dis|dites)[- ](?:moi|nous)\b|\b(?:dime|dinos|digame)\b"
+)
+
+
+def _about_words(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> Iterator[Doubt]:
+    # what the request wants to be told, when the answer has nothing but files that it names; no repair of one adds it
+    names = {PurePosixPath(name).name for name in RequestFiles.of(request, files).outputs}
+    if _TELLS.search(folded(instruction(request))) and {PurePosixPath(name).name for name in answer.outputs} <= names:
+        yield Doubt("You also asked to be told something; the answer has only files.")
 
 
 def _unreadable(name: str, text: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.frontdoor.doubts import WrittenAnswer, doubts
+from orchestrator.run.frontdoor.doubts import Doubt, WrittenAnswer, doubts
 
 TIPS = "1. Keep a fixed bedtime.\n2. Avoid screens.\n3. Keep the room cool."
 BULLETS = "Here are some ideas:\n\n- Plant herbs.\n- Build a bench.\n- Paint the fence.\n- Hang a swing."
@@ -245,6 +245,25 @@ def test_a_wrong_answer_is_doubted(request_text: str, text: str, expected: str) 
 @pytest.mark.parametrize(("request_text", "text"), RIGHT)
 def test_an_answer_that_may_be_right_is_not_doubted(request_text: str, text: str) -> None:
     assert against(request_text, text) == []
+
+
+@pytest.mark.parametrize(
+    ("request_text", "output", "is_doubted"),
+    [
+        ("Merge both lists into all.txt. And tell me how many things each of us wrote down.", "all.txt", True),
+        ("Schreib beide Listen in all.txt und sag mir, wie viele Dinge es sind.", "all.txt", True),
+        ("Réunis les deux listes dans all.txt et dis-moi combien il y en a.", "all.txt", True),
+        ("Tell me how many things we wrote down.", "s1.txt", False),
+        ("Write all.txt and tell me when you are done.", "all.txt", False),
+        ("Write all.txt, one thing a line.", "all.txt", False),
+    ],
+)
+def test_an_answer_of_files_alone_is_doubted_if_something_was_to_be_told(
+    request_text: str, output: str, is_doubted: bool
+) -> None:
+    answer = WrittenAnswer({output: "bread\nmilk"}, {output: "bread\nmilk"}, {})
+    doubt = Doubt("You also asked to be told something; the answer has only files.")
+    assert (doubt in doubts(request_text, ("a.txt", "b.txt"), answer)) is is_doubted
 
 
 def test_an_answer_in_the_language_of_what_it_was_made_from_is_not_doubted() -> None:
