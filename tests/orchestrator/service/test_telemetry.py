@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import structlog
 from hypothesis import given
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from structlog.testing import capture_logs
@@ -144,6 +145,16 @@ async def test_what_failed_is_an_error_with_its_kind(tmp_path: Path, receiver: R
     assert {attributes_in(span.attributes)["error.type"] for span in attempts} == {"schema"}
 
 
+@pytest.fixture
+def all_levels() -> Iterator[None]:
+    """Log all levels, whatever an earlier test has configured."""
+    configured_logs = structlog.get_config()
+    structlog.reset_defaults()
+    yield
+    structlog.configure(**configured_logs)
+
+
+@pytest.mark.usefixtures("all_levels")
 async def test_a_collector_that_is_down_gets_the_runs_when_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

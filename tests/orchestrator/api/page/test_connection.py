@@ -132,7 +132,8 @@ def test_a_daemon_that_has_gone_is_said_to_have(browser: Browser, daemon: Runnin
         page = visit.page
         visit.ready("h1")
         relay.cut()
-        page.get_by_label("Search").fill("anything")
+        with page.expect_event("requestfailed", lambda request: "anything" in request.url):
+            page.get_by_label("Search").fill("anything")
         expect(page.get_by_role("alert")).to_contain_text("orchestrator serve")
         relay.restore()
         page.get_by_role("button", name="Try again").click()
