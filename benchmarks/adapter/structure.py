@@ -18,7 +18,7 @@ class StepStructure:
     code: bool = False  # whether the coder does it
     foreach: str | None = None  # the part whose list it goes over
     output: str | None = None  # the name of its output, if the plan names it
-    replan: bool = False  # whether the plan goes on after it
+    replan: bool = False  # whether planning continues after it
 
 
 Structure = tuple[frozenset[StepStructure], ...]  # for each part of a plan, the steps that it stands for

@@ -291,7 +291,7 @@ class WordSampler:
     """Draws words at random: only those for training, or, for evaluation, with all those that are held out first."""
 
     random: random.Random
-    unseen: bool = False  # whether to draw held-out words, where a list has any, in place of the others
+    unseen: bool = False  # whether to draw held-out words from the lists that have any
 
     def pick(self, words: list[str]) -> str:
         """Return one of the words."""

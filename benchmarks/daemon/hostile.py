@@ -20,7 +20,7 @@ from orchestrator.bench.goals import at_most, exactly
 
 MOST_MS: Final = 250.0  # the goal for the 99th percentile of the small requests, in milliseconds
 MOST_GROWTH_MIB: Final = 300.0
-LEAST_SAMPLES: Final = 200  # each thing is done again until so many small requests have been timed beside it
+LEAST_SAMPLES: Final = 200  # each thing is repeated until this many small requests were timed next to it
 SERVER: Final = Path(__file__).parent / "hostile_server.py"
 TINY: Final = Path(__file__).parents[2] / "registry" / "tiny" / "large.gguf"
 HEADERS: Final = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}

@@ -9,7 +9,7 @@ from benchmarks.engine.names import EXAMPLE, HEADS
 from orchestrator.engine.step_cost.attention import LONG_CONTEXT
 
 # With "cold", the prefix of the prompts is new; with "warm", it is in the cache since the load before. What follows the
-# prefix is always new. A run of steps is compared with itself instead: on an idle machine, and beside busy loops
+# prefix is always new. A run of steps is compared with itself instead: on an idle machine, and next to busy loops
 # (`Busy`).
 State = Literal["cold", "warm", "idle", "one", "each"]
 # What else computes on the machine: a busy loop on one of its cores only, or a busy loop on each core.
@@ -92,8 +92,8 @@ class UserCell(Cell):
     """
 
     shared: bool = False  # whether all chats are about the same document
-    beside: Busy | None = None  # the busy loops that run beside each round
-    steps: int = 0  # Above 0, a run of so many steps is measured, one after the other, each of about `answer` tokens
+    beside: Busy | None = None  # the busy loops that run during each round
+    steps: int = 0  # Above 0, a run of this many steps in sequence is measured, each of about `answer` tokens
     slots: int = USER_SLOTS  # how many sequences all servers have
     slot_context: int = USER_CONTEXT  # the longest sequence, in tokens
 

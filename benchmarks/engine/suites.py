@@ -25,7 +25,7 @@ class Suite:
     """A set of cells with everything that belongs to it."""
 
     cells: Callable[[Path], tuple[Cell, ...]]  # returns the cells; takes the folder of the models
-    # The cells with all of its own models. What is published of them is kept where a model is not in the folder.
+    # Cells whose own models are all there. If a model is missing, its published rows stay.
     known: tuple[Cell, ...]
     trial: tuple[Cell, ...]  # small cells for trying out the suite
     systems: tuple[str, ...]

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from orchestrator.run.record.view import AttemptRow
 
-Stamp = dict[str, Any]  # what results depend on beside the task and the setup; results with another stamp are ignored
+Stamp = dict[str, Any]  # what results depend on next to task and setup; results with another stamp are ignored
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ WIDTH: Final = 100  # how many chains run side by side
 
 
 LEAST_RUNS: Final = 5  # a short run is measured so often, and a long one once
-SHORT: Final = 100  # a run of at most so many steps is short
+SHORT: Final = 100  # a run of at most this many steps is short
 
 
 class NotDone(Exception):
