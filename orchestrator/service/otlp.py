@@ -171,45 +171,47 @@ class _ExportedRun:
 
     def attributes(self, span: Span) -> dict[str, Fact]:
         """Return the attributes that quote no text of prompts and outputs."""
-        found: dict[str, Fact] = {"orchestrator.step.id": span.step} if span.step else {}
+        attributes: dict[str, Fact] = {"orchestrator.step.id": span.step} if span.step else {}
         if operation := _OPERATIONS.get(span.kind):
-            found["gen_ai.operation.name"] = operation
+            attributes["gen_ai.operation.name"] = operation
         if span.model:
-            found["gen_ai.request.model"] = span.model
-            found["gen_ai.provider.name"] = REMOTE_PROVIDER if span.model in self.remote_models else LOCAL_PROVIDER
+            attributes["gen_ai.request.model"] = span.model
+            attributes["gen_ai.provider.name"] = REMOTE_PROVIDER if span.model in self.remote_models else LOCAL_PROVIDER
         if span.failure:
-            found["error.type"] = span.failure
+            attributes["error.type"] = span.failure
         match span.kind:
             case "run":
-                found["gen_ai.workflow.name"] = WORKFLOW
+                attributes["gen_ai.workflow.name"] = WORKFLOW
             case "step":
-                found["gen_ai.agent.name"] = span.facts["role"]
-                found["gen_ai.provider.name"] = LOCAL_PROVIDER
+                attributes["gen_ai.agent.name"] = span.facts["role"]
+                attributes["gen_ai.provider.name"] = LOCAL_PROVIDER
             case "tool":
-                found |= {"gen_ai.tool.name": span.name, "gen_ai.tool.type": "function"}
+                attributes |= {"gen_ai.tool.name": span.name, "gen_ai.tool.type": "function"}
             case "generation":
-                found |= self._request(span) | ({} if span.usage is None else _usage(span.usage))
-                return found | {
+                attributes |= self._request(span) | ({} if span.usage is None else _usage(span.usage))
+                return attributes | {
                     f"orchestrator.generation.{name}": fact for name, fact in span.facts.items() if "seconds" in name
                 }
-        return found | {f"orchestrator.{span.kind}.{name}": fact for name, fact in span.facts.items()}
+        return attributes | {f"orchestrator.{span.kind}.{name}": fact for name, fact in span.facts.items()}
 
     def content(self, span: Span) -> dict[str, str]:
         """Return the attributes that may quote prompts and outputs, if these may be exported."""
         if self.text is None:
             return {}
-        found = {f"orchestrator.{span.kind}.{name}": text for name, text in span.texts.items()}
+        attributes = {f"orchestrator.{span.kind}.{name}": text for name, text in span.texts.items()}
         if span.kind == "run":
-            found["gen_ai.input.messages"] = _messages("user", ("text", self.report.request))
+            attributes["gen_ai.input.messages"] = _messages("user", ("text", self.report.request))
             if self.report.answer is not None:
-                found["gen_ai.output.messages"] = _messages("assistant", ("text", self.report.answer), finish="stop")
+                attributes["gen_ai.output.messages"] = _messages(
+                    "assistant", ("text", self.report.answer), finish="stop"
+                )
         elif span.kind == "generation" and span.number:
             step = next(row for row in self.report.steps if row.id == span.step)
             attempt = next(row for row in step.attempts if row.number == span.number)
-            found |= self._conversation(step, attempt, self.text)
+            attributes |= self._conversation(step, attempt, self.text)
         elif span.kind == "tool":
-            found["gen_ai.tool.call.arguments"] = span.texts.get("arguments", "")
-        return found
+            attributes["gen_ai.tool.call.arguments"] = span.texts.get("arguments", "")
+        return attributes
 
     def why(self, span: Span) -> str | None:
         """Return why a span failed; None if that may not be exported, since it may quote an output."""

@@ -93,12 +93,12 @@ def _answer(name: str, request: Request) -> Response:
 
 
 def _read(folder: Traversable, place: PurePosixPath) -> list[tuple[str, PageFile]]:
-    found: list[tuple[str, PageFile]] = []
+    files: list[tuple[str, PageFile]] = []
     for entry in folder.iterdir():
         path = place / entry.name
         if entry.is_dir():
-            found += _read(entry, path)
+            files += _read(entry, path)
         elif (media_type := TYPES.get(path.suffix)) is not None:
             content = entry.read_bytes()
-            found.append((str(path), PageFile(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')))
-    return found
+            files.append((str(path), PageFile(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')))
+    return files

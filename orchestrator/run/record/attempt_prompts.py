@@ -23,7 +23,7 @@ from orchestrator.task.events import FailureKind
 from orchestrator.task.failures import failures_shown_to, feedback
 from orchestrator.task.taskir.models import compose_name, find_name
 
-NOT_KEPT = "its text is not kept: only its digest was recorded, and the file has changed or is gone"
+TEXT_UNAVAILABLE = "its text is not kept: only its digest was recorded, and the file has changed or is gone"
 NOT_RECORDED = "its text is not kept, and no digest of it was recorded"
 LISTED_AGAIN = "the list was asked for again, and its items are not kept"
 
@@ -144,9 +144,9 @@ def _file(view: RunView, name: str) -> tuple[str, str]:
     try:
         data = read_bytes(Path(folder), name)
         # Only what the run has read: the folder may hold something else by now.
-        return (text_of(name, data), "") if digest_of(data) in versions else ("", NOT_KEPT)
+        return (text_of(name, data), "") if digest_of(data) in versions else ("", TEXT_UNAVAILABLE)
     except UnreadableFile:
-        return "", NOT_KEPT
+        return "", TEXT_UNAVAILABLE
 
 
 def _digest(view: RunView, name: str, source: Source) -> str:
@@ -169,8 +169,8 @@ def _task_input(view: RunView, name: str) -> tuple[str, str] | None:
     task = view.accepted.task
     if task is None:  # steps of a plan may read the request itself
         return "text", view.accepted.request or ""
-    found = (task.paths | dict(zip(task.labels, task.inputs, strict=True))).get(name)
-    return None if found is None else (found.type, found.value)
+    source = (task.paths | dict(zip(task.labels, task.inputs, strict=True))).get(name)
+    return None if source is None else (source.type, source.value)
 
 
 def _sources(view: RunView, row: RunStep) -> Mapping[str, Source]:

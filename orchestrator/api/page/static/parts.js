@@ -19,9 +19,9 @@ export function State({ name, doubt }) {
 }
 
 export function stateClass(name) {
-  const known = ["done", "running", "checking", "planning", "queued", "ready", "waiting", "cancelled", "interrupted"];
+  const drawn = ["done", "running", "checking", "planning", "queued", "ready", "waiting", "cancelled", "interrupted"];
   if (name === "passed") return "done";
-  return known.includes(name) ? name : name === "not run" ? "waiting" : "failed";
+  return drawn.includes(name) ? name : name === "not run" ? "waiting" : "failed";
 }
 
 export function Moment({ at }) {

@@ -118,18 +118,18 @@ function Prompt({ run, parts, usage }) {
 // The answer with numbered lines, and below a line what gates found in it.
 function Listing({ text, gates }) {
   if (!text) return html`<p class="empty">–</p>`;
-  const found = new Map();
+  const findings = new Map();
   for (const gate of gates) {
     if (gate.status !== "failed") continue;
     for (const evidence of gate.evidence.split("\n")) {
       const match = FINDING.exec(evidence);
-      if (match) found.set(Number(match[2]), [...(found.get(Number(match[2])) ?? []), `${gate.gate}: ${match[3]}`]);
+      if (match) findings.set(Number(match[2]), [...(findings.get(Number(match[2])) ?? []), `${gate.gate}: ${match[3]}`]);
     }
   }
-  if (!found.size) return html`<pre class="text" tabindex="0" aria-label=${t("answer")}><bdi>${shown(text)}</bdi></pre>`;
+  if (!findings.size) return html`<pre class="text" tabindex="0" aria-label=${t("answer")}><bdi>${shown(text)}</bdi></pre>`;
   return html`<ol class="listing" tabindex="0" aria-label=${t("answer")}>${text.split("\n").map((row, at) => html`<li key=${at}>
     <code><bdi>${shown(row) || " "}</bdi></code>
-    ${(found.get(at + 1) ?? []).map((finding, index) => html`<p key=${index} class="finding"><bdi>${shown(finding)}</bdi></p>`)}
+    ${(findings.get(at + 1) ?? []).map((finding, index) => html`<p key=${index} class="finding"><bdi>${shown(finding)}</bdi></p>`)}
   </li>`)}</ol>`;
 }
 

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
-from orchestrator.run.record.attempt_prompts import NOT_KEPT, PromptPart, attempt_prompt
+from orchestrator.run.record.attempt_prompts import TEXT_UNAVAILABLE, PromptPart, attempt_prompt
 from orchestrator.run.record.view import RunView
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, execute, job, step
 
@@ -71,7 +71,7 @@ async def test_a_file_that_has_changed_is_not_shown(tmp_path: Path, folder: Path
     run = await ran(tmp_path / "home", step("S1", "Summarize a.txt.", ["a.txt"], ["s1"]), folder=folder)
     (folder / "a.txt").write_text("something private")
     (part,) = [part for part in prompt(tmp_path / "home", run, "S1") if part.kind == "input"]
-    assert (part.text, part.why_not) == ("", NOT_KEPT)
+    assert (part.text, part.why_not) == ("", TEXT_UNAVAILABLE)
 
 
 async def test_a_child_reads_its_item(tmp_path: Path) -> None:
