@@ -29,8 +29,8 @@ _LARGEST = 64, 1024
 # minutes per round, because it computes a new prefix again for each request.
 _PARTS = {("150m", 64, 1024): 16, ("500m", 16, 1024): 4}
 EMBEDDED = "tiny-large"
-# The same with a trained head (`benchmarks.heads`), by the method that drafts with it.
-HEADED = {method: f"{EMBEDDED}-{method}" for method in HEADS}
+# The same with many more layers and a trained head (`benchmarks.heads`), by the method that drafts with it.
+HEADED = {method: f"{EMBEDDED}-deep-{method}" for method in HEADS}
 KINDS = ("hybrid", "windowed")  # Models that keep something else of a prompt than a cell for each token: `NAME-KIND`
 USER_WIDTHS = (1, 4, 16)
 USER_SLOTS = 16

@@ -54,7 +54,7 @@ from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.systems.ours import Ours
 from benchmarks.engine.systems.serial import Serial
 from benchmarks.engine.systems.served import ServerFailed
-from benchmarks.heads.compose import headed
+from benchmarks.heads.compose import DEEP, deepened, headed
 from benchmarks.heads.eagle import eagle_file
 from orchestrator.engine.processor import usable_cores
 from orchestrator.registry.options import EagleOptions, MtpOptions, PromptLookupOptions, SpeculationOptions
@@ -96,13 +96,15 @@ class Place:
 
     def _file(self, name: str) -> Path:
         """Return the path of a model. A generated model is written first if it is not there."""
-        if name in (EMBEDDED, HEADED["eagle"]):  # an EAGLE-3 head is a file of its own
+        if name == EMBEDDED:
             return TINY
         models = self.folder / "models"
+        if name == HEADED["eagle"]:  # an EAGLE-3 head is a file of its own
+            return deepened(TINY.stem, models, DEEP)
         if name == CODER:
             return models / CODER_FILE
         if name == HEADED["mtp"]:
-            return headed(TINY.stem, models)
+            return headed(TINY.stem, models, DEEP)
         return SMOLLM2.file(models) if name == SMOLLM2.name else MODELS[name].write(models)
 
     def drafter(self, task: Task, model: str) -> Generated:

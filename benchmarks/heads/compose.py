@@ -1,10 +1,14 @@
-"""Put an MTP head on an embedded model, as a GGUF file of architecture `glm4moe`.
+"""Put an MTP head on an embedded model, as a GGUF file of architecture `glm4moe`, and make the model larger.
 
 Dense GLM-4.5 is Llama with the rotary halves of a head one after the other, and llama.cpp computes its MTP head. The
-weights of the trunk stay as they are, so the text does, too.
+weights of the trunk stay as they are, so the text does, too. It also stays with more layers that add nothing: such a
+model writes what the embedded one writes, at the speed of a larger one.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, Final
 from zlib import crc32
 
 import gguf
@@ -19,6 +23,8 @@ ARCHITECTURE = "glm4moe"
 # llama.cpp wants experts in the head. The shared one is the feed-forward network, and a single routed one adds little.
 ROUTED_WIDTH = 32
 FOLDER = Path(__file__).parent
+# The embedded large model with so many layers has 61 million weights, which no cache of a core holds.
+DEEP: Final = 110
 
 Tensors = dict[str, NDArray[np.float32]]
 
@@ -43,17 +49,58 @@ def head_shapes(width: int, hidden: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def headed(size: str, folder: Path) -> Path:
-    """Return the file in a folder of an embedded model with its trained head; it is written unless it is there."""
+def headed(size: str, folder: Path, layers: int = 0) -> Path:
+    """Return the file in a folder of an embedded model with its trained head; it is written unless it is there.
+
+    With `layers`, it has so many, of which only its own change anything.
+    """
     head = read_head(head_file(size))
-    digest = crc32(b"".join(head[name].tobytes() for name in sorted(head)))
-    file = folder / f"{size}-mtp-{digest:08x}.gguf"
+    trunk = deepened(size, folder, layers) if layers else SIZES[size].shipped
+    digest = crc32(b"".join(head[name].tobytes() for name in sorted(head)), crc32(trunk.read_bytes()))
+    return _written(folder / f"{trunk.stem}-mtp-{digest:08x}.gguf", partial(compose, trunk, head))
+
+
+def deepened(size: str, folder: Path, layers: int) -> Path:
+    """Return the file in a folder of an embedded model with more layers; it is written unless it is there.
+
+    The further layers come last, and add zero to what they get.
+    """
+    trunk = SIZES[size].shipped
+    file = folder / f"{size}-{layers}-layers-{crc32(trunk.read_bytes()):08x}.gguf"
+    return _written(file, partial(_deepen, trunk, layers))
+
+
+def _written(file: Path, write: Callable[[Path], None]) -> Path:
     if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = file.with_suffix(".unfinished")
-        compose(SIZES[size].shipped, head, unfinished)
+        write(unfinished)
         unfinished.replace(file)
     return file
+
+
+def _deepen(trunk: Path, layers: int, target: Path) -> None:
+    reader = gguf.GGUFReader(trunk)
+    own = reader.fields["llama.block_count"].contents()
+    writer = gguf.GGUFWriter(target, "llama")
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF.") and name != "general.architecture":
+            _copy(writer, name, layers if name == "llama.block_count" else field.contents(), field)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    last = f"blk.{own - 1}."
+    for number in range(own, layers):
+        for tensor in reader.tensors:
+            if tensor.name.startswith(last):
+                adds = tensor.name.endswith((".attn_output.weight", ".ffn_down.weight"))
+                data = np.zeros_like(tensor.data) if adds else tensor.data
+                name = tensor.name.replace(last, f"blk.{number}.", 1)
+                writer.add_tensor(name, data, raw_dtype=tensor.tensor_type)
+    finish(writer)
+
+
+def _copy(writer: gguf.GGUFWriter, key: str, value: Any, field: gguf.ReaderField) -> None:
+    writer.add_key_value(key, value, field.types[0], field.types[1] if len(field.types) > 1 else None)
 
 
 def head_file(size: str) -> Path:
@@ -97,7 +144,7 @@ def compose(trunk: Path, head: Tensors, target: Path) -> None:
             continue
         key = name.replace("llama.", f"{ARCHITECTURE}.", 1) if name.startswith("llama.") else name
         value = layers + 1 if name == "llama.block_count" else field.contents()
-        writer.add_key_value(key, value, field.types[0], field.types[1] if len(field.types) > 1 else None)
+        _copy(writer, key, value, field)
     writer.add_uint32(f"{ARCHITECTURE}.nextn_predict_layers", 1)
     writer.add_leading_dense_block_count(layers)
     writer.add_expert_count(1)
