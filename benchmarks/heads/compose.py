@@ -23,8 +23,8 @@ ARCHITECTURE = "glm4moe"
 # llama.cpp wants experts in the head. The shared one is the feed-forward network, and a single routed one adds little.
 ROUTED_WIDTH = 32
 FOLDER = Path(__file__).parent
-# The embedded large model with so many layers has 61 million weights, which no cache of a core holds.
-DEEP: Final = 110
+# The embedded large model with so many layers has 33 million weights, which no cache of a core holds.
+DEEP: Final = 60
 
 Tensors = dict[str, NDArray[np.float32]]
 

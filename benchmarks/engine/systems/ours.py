@@ -7,6 +7,7 @@ from typing import Self
 
 from benchmarks.engine.names import OURS
 from benchmarks.engine.system import Measured, RequestLoad, SystemSetup
+from orchestrator.bench.simulate.measure import until_calibrated
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.registry.options import EagleOptions, MtpOptions, PromptLookupOptions, SpeculationOptions
@@ -33,6 +34,7 @@ class Ours:
     ) -> Self:
         """Start an engine with its default settings, the given kind of drafts and build of llama.cpp.
 
+        It has measured what steps cost when this returns, so that it does nothing while another system is measured.
         Raises ModelLoadFailed.
         """
         spec = EngineSpec(
@@ -49,7 +51,9 @@ class Ours:
             step_costs=str(setup.folder / "curves"),
             hung_seconds=120.0,
         )
-        return cls(name, await Engine.start(spec))
+        engine = await Engine.start(spec)
+        await until_calibrated(engine)
+        return cls(name, engine)
 
     async def run(self, load: RequestLoad) -> Measured:
         """Answer all requests at once."""

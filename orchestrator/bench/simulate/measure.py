@@ -140,7 +140,7 @@ def run_here(task: TaskIR, registry: Registry, home: Path, rounds: int) -> Ran:
             for model in dict.fromkeys(registry.roles[step.actor].model for step in task.plan.steps):
                 await here.pool.load(model)
             for _, engine in engines.started:
-                await _calibrated(engine)
+                await until_calibrated(engine)
             for number in range(rounds):
                 before = time.process_time()
                 run = await here.submit(Job(None, task, None, "as-planned"))
@@ -155,7 +155,7 @@ def run_here(task: TaskIR, registry: Registry, home: Path, rounds: int) -> Ran:
     return asyncio.run(main())
 
 
-async def _calibrated(engine: Engine) -> None:
+async def until_calibrated(engine: Engine) -> None:
     """Wait until an engine knows what its steps cost, or it has taken too long to find out."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CALIBRATION_SECONDS):
