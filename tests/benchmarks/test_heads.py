@@ -4,10 +4,13 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import pytest
 
-from benchmarks.heads.compose import head_file, head_shapes, headed, random_head, read_head, write_head
+from benchmarks.heads.compose import deepened, head_file, head_shapes, headed, random_head, read_head, write_head
 from benchmarks.heads.eagle import EAGLE_LAYERS, eagle_file, eagle_shapes
 from benchmarks.tiny.sizes import SIZES
+from orchestrator.engine.client.engine import Engine
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.memrl.parl.weights import halved
 from orchestrator.registry.checks import why_no_eagle
 from orchestrator.registry.fit import drafts_for_itself
@@ -55,6 +58,19 @@ def test_a_model_with_a_head_has_the_weights_of_the_shipped_one(tmp_path: Path) 
         same = own[name.replace(".ffn_norm.", ".post_attention_norm.")]
         turned = ".attn_q." in name or ".attn_k." in name
         assert np.array_equal(np.sort(same, axis=0), np.sort(data, axis=0)) if turned else np.array_equal(same, data)
+
+
+@pytest.mark.parametrize("with_head", [False, True])
+async def test_a_deeper_model_writes_the_same_text(with_head: bool, tmp_path: Path) -> None:
+    layers = SIZES["large"].layers + 3
+    deep = headed("large", tmp_path, layers) if with_head else deepened("large", tmp_path, layers)
+    assert read_header(deep).layers == layers + with_head
+    texts = []
+    for file in (LARGE.shipped, deep):
+        async with await Engine.start(EngineSpec(file=str(file), context=512, threads=1)) as engine:
+            asked = Generation(messages=(Message("user", "List the names: Zilthir 214, Koldin 187."),), max_tokens=24)
+            texts.append((await engine.generate(asked)).text)
+    assert texts[0] == texts[1] != ""
 
 
 def test_the_registry_sees_the_head(tmp_path: Path) -> None:
