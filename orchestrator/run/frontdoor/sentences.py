@@ -162,6 +162,7 @@ _ASKS = frozenset(
     """.split()
 )
 _GIVES = frozenset("give gib donne donne-moi dame da".split())
+_ADDS = frozenset("add fuge ajoute ajouter ajoutez anade anadir agrega agregar".split())
 _TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.[a-z]+", re.IGNORECASE)
 # words that may tie the name of an ordered file to its sentence, besides verbs of writing and programs
 _ORDERING = (
@@ -422,7 +423,15 @@ def _object(tokens: Sequence[Token], at: int, preposition: str, *, in_program: b
     if writes:
         return Use.WRITE
     gives = tokens[verb].text in _GIVES and _CODE.fullmatch(tokens[at].text) is not None
-    return Use.UNSURE if gives or tokens[at - 1].text in _INDEFINITE else Use.READ
+    doubtful = gives or _adds(tokens, verb, at) or tokens[at - 1].text in _INDEFINITE
+    return Use.UNSURE if doubtful else Use.READ
+
+
+def _adds(tokens: Sequence[Token], verb: int, at: int) -> bool:
+    # "add a.md" may order a new file, but "add a.md to b.md" reads one
+    behind = [token.text for token in tokens[at + 1 :]]
+    goes_into = behind[:1] == ["a"] or not {"to", "into", "zu", "al", "au"}.isdisjoint(behind)
+    return tokens[verb].text in _ADDS and _link(tokens, at) == verb and not goes_into
 
 
 def _verb_before(tokens: Sequence[Token], at: int) -> tuple[int | None, bool]:

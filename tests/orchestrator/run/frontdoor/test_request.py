@@ -53,6 +53,8 @@ MISSING = [
     ("Escribe una respuesta a correo.txt.", "correo.txt"),
     ("Which of x.txt and y.txt is longer?", "x.txt y.txt"),
     ("Do what todo.md says.", "todo.md"),
+    ("Add prices.csv to notes.md.", "prices.csv"),
+    ("Add the totals of sums.csv.", "sums.csv"),
 ]
 
 WRITTEN = [
@@ -69,6 +71,10 @@ WRITTEN = [
     ("Create a file called plan.md with a plan for the week.", "plan.md"),
     ("Store the list in list.json.", "list.json"),
     ("Write a script backup.sh.", "backup.sh"),
+    ("Write clock.py. And add test_clock.py with tests - Rome is a valid zone.", "clock.py test_clock.py"),
+    ("Schreibe uhr.py. Und füge test_uhr.py hinzu.", "uhr.py test_uhr.py"),
+    ("Écris horloge.py. Ajoute test_horloge.py.", "horloge.py test_horloge.py"),
+    ("Escribe reloj.py. Añade test_reloj.py.", "reloj.py test_reloj.py"),
     ("Write a README.md for src/app.py.", "README.md"),
     ("Schreibe eine Zusammenfassung von notes.md in kurz.md.", "kurz.md"),
     ("Fasse notes.md zusammen und speichere es als kurz.md.", "kurz.md"),
