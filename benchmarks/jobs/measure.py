@@ -32,6 +32,7 @@ MAIN, LADDER = "1.5b", "ladder"
 POINTS, CODE_POINTS = 10.0, 15.0  # by how many points a group is to beat one chat
 CODE_TIME, PARTS_TIME, ONE_CALL_TIME = 1.0, 0.8, 1.1  # the median time as a multiple of one chat's
 BOOTSTRAP: Final = 1000  # how many times the jobs are drawn again for an interval
+REFUSED = 3  # the exit code of a run that was stopped before its first step, as something is missing
 FALSE_DONE = 0.5  # the share of wrong answers that look right, as a multiple of an earlier version's
 
 
@@ -269,7 +270,8 @@ def _more_right(runs: Sequence[JudgedRun]) -> Iterator[Goal]:
 
 
 def _code_by_ladder(runs: Sequence[JudgedRun]) -> Iterator[Goal]:
-    chat, ladder = _some(runs, MAIN, "chat", "code"), _some(runs, LADDER, "orchestrator", "code")
+    # One call is made by the large model in both setups; that of the ladder alternated with the ladder.
+    chat, ladder = (_some(runs, LADDER, arm, "code") for arm in ("chat", "orchestrator"))
     if chat and ladder:
         against = f"code, {LADDER} against one chat"
         yield at_least(f"points more right, {against}", _points(ladder) - _points(chat), CODE_POINTS)
@@ -290,11 +292,15 @@ def _times(runs: Sequence[JudgedRun]) -> Iterator[Goal]:
 
 
 def _false_done(runs: Sequence[JudgedRun], before: EarlierVersion) -> Iterator[Goal]:
-    now = [run for run in _some(runs, MAIN, "orchestrator", "all") if _is_in(before.half, run.held_out)]
     then = before.false_done(MAIN, "orchestrator")
-    if now and then:
-        share = sum(run.false_done for run in now) / len(now) / then
-        yield at_most(f"share of false done as a multiple of before, {MAIN}", share, FALSE_DONE)
+    for half in ("tuning", "held-out") if then else ():
+        now = [run for run in _some(runs, MAIN, "orchestrator", "all") if _is_in(half, run.held_out)]
+        if now:
+            # The earlier version has done one half, so what it did there stands for the other half, too.
+            against = "" if _is_in(before.half, half == "held-out") else f", before's of {before.half} jobs"
+            share = sum(run.false_done for run in now) / len(now) / then
+            name = f"share of false done as a multiple of before, {MAIN}, {half} jobs{against}"
+            yield at_most(name, share, FALSE_DONE)
 
 
 def _is_in(half: Half, held_out: bool) -> bool:
@@ -310,9 +316,9 @@ def _points(runs: Sequence[JudgedRun]) -> float:
 
 
 def _pairs(some: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> list[float]:
-    """Return the ratios of the seconds of the same jobs in the same rounds."""
-    seconds = {(run.job, run.round): run.seconds for run in others}
-    pairs = ((run.seconds, seconds.get((run.job, run.round))) for run in some)
+    """Return the ratios of the seconds of the same jobs in the same rounds. A refused request took no time."""
+    seconds = {(run.job, run.round): run.seconds for run in others if run.exit_code != REFUSED}
+    pairs = ((run.seconds, seconds.get((run.job, run.round))) for run in some if run.exit_code != REFUSED)
     return [one / other for one, other in pairs if one is not None and other]
 
 

@@ -17,7 +17,7 @@ class Goal:
     met: bool
 
 
-State = Literal["met", "open", "missed"]
+State = Literal["met", "open", "missed", "not measured"]
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq
 }  # fmt: skip
@@ -27,11 +27,13 @@ def state(value: float | bool | None, goal: str, *, met: bool) -> State:
     """Return how far a goal is reached: `met` by the value itself, or `open` if only its 95 % interval reaches it.
 
     `met` is what the benchmark has written, which judges by the better end of the interval if there is one. A goal that
-    is no comparison with a number is met or missed as written.
+    is no comparison with a number is met or missed as written. One without a value is not measured.
     """
+    if value is None:
+        return "not measured"
     comparison, _, limit = goal.partition(" ")
     reaches = _COMPARISONS.get(comparison)
-    if not met or reaches is None or value is None:
+    if not met or reaches is None:
         return "met" if met else "missed"
     try:
         return "met" if reaches(value, float(limit)) else "open"
