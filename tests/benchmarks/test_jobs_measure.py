@@ -66,11 +66,11 @@ def _run(
     model: str = "1.5b",
     seconds: float | None = 10.0,
     status: str = "done",
+    exit_code: int = 0,
     doubt: str = "",
 ) -> JudgedRun:
-    return JudgedRun(
-        model, arm, job, group, False, 0, faults, "a processor", seconds, 100, 10, status, 0, doubt, "", {}
-    )
+    costs = (seconds, 100, 10)
+    return JudgedRun(model, arm, job, group, False, 0, faults, "a processor", *costs, status, exit_code, doubt, "", {})
 
 
 def test_goals_compare_the_arms_of_the_same_jobs() -> None:
@@ -85,7 +85,8 @@ def test_goals_compare_the_arms_of_the_same_jobs() -> None:
         _run("q", "orchestrator", group="parts", seconds=50),
         _run("c", "chat", "bad", group="code"),
         _run("c", "orchestrator", "bad", group="code", doubt="it has no test"),
-        _run("c", "orchestrator", group="code", model="ladder", seconds=11),
+        _run("c", "chat", "bad", group="code", model="ladder", seconds=20),
+        _run("c", "orchestrator", group="code", model="ladder", seconds=22),
     ]
     values = {goal.name: (goal.value, goal.met) for goal in goals_of(runs)}
     assert values == {
@@ -98,6 +99,15 @@ def test_goals_compare_the_arms_of_the_same_jobs() -> None:
         "times as long as one chat, 1.5b, parts, both right": (0.6, True),
         "times as long as one chat, 1.5b, one-call": (1.05, True),
     }
+
+
+def test_a_refused_request_takes_no_time_that_could_be_compared() -> None:
+    runs = [_run(job, arm, group="code", model="ladder") for job in "ab" for arm in ("chat", "orchestrator")]
+    refused = _run("r", "orchestrator", "it failed", group="code", model="ladder", seconds=0.1, exit_code=3)
+    chat = _run("r", "chat", group="code", model="ladder")
+    goals = {goal.name: goal.value for goal in goals_of([*runs, refused, chat])}
+    assert goals["times as long, code, ladder against one chat"] == 1.0
+    assert goals["points more right, code, ladder against one chat"] == -33.3333
 
 
 def test_intervals_of_goals_come_from_drawing_the_jobs_again() -> None:
@@ -127,8 +137,11 @@ def test_false_done_is_wrong_without_any_sign_of_it() -> None:
     assert [run.false_done for run in wrong] == [True, False, False, False]
     before = EarlierVersion("tuning", table([_run(name, "orchestrator", "bad") for name in "abcd"]))
     new = replace(_run("e", "orchestrator", "bad"), held_out=True)  # was not measured before
-    (goal,) = (goal for goal in goals_of([*wrong, new], before) if "false" in goal.name)
-    assert (goal.value, goal.met) == (0.25, True)
+    values = {goal.name: goal.value for goal in goals_of([*wrong, new], before) if "false" in goal.name}
+    assert values == {
+        "share of false done as a multiple of before, 1.5b, tuning jobs": 0.25,
+        "share of false done as a multiple of before, 1.5b, held-out jobs, before's of tuning jobs": 1.0,
+    }
     (row,) = (row for row in table(wrong) if row["group"] == "all")
     assert (row["right"], row["of"], row["doubted"], row["failed"], row["false_done"]) == (1, 4, 1, 1, 1)
 
