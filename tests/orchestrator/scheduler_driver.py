@@ -302,18 +302,8 @@ def outcomes(state: RunState) -> dict[str, tuple[object, ...]]:
 
 
 def ends(state: RunState) -> dict[str, tuple[object, ...]]:
-    """Return the outcomes of all steps of a finished run, without what depends on the order of events.
-
-    These are the causes, and who would have done a cancelled step: whether its attempt had begun depends on when its
-    turn came. Nothing reads that of a finished run; reports have it from the events.
-    """
+    """Return the outcomes of all steps of a finished run, without the causes, which depend on the order of events."""
     return {
-        step_id: (
-            view.state,
-            view.role if view.state is not State.CANCELLED else None,
-            view.failures,
-            view.children,
-            bool(view.cause),
-        )
+        step_id: (view.state, view.role, view.failures, view.children, bool(view.cause))
         for step_id, view in state.steps.items()
     }

@@ -272,8 +272,8 @@ class PlanRecord:
 
     def _apply_to_step(self, event: Event) -> None:
         match event:
-            case AttemptStarted() if row := self._subject(event):
-                self._start(row, event)
+            case AttemptStarted():
+                self._start(event)
             case AttemptGenerated() if row := self._subject(event):
                 self._move(row, State.CHECKING)
             case AttemptSucceeded() | StepGathered() if row := self._uncancelled(event):
@@ -306,7 +306,11 @@ class PlanRecord:
             return None
         return row
 
-    def _start(self, row: RunStep, event: AttemptStarted) -> None:
+    def _start(self, event: AttemptStarted) -> None:
+        row = self._subject(event)
+        if row is None:  # cancelled while it waited for its slot, as far as the events tell
+            self.steps[event.step].role = event.role
+            return
         if row.started:  # the attempt before was lost in a restart
             row.role, row.state = row.requested_role, State.RUNNING
         row.attempts, row.started = event.number, True

@@ -266,6 +266,8 @@ class RunState:
             if self._queue.holders.get(record.id, record.lane) != record.lane:  # a router chose another role
                 self._queue.release(record.id)
                 self._queue.hold(record.id, record.lane)
+        else:  # it is cancelled. In a replay that had given it no slot before, this tells who had begun.
+            self._steps[event.step].role = event.role
 
     def _on_generated(self, event: AttemptGenerated) -> None:
         if record := self._subject(event):
@@ -307,11 +309,11 @@ class RunState:
         self._move(record, State.FAILED)
 
     def _subject(self, event: StepEvent) -> StepRecord | None:
-        # None if the step is cancelled already: the event has no effect.
+        # None if the step, or the repair of its output, is cancelled already: the event has no effect.
         if event.step not in self._steps:
             raise IllegalTransition(event.step, f"{event.kind}, but there is no such step")
         record = self._steps[event.step]
-        if record.state is State.CANCELLED:
+        if record.state is State.CANCELLED or (record.state is State.DONE and record.repaired):
             return None
         if not record.expects(event):
             raise IllegalTransition(record.id, f"unexpected {event.kind}: {event}", record.state_history)
@@ -328,6 +330,7 @@ class RunState:
         return record
 
     def _end_cancelling(self, record: StepRecord) -> None:
+        record.role = record.interrupted_role or record.role  # as in a replay, which knows of no restart
         if record.repairing:
             self._end_repair(record)  # its earlier output is done, and stays so
         else:

@@ -63,6 +63,7 @@ class StepRecord:
     lost: bool = False  # a restart came while it was being cancelled: it holds no slot, and only has to end
     role: str = ""
     requested_role: str = ""  # of the latest attempt, which a router may have replaced
+    interrupted_role: str | None = None  # of the attempt that a restart has interrupted, until the next one starts
     reason: str = "first attempt"
     delay_seconds: float = 0.0
     failures: list[FailedAttempt] = field(default_factory=list)
@@ -139,7 +140,7 @@ class StepRecord:
     def start(self, event: AttemptStarted) -> None:
         self.number, self.started, self.delay_seconds = event.number, True, 0.0
         self.outputs = {}
-        self.requested_role, self.role = self.role, event.role
+        self.requested_role, self.role, self.interrupted_role = self.role, event.role, None
 
     def check(self) -> CheckOutputs:
         """Return the command by which the gates check the attempt's outputs again."""
@@ -175,7 +176,7 @@ class StepRecord:
     def lose(self) -> None:
         """Forget an attempt that a restart has interrupted. The same role is requested again."""
         if self.started:
-            self.role = self.requested_role
+            self.interrupted_role, self.role = self.role, self.requested_role
             self.reason = "run again: the orchestrator was restarted"
         elif not self.fans_out:
             # The next attempt gets its number.

@@ -117,7 +117,8 @@ def states(steps: PlanRecord | RunState, *, serial: bool) -> dict[str, tuple[obj
             row.state,
             row.children,
             row.parent,
-            *((bool(row.cause),) if serial else (row.cause, row.role, row.attempts)),
+            row.role,
+            *((bool(row.cause),) if serial else (row.cause, row.attempts)),
         )
         for name, row in steps.steps.items()
     }

@@ -1,5 +1,9 @@
 """What a run goes on with after a restart, from its journal alone."""
 
+from typing import Any
+
+import pytest
+
 from orchestrator.run.scheduler.commands import CancelAttempt, CheckOutputs, FinishRun
 from orchestrator.task.events import FailureKind
 from orchestrator.task.failures import EscalationChain
@@ -115,3 +119,46 @@ def test_attempts_that_were_lost_in_turn_and_are_cancelled_hold_no_slots_after_a
     assert set(driver.to_cancel) <= {"S1", "S2"}
     driver.start("S3")
     assert driver.end().status == "cancelled"
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_replay_under_other_estimates_names_the_same_role_for_a_cancelled_step(begun: bool) -> None:
+    driver = first_of_two()
+    driver.cancel("S1")  # the replay that `end` makes still has S1 in its queue then
+    if begun:
+        driver.start("S1", "coder")
+    driver.stopped("S1")
+    driver.end()
+    assert driver.state.steps["S1"].role == ("coder" if begun else "worker")
+
+
+def test_a_step_that_is_cancelled_after_a_restart_keeps_the_role_of_its_interrupted_attempt() -> None:
+    driver = planned(step(1), step(2))
+    driver.start("S1", "coder")
+    driver.crash()
+    assert driver.attempt("S1").role == "worker", "the role is chosen again"
+    driver.cancel("S1")
+    driver.stopped("S1")
+    driver.end()
+    assert driver.state.steps["S1"].role == "coder"
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_cancelled_repair_replays_under_other_estimates(begun: bool) -> None:
+    driver = first_of_two(checks_answer=True)
+    driver.succeed("S1")
+    driver.succeed("S2")
+    driver.check(S1="a1 is empty.", S2="a2 is empty.")
+    driver.cancel("S1")
+    if begun:
+        driver.start("S1", "coder")
+    driver.stopped("S1")
+    assert driver.end().status == "done"
+
+
+def first_of_two(**settings: Any) -> Driver:
+    """Return the driver of a run of two steps, one at a time; only S1 is expected to take long, so it comes first."""
+    settings |= {"parallelism": Parallelism(max_concurrent_steps=1)}
+    driver = Driver(settings, lambda step: float(step.id == "S1"))
+    driver.plan(step(1), step(2))
+    return driver
