@@ -33,6 +33,9 @@ of these architectures, but no model was run or measured for this page.
 
 """
 _MEMORY: Final = """
+The last column says what is published. Used here are prompt lookup, a smaller model as a draft, MTP heads inside the
+model's own files, and EAGLE-3 heads; not the heads of Gemma 4, which read the model's cells, nor DSpark's.
+
 ## What `init` makes of them
 
 What `orchestrator init` gives a model that is alone on a machine with so much memory: sequences x tokens of each.
