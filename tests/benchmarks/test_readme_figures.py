@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import page
+from benchmarks import causes, page
 from benchmarks import results as results_module
 from orchestrator.registry.sources.catalogue import read_catalogue
 
@@ -34,6 +34,51 @@ def test_every_goal_stands_on_the_page_with_what_was_measured() -> None:
     assert [line.split(" | ")[0] for line in sorted(lines)] == sorted(f"| {one['name']}" for one in goals)
     missed = sum(one.get("state") == "missed" for one in goals)
     assert sum("| **missed**" in line for line in lines) == missed
+
+
+def test_every_goal_that_is_not_met_has_a_cause() -> None:
+    without = [
+        (name, goal["name"])
+        for name, found in results_module.published().items()
+        for goal in found.get("goals", ())
+        if goal.get("state") in ("open", "missed") and not page.subject_of(name).cause_of(goal["name"])
+    ]
+    assert without == []
+
+
+def test_every_cause_is_of_a_goal() -> None:
+    published = results_module.published()
+    names = {name: [goal["name"] for goal in found.get("goals", ())] for name, found in published.items()}
+    of_none = [
+        (name, key)
+        for name, goals in names.items()
+        for key in page.subject_of(name).causes
+        if not any(goal.startswith(key) for goal in goals)
+    ]
+    assert of_none == []
+    for model in causes.ADAPTERS:
+        assert any(page.subject_of(name).causes is causes.ADAPTERS[model] for name in names), model
+    for model in causes.REAL_MODELS:
+        assert f"{page.REAL_MODEL}{model}" in names
+
+
+def _row(name: str, state: str) -> dict[str, Any]:
+    return {"name": name, "value": 1.0, "goal": ">= 2", "state": state}
+
+
+def test_the_page_says_why_goals_are_not_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = page.BenchmarkSubject(
+        "Parts", "Of parts.", causes={"part": "All parts are slow.", "part 2": "It is broken.", "none": "Never shown."}
+    )
+    monkeypatch.setattr(page, "SUBJECTS", {**page.SUBJECTS, "parts": subject})
+    states = {"part 1": "missed", "part 2": "open", "part 3": "open", "part 4": "met", "part 5": "not measured"}
+    found = {"command": "make parts", "machines": ["a machine"], "goals": [_row(*goal) for goal in states.items()]}
+    told = page.page({"parts": found})
+    assert told.partition("Not met, and why:")[2].strip().splitlines() == [
+        "- **part 1; part 3**: All parts are slow.",
+        "- **part 2**: It is broken.",
+    ]
+    assert "Not met" not in page.page({"parts": found | {"goals": [_row("part 4", "met")]}})
 
 
 def test_what_a_small_real_model_does() -> None:
