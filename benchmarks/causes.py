@@ -83,8 +83,6 @@ SIMULATE: Final[Causes] = {
     "median, warm, the tokens of answers not known": _UNKNOWN_TOKENS,
 }
 
-_BUSY_WITHOUT_DRAFTS: Final = "With 16 requests at a time, the cores are busy without drafts."
-
 ENGINE: Final[Causes] = {
     "ours ÷ ceiling with the same KV layout": "The interval of this cell contains the goal, with five rounds of the "
     "ceiling. The other 37 cells have 0.96 or more.",
@@ -101,8 +99,6 @@ ENGINE: Final[Causes] = {
     "After 31 rounds, the interval still contains the goal.",
     "speculation ÷ llama-server's": "This text holds nothing to copy, and the bound of its drafts is 1: with prompt "
     "lookup, ours takes 0.3 % longer than without. After 31 rounds, the interval still contains the goal.",
-    "MTP head ÷ no speculation": _BUSY_WITHOUT_DRAFTS,
-    "EAGLE-3 head ÷ no speculation": _BUSY_WITHOUT_DRAFTS,
     "own time per step outside llama.cpp": "The cells that miss have one or two requests at a time to a model of 150M, "
     "or drafts for one request. llama.cpp takes 3 to 13 ms for a token of these, and our Python 0.08 to 0.30 ms.",
 }
