@@ -24,10 +24,9 @@ from orchestrator.pool.errors import ModelPinned, ModelRemote, ModelUnavailable,
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import memory_budget, read_topology
-from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
+from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, hash_prefixes
 from orchestrator.pool.placement import Topology
 from orchestrator.pool.policy import PoolBudget, Rules
-from orchestrator.pool.prefix_hashes import hash_prefixes
 from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.status import Counters, ModelState, ModelStatus, PoolSnapshot, RoleUse, sum_counters

@@ -4,9 +4,16 @@ import pytest
 
 from orchestrator.engine.contract import Message
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
-from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILURES, LeaseRequest, ManagedModel, Waiter
+from orchestrator.pool.managed_model import (
+    FAILURE_WINDOW,
+    MAX_FAILURES,
+    PREFIX_BLOCK,
+    LeaseRequest,
+    ManagedModel,
+    Waiter,
+    hash_prefixes,
+)
 from orchestrator.pool.placement import Node, Topology
-from orchestrator.pool.prefix_hashes import BLOCK, hash_prefixes
 from tests.orchestrator.pool.conftest import LoadedRegistry
 
 ONE = Topology.flat(2, 1 << 34)
@@ -81,7 +88,7 @@ async def test_a_refusal_reaches_all_who_wait_and_still_want_to_know(registry_of
 
 def test_an_instance_forgets_its_prompts_with_its_process(registry_of: LoadedRegistry) -> None:
     replica = _with_option(registry_of, "instances: 2", TWO).instances[0]
-    hashes = hash_prefixes([Message("user", "a" * BLOCK * 2)])
+    hashes = hash_prefixes([Message("user", "a" * PREFIX_BLOCK * 2)])
     replica.grant(hashes)
     assert replica.seen.match(hashes) == 2
     replica.vacate()
