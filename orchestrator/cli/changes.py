@@ -23,7 +23,7 @@ import msgspec
 
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.run.journal.objects import DIGEST, digest_of
-from orchestrator.run.steps.seen import NO_FILE
+from orchestrator.run.steps.files import NO_FILE
 from orchestrator.task.taskir.fields import ARTIFACT
 from orchestrator.task.taskir.models import compose_name
 

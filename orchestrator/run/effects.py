@@ -40,7 +40,7 @@ from orchestrator.run.steps.gating import Checks, pass_gates
 from orchestrator.run.steps.generate import GenerateRunner
 from orchestrator.run.steps.inputs import RunInputs
 from orchestrator.run.steps.role import ResolvedRole, StepInput, resolve_role, with_options
-from orchestrator.run.steps.seen import NO_FILE, SeenFiles
+from orchestrator.run.steps.files import NO_FILE, SeenFiles
 from orchestrator.run.steps.tools.notes import RunNotes
 from orchestrator.run.updates import Broadcast
 from orchestrator.task.analysis import Source, analyze

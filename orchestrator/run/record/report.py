@@ -13,7 +13,7 @@ from orchestrator.run.gates.planned import PlannedGate, gates_for_step
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.steps import PlanRecord, RunStep
 from orchestrator.run.record.view import AttemptRow, RatingRow, ReplanRow, RunView
-from orchestrator.run.steps.seen import NO_FILE
+from orchestrator.run.steps.files import NO_FILE
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import (
     Effort,

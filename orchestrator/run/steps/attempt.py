@@ -9,7 +9,7 @@ from typing import Protocol
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.run.steps.role import ResolvedRole, StepInput
-from orchestrator.run.steps.seen import SeenFiles
+from orchestrator.run.steps.files import SeenFiles
 from orchestrator.task.events import Failure, Usage
 from orchestrator.task.reuse import Reuse
 from orchestrator.task.taskir.models import Step

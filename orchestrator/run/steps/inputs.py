@@ -5,10 +5,9 @@ from pathlib import Path
 
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.steps.errors import AttemptError, unusable_input
-from orchestrator.run.steps.files import UnreadableFile, size_of
+from orchestrator.run.steps.files import SeenFiles, UnreadableFile, size_of
 from orchestrator.run.steps.foreach import Items, items_of
 from orchestrator.run.steps.role import StepInput
-from orchestrator.run.steps.seen import SeenFiles
 from orchestrator.task.analysis import Source
 from orchestrator.task.events import Failure, FailureKind, InputSize
 from orchestrator.task.taskir.models import Step, TaskInput, find_name

@@ -19,7 +19,7 @@ from typing import Any
 from orchestrator.cli.changes import NewFile, WriteFailed, write_files
 from orchestrator.errors import InputError
 from orchestrator.run.journal.objects import digest_of
-from orchestrator.run.steps.seen import NO_FILE
+from orchestrator.run.steps.files import NO_FILE
 
 NOBODY = 65534
 BEFORE = {"README.md": "old", "docs/guide.md": "old guide", "mine.txt": "mine"}

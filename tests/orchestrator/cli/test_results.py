@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.run.steps.seen import NO_FILE
+from orchestrator.run.steps.files import NO_FILE
 from orchestrator.task.events import AttemptSucceeded
 from tests.orchestrator.cli.cli_command import RECORDS, Cli, make_command
 from tests.orchestrator.cli.kill_writes import contents

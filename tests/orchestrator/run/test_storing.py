@@ -12,7 +12,7 @@ from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.objects import digest_of
 from orchestrator.run.scheduler.run import fresh_state
-from orchestrator.run.steps.seen import NO_FILE, SeenFiles
+from orchestrator.run.steps.files import NO_FILE, SeenFiles
 from orchestrator.run.updates import Broadcast
 from orchestrator.task.events import RunAccepted
 

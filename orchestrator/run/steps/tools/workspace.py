@@ -8,8 +8,7 @@ import fnmatch
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from orchestrator.run.steps.files import UnreadableFile
-from orchestrator.run.steps.seen import SeenFiles
+from orchestrator.run.steps.files import SeenFiles, UnreadableFile
 from orchestrator.task.taskir.models import find_name
 
 MAX_TEXTS_BYTES = 64 * 1024 * 1024  # of text that one call may read

@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator.run.record.report import RunResult, build_report, results
 from orchestrator.run.record.view import RunView
-from orchestrator.run.steps.seen import NO_FILE
+from orchestrator.run.steps.files import NO_FILE
 from orchestrator.task.events import (
     AttemptStarted,
     AttemptSucceeded,

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.run.journal.objects import digest_of
-from orchestrator.run.steps.files import UnreadableFile
-from orchestrator.run.steps.seen import MOST_READS, SeenFiles
+from orchestrator.run.steps.files import MOST_READS, SeenFiles, UnreadableFile
 from orchestrator.run.steps.tools.workspace import Workspace
 
 
