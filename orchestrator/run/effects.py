@@ -15,7 +15,8 @@ from orchestrator.run.frontdoor.direct import direct_answer
 from orchestrator.run.frontdoor.doubts import WrittenAnswer, doubts
 from orchestrator.run.gates.contract import GateSkipped, RunJob
 from orchestrator.run.gates.planned import JUDGE, requested_gates, scope_of, unseen_tests
-from orchestrator.run.journal.artifacts import prompt_digests, publish
+from orchestrator.run.journal.journal import prompt_digests
+from orchestrator.run.journal.objects import publish
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.writer import retry_when_disk_full
 from orchestrator.run.planning import PlanContext, PlanError, PlannedPart

@@ -34,9 +34,8 @@ from orchestrator.run.job import (
     check_job_given,
     escalation_targets,
 )
-from orchestrator.run.journal.artifacts import keep_prompts
+from orchestrator.run.journal.journal import Journal, keep_prompts
 from orchestrator.run.journal.errors import JournalError
-from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.run.record.forecast import Forecast

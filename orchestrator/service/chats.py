@@ -12,9 +12,8 @@ from orchestrator.engine.errors import EngineError
 from orchestrator.errors import OrchestratorError
 from orchestrator.pool.errors import PoolError
 from orchestrator.run.clock import Clock
-from orchestrator.run.journal.artifacts import prompt_digests
+from orchestrator.run.journal.journal import Journal, prompt_digests
 from orchestrator.run.journal.chats import MAX_OBJECTIVE_LENGTH, ChatAnswered, ChatFinish, ChatRouted
-from orchestrator.run.journal.journal import Journal
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.routing import Decision
 from orchestrator.run.steps.errors import map_error

@@ -3,7 +3,7 @@
     journal       Journal: events and chats, committed by one writer thread
     reader        JournalReader: what is committed, for anybody and without a lock
     store         the tables in SQLite
-    objects       artifacts by SHA-256; artifacts: their names, and prompts
+    objects       artifacts by SHA-256, and published under their names
     home          Home: the paths of the state folder, its lock, and whether its files are still in their place
     housekeeping  checks for damage, and frees space
     chats, outcomes, errors

@@ -1,29 +1,35 @@
-"""Write the journal of a state folder: events of runs, and the objects that they name."""
+"""Write the journal of a state folder: events of runs, and the objects that they name.
+
+System prompts and personas are objects, too, so that events can name the versions that an attempt used.
+"""
 
 import asyncio
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Self
 
 import structlog
 
+from orchestrator.registry.models import Registry
 from orchestrator.run.journal.chats import ChatEvent, ChatRecord
 from orchestrator.run.journal.errors import DiskFull, JournalClosed, JournalError, UnknownChat
 from orchestrator.run.journal.home import Home, HomeLock, Presence
 from orchestrator.run.journal.housekeeping import MaintenanceStore, refuse_damaged
-from orchestrator.run.journal.objects import ObjectStore
+from orchestrator.run.journal.objects import ObjectStore, digest_of
 from orchestrator.run.journal.outcomes import AttemptOutcome
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import EventRow, RefusedEvents, Store, chat_row, event_row
-from orchestrator.run.journal.writer import Writer
+from orchestrator.run.journal.writer import Writer, retry_when_disk_full
 from orchestrator.task.events import (
     AttemptFailed,
     AttemptGenerated,
     AttemptSucceeded,
     Event,
     PlanFinished,
+    PromptDigests,
     ReplanFinished,
     StepGathered,
 )
@@ -187,6 +193,28 @@ class Journal(JournalReader):
     def _rows(self, run: str, events: Sequence[Event]) -> Sequence[EventRow]:
         self.home.artifacts(run)  # refuses names that could not be a folder
         return [event_row(run, event) for event in events]
+
+
+async def keep_prompts(journal: Journal, registry: Registry) -> None:
+    """Store the prompts of all roles and personas, once the disk has room for them. Raises JournalError."""
+    systems = {registry.system(role, model) for role in registry.roles for model in registry.models}
+    texts = systems | {persona.text for persona in registry.personas.values()}
+    # Never released, since any attempt may name them.
+    for text in sorted(texts - {""}):
+        await retry_when_disk_full(partial(journal.put, text.encode()))
+
+
+def prompt_digests(registry: Registry, role: str, persona: str | None, model: str) -> PromptDigests:
+    """Return the digests of an attempt's prompts; empty for a role, persona or model that is gone."""
+    system = registry.system(role, model) if role in registry.roles else ""
+    added = registry.personas[persona].text if persona is not None and persona in registry.personas else ""
+    shipped = registry.models[model].prompts.stamp if model in registry.models else ""
+    return PromptDigests(_digest(system), _digest(added), shipped)
+
+
+@lru_cache(maxsize=256)
+def _digest(text: str) -> str:
+    return digest_of(text.encode()) if text else ""
 
 
 def _finish_restoring(place: Home) -> None:

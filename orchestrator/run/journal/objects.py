@@ -1,22 +1,28 @@
-"""Store artifacts under the SHA-256 of their bytes, so that damage is noticed on reading."""
+"""Store artifacts under the SHA-256 of their bytes, so that damage is noticed on reading, and publish them by name."""
 
+import errno
 import hashlib
 import os
 import re
+import shutil
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from threading import Lock
+from typing import Final
 from uuid import uuid4
 
 from orchestrator.files import sync_folder
 from orchestrator.run.journal.errors import JournalCorrupt, JournalError, ObjectMissing, write_error
+from orchestrator.run.journal.home import Home
 
 # The latest objects stay in memory, since steps read them soon: `RECENT` of at most `SMALL` bytes each.
 SMALL, RECENT = 1 << 16, 256
 
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+# How often a link to an object is tried that other steps replace meanwhile. Each replaces it only once.
+MOST_TRIES: Final = 100
 
 
 def digest_of(data: bytes) -> str:
@@ -216,3 +222,52 @@ def _holds(path: Path, data: bytes) -> bool:
         return path.read_bytes() == data
     except FileNotFoundError:
         return False
+
+
+def publish(home: Home, objects: ObjectStore, run: str, outputs: Mapping[str, str]) -> Path:
+    """Make each artifact of `outputs` (name → digest) appear as `runs/RUN/artifacts/NAME`, and return that folder.
+
+    Raises `DiskFull`, and `JournalError`, also for a name that is a folder of another one.
+    """
+    folder = home.artifacts(run)
+    for name, digest in outputs.items():
+        path = _beneath(folder, name)
+        try:
+            # A link can be made again at any time, so nothing is synced to the disk.
+            _link(objects.path(digest), path)
+        except OSError as error:
+            raise write_error(path, "cannot be published", error) from error
+    return folder
+
+
+def _link(source: Path, path: Path) -> None:
+    # The folder is created and the old link removed only if the first try fails.
+    try:
+        os.link(source, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EEXIST, errno.EMLINK):
+            raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        _link_or_copy(source, path)
+
+
+def _link_or_copy(source: Path, path: Path) -> None:
+    for tries_left in reversed(range(MOST_TRIES)):
+        try:
+            os.link(source, path)
+        except OSError as error:
+            # Another step that made the same bytes replaces the object at this moment.
+            if error.errno == errno.ENOENT and tries_left and source.exists():
+                continue
+            if error.errno != errno.EMLINK:  # the object has as many links as the file system allows: 65,000 on ext4
+                raise
+            shutil.copyfile(source, path)
+        return
+
+
+def _beneath(folder: Path, name: str) -> Path:
+    parts = PurePosixPath(name).parts  # models choose names, too, so a name must not lead out of the folder
+    if not parts or name.startswith("/") or ".." in parts or "\0" in name:
+        raise JournalError(folder, f"{name!r} is no name of an artifact; accepted: relative names without '..'")
+    return folder.joinpath(*parts)

@@ -7,8 +7,7 @@ from types import MappingProxyType
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.persona import Persona
 from orchestrator.registry.prompts import prompt_set
-from orchestrator.run.journal.artifacts import keep_prompts, prompt_digests
-from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.journal import Journal, keep_prompts, prompt_digests
 from orchestrator.run.journal.objects import digest_of
 from orchestrator.task.events import PromptDigests
 

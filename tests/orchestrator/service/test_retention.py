@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.journal.artifacts import publish
 from orchestrator.run.journal.errors import HomeLocked, ObjectMissing
 from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.objects import publish
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.service.configuration import RetentionSettings
 from orchestrator.service.retention import (

@@ -6,10 +6,9 @@ from threading import Barrier
 
 import pytest
 
-from orchestrator.run.journal.artifacts import publish
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.home import Home
-from orchestrator.run.journal.objects import ObjectStore
+from orchestrator.run.journal.objects import ObjectStore, publish
 
 
 @pytest.fixture
