@@ -11,8 +11,7 @@ from orchestrator.run.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.run.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, Produced, StepRunner
 from orchestrator.run.steps.errors import GRACE, AttemptError, attempt_timeout, seconds_left
 from orchestrator.run.steps.means import Means
-from orchestrator.run.steps.retry import PREVIOUS_LENGTHS, shortened, with_evidence
-from orchestrator.run.steps.role import step_messages
+from orchestrator.run.steps.role import PREVIOUS_LENGTHS, shortened, step_messages, with_evidence
 from orchestrator.run.steps.tools.attempt import ToolRunner
 from orchestrator.run.steps.trivial import refuse_trivial
 

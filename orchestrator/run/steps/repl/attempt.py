@@ -25,8 +25,7 @@ from orchestrator.run.steps.repl.host import Host
 from orchestrator.run.steps.repl.outputs import Outputs
 from orchestrator.run.steps.repl.session import Interpreter, Open, interpreter
 from orchestrator.run.steps.repl.subcalls import ReplBudget, Spending, SubcallModels
-from orchestrator.run.steps.retry import shown_previous, with_evidence
-from orchestrator.run.steps.role import StepInput, step_messages
+from orchestrator.run.steps.role import StepInput, shown_previous, step_messages, with_evidence
 from orchestrator.run.steps.tools.actions import described
 from orchestrator.run.steps.tools.contract import Tool
 from orchestrator.run.steps.tools.toolbox import OnCall, Toolbox

@@ -13,8 +13,7 @@ from orchestrator.run.steps.context.conversation import Conversation
 from orchestrator.run.steps.errors import AttemptError, attempt_timeout
 from orchestrator.run.steps.gating import text_of
 from orchestrator.run.steps.means import Means
-from orchestrator.run.steps.retry import shown_previous, with_evidence
-from orchestrator.run.steps.role import step_messages
+from orchestrator.run.steps.role import shown_previous, step_messages, with_evidence
 from orchestrator.run.steps.tools.actions import instructions
 from orchestrator.run.steps.tools.contract import Tool, ToolError, ToolServerFailed
 from orchestrator.run.steps.tools.loop import ToolLoop

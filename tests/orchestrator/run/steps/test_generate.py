@@ -25,8 +25,7 @@ from orchestrator.run.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
 from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.gating import Checks, pass_gates
 from orchestrator.run.steps.generate import AFTER_CUT_OFF, GenerateRunner
-from orchestrator.run.steps.retry import with_evidence
-from orchestrator.run.steps.role import StepInput
+from orchestrator.run.steps.role import StepInput, with_evidence
 from orchestrator.task.events import Failure, FailureKind, Usage
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.model_calls import ModelCalls, attempt_of, count_characters
