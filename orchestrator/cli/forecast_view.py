@@ -4,8 +4,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli import dag
 from orchestrator.cli.report_view import MANY, counted, facts, format_path, heading, listed
+from orchestrator.cli.step_table import draw_dag
 from orchestrator.cli.terminal import Glyphs, glyphs, one_line, seconds
 from orchestrator.run.record.forecast import Forecast
 from orchestrator.task.analysis import StepGraph
@@ -73,7 +73,7 @@ def _print_steps(console: Console, forecast: Forecast, signs: Glyphs, *, full: b
     shown = graph.order if full else graph.order[:MANY]
     mark = signs.states["waiting"]
     marks = dict.fromkeys(graph.order, mark)
-    pictures = dag.draw(graph.order, graph.before, marks, signs) if shown == graph.order else None
+    pictures = draw_dag(graph.order, graph.before, marks, signs) if shown == graph.order else None
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     for _ in range(3):
         table.add_column(no_wrap=True)

@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.dag import CELL, MAX_LANES, draw
+from orchestrator.cli.step_table import CELL, MAX_LANES, draw_dag
 from orchestrator.cli.terminal import ASCII, UNICODE, Glyphs
 
 
 def _rows(before: dict[str, list[str]], signs: Glyphs = UNICODE) -> list[str]:
-    drawn = draw(list(before), before, dict.fromkeys(before, "#"), signs)
+    drawn = draw_dag(list(before), before, dict.fromkeys(before, "#"), signs)
     assert drawn is not None
     return [picture.row.rstrip() for picture in drawn.values()]
 
@@ -29,7 +29,7 @@ def test_a_chain_goes_straight_down_and_unrelated_steps_do_not() -> None:
 
 def test_lanes_stay_open_while_the_plan_grows() -> None:
     before: dict[str, list[str]] = {"S1": [], "S2": [], "S3": ["S1"]}
-    drawn = draw(list(before), before, dict.fromkeys(before, "#"), UNICODE, growing=True)
+    drawn = draw_dag(list(before), before, dict.fromkeys(before, "#"), UNICODE, growing=True)
     assert drawn is not None
     assert [picture.row.rstrip() for picture in drawn.values()] == ["#", "│ #", "# │"]
 
@@ -45,7 +45,7 @@ def test_plain_characters_do_for_a_terminal_without_unicode() -> None:
 
 
 def test_what_follows_a_step_keeps_the_lanes_open() -> None:
-    drawn = draw(
+    drawn = draw_dag(
         ["S1", "S2", "S3"], {"S1": [], "S2": [], "S3": ["S1", "S2"]}, dict.fromkeys(("S1", "S2", "S3"), "#"), UNICODE
     )
     assert drawn is not None
@@ -56,7 +56,7 @@ def test_too_wide_a_graph_is_not_drawn() -> None:
     wide: dict[str, list[str]] = {f"S{i}": [] for i in range(MAX_LANES + 1)} | {
         "S99": [f"S{i}" for i in range(MAX_LANES + 1)]
     }
-    assert draw(list(wide), wide, dict.fromkeys(wide, "#"), UNICODE) is None
+    assert draw_dag(list(wide), wide, dict.fromkeys(wide, "#"), UNICODE) is None
 
 
 @st.composite
@@ -70,7 +70,7 @@ def graphs(draw_from: st.DrawFn) -> dict[str, list[str]]:
 
 @given(graphs())
 def test_the_edges_can_be_read_back_from_the_drawing(before: dict[str, list[str]]) -> None:
-    drawn = draw(list(before), before, dict.fromkeys(before, "#"), UNICODE)
+    drawn = draw_dag(list(before), before, dict.fromkeys(before, "#"), UNICODE)
     assert drawn is not None, "nine steps need no more than ten lanes"
     needed = {name for names in before.values() for name in names}
     holders: dict[int, str] = {}
