@@ -15,7 +15,6 @@ import typer
 
 from orchestrator.cli.daemon import DaemonClient, DaemonRefused
 from orchestrator.cli.errors import ExitCode
-from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, print_lines, printable, write
 from orchestrator.errors import InputError, Problem
@@ -41,6 +40,7 @@ from orchestrator.procedures.forms import (
 from orchestrator.procedures.library import SHIPPED, SUFFIX, library_of, read_named
 from orchestrator.procedures.ports import Operation, proposer
 from orchestrator.registry.errors import RegistryProblem, nearest
+from orchestrator.registry.load import find_registry
 from orchestrator.registry.strict_yaml import KeyPath
 from orchestrator.service.configuration import load_configuration, procedures_folder
 
@@ -360,7 +360,9 @@ def ask_about(options: Settings, execution: Body) -> None:
 
 
 def _operations(options: Settings) -> Mapping[str, Operation[Any]]:
-    operations: Mapping[str, Operation[Any]] = resolve_name(OPERATIONS)(options.home, registry_path(options))
+    operations: Mapping[str, Operation[Any]] = resolve_name(OPERATIONS)(
+        options.home, find_registry(options.registry_flag)
+    )
     return operations
 
 

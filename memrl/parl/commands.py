@@ -6,11 +6,11 @@ from typing import ClassVar, Final
 import typer
 
 from orchestrator.cli.on_demand import GroupOnDemand
-from orchestrator.cli.registry import registry_path
 from orchestrator.cli.root import CommandPlace
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import print_json, write
 from orchestrator.memrl.parl.promote import undo as undo_promotion
+from orchestrator.registry.load import find_registry
 
 FOLDER: Final = "frontdoor"
 """The folder of trainings and adapters in a state folder."""
@@ -37,7 +37,7 @@ app = typer.Typer(
 def undo(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Take back the last adapter that `frontdoor train` has given the frontdoor."""
     options = settings(context)
-    promotion = undo_promotion(registry_path(options), options.home / FOLDER)
+    promotion = undo_promotion(find_registry(options.registry_flag), options.home / FOLDER)
     if as_json:
         print_json({"registry": promotion.registry, "values": promotion.before})
         return

@@ -9,9 +9,8 @@ from starlette.types import ASGIApp, Message, Scope
 
 from orchestrator.api.app import make_app
 from orchestrator.cli.logs import log_to
-from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import Settings
-from orchestrator.registry.load import empty_registry, load_registry
+from orchestrator.registry.load import empty_registry, find_registry, load_registry
 from orchestrator.run.journal.home import Home
 from orchestrator.service.callers import Access, Callers
 from orchestrator.service.configuration import Configuration, RunSettings, load_configuration
@@ -29,7 +28,7 @@ async def transport_to_service(
     HomeLocked while another process owns the state folder, RegistryError and InputError.
     """
     log_to(Home(options.home).logs / "orchestrator.log")
-    path, configuration = registry_path(options), load_configuration()
+    path, configuration = find_registry(options.registry_flag), load_configuration()
     registry = load_registry(path) if with_registry else empty_registry(path)
     access = Callers(options.home, configuration.server.callers).file_owner()
     attached = options.root.attached()

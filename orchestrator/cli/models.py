@@ -16,7 +16,7 @@ from orchestrator.cli.complete import complete_role
 from orchestrator.cli.daemon import DaemonClient, answers
 from orchestrator.cli.get import get, read_model
 from orchestrator.cli.on_demand import GroupOnDemand
-from orchestrator.cli.registry import registry_of, registry_path
+from orchestrator.cli.registry import registry_of
 from orchestrator.cli.root import CommandPlace
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import (
@@ -38,7 +38,7 @@ from orchestrator.registry.edit import made_for_model, save_entries
 from orchestrator.registry.fit import Room
 from orchestrator.registry.forms import usual_tier
 from orchestrator.registry.gguf import read_header
-from orchestrator.registry.load import PACKAGED, blank_registry, configured_registry, load_registry
+from orchestrator.registry.load import PACKAGED, blank_registry, configured_registry, find_registry, load_registry
 from orchestrator.registry.models import ModelEntry, Registry, RoleEntry
 from orchestrator.registry.persona import NAME, NAME_RULE
 from orchestrator.registry.propose import Proposal, count, full_path, propose
@@ -118,7 +118,7 @@ def add(
 
 def registry_to_add_to(options: Settings, *, save: bool) -> Registry:
     """Return the registry to add a model to; an empty one if its file is new or has no models. Raises RegistryError."""
-    path = registry_path(options)
+    path = find_registry(options.registry_flag)
     # Write the user's own registry: the packaged one is only a default.
     if save and path == PACKAGED:
         path = configured_registry()

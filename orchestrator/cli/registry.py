@@ -1,4 +1,4 @@
-"""Find and load the registry that the global options name."""
+"""Load the registry that the global options name."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +12,9 @@ from orchestrator.run.journal.reader import JournalReader
 from orchestrator.task.personas import in_use
 
 
-def registry_path(options: Settings) -> Path:
-    """Return the registry file to use, which may not exist."""
-    return find_registry(options.registry_flag)
-
-
 def registry_of(options: Settings) -> Registry:
     """Load the registry, with the personas that were made at run time. Raises `RegistryError`."""
-    return with_made_personas(load_registry(registry_path(options)), options.home)
+    return with_made_personas(load_registry(find_registry(options.registry_flag)), options.home)
 
 
 def registry_of_jobs(options: Settings) -> Registry:

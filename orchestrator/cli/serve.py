@@ -20,10 +20,10 @@ import typer
 from orchestrator.api.listen import tcp_address
 from orchestrator.cli.complete import complete_run
 from orchestrator.cli.daemon import NoDaemon, answers
-from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_lines
 from orchestrator.errors import InputError, Problem
+from orchestrator.registry.load import find_registry
 from orchestrator.run.journal.home import Home
 from orchestrator.service.callers import Access, Callers
 from orchestrator.service.configuration import (
@@ -211,7 +211,10 @@ def unit(options: Settings) -> str:
 
 def _environment(options: Settings) -> dict[str, str]:
     # The daemon gets the global options of the command line as variables.
-    stated = {"ORCHESTRATOR_HOME": str(options.home), "ORCHESTRATOR_REGISTRY": str(registry_path(options).absolute())}
+    stated = {
+        "ORCHESTRATOR_HOME": str(options.home),
+        "ORCHESTRATOR_REGISTRY": str(find_registry(options.registry_flag).absolute()),
+    }
     return {**os.environ, **stated}
 
 

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from orchestrator.cli.daemon import why_not_ready
 from orchestrator.cli.errors import ExitCode
-from orchestrator.cli.registry import registry_path
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import glyphs, one_line, print_result
+from orchestrator.registry.load import find_registry
 from orchestrator.service.doctor import Check, examine
 
 CHECK_STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
@@ -24,7 +24,7 @@ def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
     Exits with 1 if something that a run needs is missing or broken.
     """
     options = settings(context)
-    checks = examine(registry_path(options), options.home)
+    checks = examine(find_registry(options.registry_flag), options.home)
     if (reason := why_not_ready(options.home)) is not None:
         checks.append(Check("daemon", "broken", reason, "until then, the daemon accepts no runs"))
     broken = [check for check in checks if check.state == "broken"]
