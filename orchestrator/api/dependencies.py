@@ -17,7 +17,7 @@ from orchestrator.service.callers import Access
 from orchestrator.service.permissions import FORCED_MODEL
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
-from orchestrator.service.trace_context import valid_traceparent
+from orchestrator.service.telemetry import valid_traceparent
 
 Made = TypeVar("Made")
 Item = TypeVar("Item")

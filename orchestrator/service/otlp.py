@@ -35,8 +35,7 @@ from orchestrator.run.record.report import Report, StepRow, build_report
 from orchestrator.run.record.spans import Fact, Span, run_spans
 from orchestrator.run.record.view import AttemptRow, RunView
 from orchestrator.service.configuration import TelemetrySettings
-from orchestrator.service.telemetry import CollectorUnavailable
-from orchestrator.service.trace_context import parent_span
+from orchestrator.service.telemetry import CollectorUnavailable, parent_span
 from orchestrator.task.events import RunAccepted, Usage
 
 Outcome = Literal["exported", "refused", "not sampled", ""]

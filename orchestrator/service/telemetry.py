@@ -4,9 +4,11 @@ A thread sends one run after the other. If the collector is down, it tries again
 queue has ids only, since the journal has the rest, and if it is full the oldest run is not exported.
 """
 
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
@@ -28,6 +30,13 @@ MAX_QUEUED: Final = 10_000  # runs
 CLOSING_SECONDS: Final = 5.0  # for the runs in the queue, when the state folder is closed
 FIRST_PAUSE: Final = 1.0  # seconds until a run is sent again; doubled each time
 LONGEST_PAUSE: Final = 60.0
+# The header `traceparent` (https://www.w3.org/TR/trace-context): VERSION-TRACE-PARENT-FLAGS; later versions may have
+# more after it.
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
+)
+_SAMPLED: Final = 1
+_MOST_CHARACTERS: Final = 512
 
 log = structlog.get_logger(__name__)
 
@@ -159,3 +168,24 @@ class RunExporter:
                 self._unavailable = False
                 log.info("runs are exported again", endpoint=self._settings.endpoint, waiting=self.waiting)
             self._changed.notify_all()
+
+
+@dataclass(frozen=True, slots=True)
+class ParentSpan:
+    """The span in which a caller submits a run."""
+
+    trace: int  # id of 128 bits
+    span: int  # id of 64 bits
+    is_sampled: bool  # whether the caller records its trace
+
+
+def valid_traceparent(header: str | None) -> str:
+    """Return the header, or nothing if it is missing or invalid, which the standard wants to be ignored."""
+    return header if header is not None and parent_span(header) is not None else ""
+
+
+def parent_span(header: str) -> ParentSpan | None:
+    match = _TRACEPARENT.fullmatch(header) if len(header) <= _MOST_CHARACTERS else None
+    if match is None or (match[1] == "00" and match[5]):
+        return None
+    return ParentSpan(int(match[2], 16), int(match[3], 16), bool(int(match[4], 16) & _SAMPLED))

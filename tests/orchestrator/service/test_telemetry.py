@@ -26,8 +26,7 @@ from orchestrator.service.extent import Extent
 from orchestrator.service.otlp import Collector
 from orchestrator.service.quota import Totals
 from orchestrator.service.service import Service
-from orchestrator.service.telemetry import RunExporter
-from orchestrator.service.trace_context import ParentSpan, parent_span, valid_traceparent
+from orchestrator.service.telemetry import ParentSpan, RunExporter, parent_span, valid_traceparent
 from orchestrator.task.events import Event
 from tests.orchestrator.run.record.run_courses import recorded
 from tests.orchestrator.run_jobs import REGISTRY, job, step
