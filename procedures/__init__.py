@@ -3,8 +3,7 @@
 errors        the error tree
 forms         a procedure's YAML file: its form, its JSON Schema and its checks
 expressions   conditions and templates
-library       finds the procedures that ship and those of the user
-words         finds the procedures that a request may mean by its words
+library       finds the procedures that ship and those of the user, and those that a request may mean by its words
 match         finds the one that it means, and its inputs
 planner       ProcedurePlanner: answers requests to maintain the installation
 choice        which procedure a request asks for: matched, or chosen by a model

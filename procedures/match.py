@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from orchestrator.procedures.errors import ProcedureError
 from orchestrator.procedures.forms import InputForm, Procedure
-from orchestrator.procedures.library import Library
+from orchestrator.procedures.library import SAYS_NOTHING, Library, Word, root_of, roots_of, words_of
 from orchestrator.procedures.plan import check_inputs
-from orchestrator.procedures.words import SAYS_NOTHING, Word, possible_procedures, root_of, roots_of, words_of
 
 _JOINS: Final = frozenset({"and", "its", "with", "also", "including"})
 _NAMES: Final = frozenset({"called", "named", "as"})
@@ -31,10 +30,10 @@ def find_procedure(request: str, library: Library, files: Collection[str] = ()) 
 
     A request with one of the names `files` is about that file, and matches nothing.
     """
-    names = library.files()
-    possible = possible_procedures(request, names, files)
+    possible = library.possible(request, files)
     if not possible:
         return None
+    names = library.files()
     possible.sort(key=lambda name: -len(roots_of(name)))
     matches = [match for name in possible if (match := _matched(name, words_of(request, names), library)) is not None]
     if len(matches) > 1 and len(roots_of(matches[0].procedure)) == len(roots_of(matches[1].procedure)):

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import Problem
 from orchestrator.procedures.library import Library
-from orchestrator.procedures.words import possible_procedures
 from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.planner import FRONTDOOR
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart, Planner
@@ -69,7 +68,7 @@ class ProcedurePlanner:
     async def _choice(self, context: PlanContext, on_text: OnText) -> "ProcedureChoice | None":
         # None: the request asks for no procedure
         library = self._library()
-        possible = await asyncio.to_thread(lambda: possible_procedures(context.request, library.files(), context.files))
+        possible = await asyncio.to_thread(library.possible, context.request, context.files)
         if not possible and context.task is None:
             return None
         choose = await asyncio.to_thread(resolve_name, CHOICE)

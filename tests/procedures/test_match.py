@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.procedures.library import Library
+from orchestrator.procedures.library import MAX_WORDS, Library
 from orchestrator.procedures.match import find_procedure
 from orchestrator.procedures.plan import check_inputs
-from orchestrator.procedures.words import MAX_WORDS
 
 LIBRARY = Library()
 

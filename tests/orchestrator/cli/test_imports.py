@@ -67,7 +67,7 @@ def test_a_request_about_something_else_imports_nothing_of_what_executes_procedu
     modules = imported(tmp_path, "run", "Summarize a", "--dir", str(RECORDS))
     parts = {module.removeprefix("orchestrator.procedures.") for module in modules if module.startswith(ATTACHED[1])}
     assert "planner" in parts, "the request was planned"
-    assert parts <= {ATTACHED[1], "attachment", "errors", "library", "planner", "words"}
+    assert parts <= {ATTACHED[1], "attachment", "errors", "library", "planner"}
 
 
 def _first_sentence(text: str | None) -> str:
