@@ -12,11 +12,10 @@ from orchestrator.registry.options import StepContext
 from orchestrator.registry.persona import Persona
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import Part, PlanFlaw, PlanStream, plan_schema, plan_text
-from orchestrator.run.frontdoor.direct import DirectAnswer
+from orchestrator.run.frontdoor.direct import DirectAnswer, PlanTrial
 from orchestrator.run.frontdoor.listed import Listed
 from orchestrator.run.frontdoor.personas import asks_for_manner
 from orchestrator.run.frontdoor.review import PlanReview
-from orchestrator.run.frontdoor.trial import PlanTrial
 from orchestrator.run.planning import Accept, CheckSteps, Predict
 from orchestrator.run.steps.attempt import Models, added
 from orchestrator.run.steps.errors import map_error

@@ -20,11 +20,10 @@ from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.clauses import Clause, clauses_of, made_by
 from orchestrator.run.frontdoor.compact import plan_text
-from orchestrator.run.frontdoor.direct import DirectAnswer, direct_answer, fits, why_no_direct
+from orchestrator.run.frontdoor.direct import EARLY_QUALITY, DirectAnswer, PlanTrial, direct_answer, fits, why_no_direct
 from orchestrator.run.frontdoor.generation import PlanGeneration, PlanRequest
 from orchestrator.run.frontdoor.personas import personas_hint
 from orchestrator.run.frontdoor.request import RequestFiles, missing_needs
-from orchestrator.run.frontdoor.trial import EARLY_QUALITY, PlanTrial
 from orchestrator.run.frontdoor.words import related
 from orchestrator.run.planning import Accept, Extended, PlanContext, PlanError, Planned, PlannedBy, PlannedPart
 from orchestrator.run.routing import NO_MODEL

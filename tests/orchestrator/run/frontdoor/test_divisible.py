@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.frontdoor.divisible import SHORT, parts_in
+from orchestrator.run.frontdoor.direct import SHORT, parts_in
 
 WHOLE = """
 Write a haiku about autumn rain.

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.frontdoor.direct import DirectAnswer
-from orchestrator.run.frontdoor.trial import CLEARLY_FASTER, PlanTrial, gains
+from orchestrator.run.frontdoor.direct import CLEARLY_FASTER, DirectAnswer, PlanTrial, gains
 from orchestrator.run.planning import PlannedPart
 from orchestrator.task.taskir.models import Step
 
