@@ -17,7 +17,6 @@ from typing import Final
 
 from orchestrator.errors import Problem
 from orchestrator.registry.models import LEAST_PLAN_QUALITY, Registry
-from orchestrator.run.frontdoor.changes import changed_programs
 from orchestrator.run.frontdoor.listed import is_program
 from orchestrator.run.frontdoor.references import (
     FileNames,
@@ -27,7 +26,7 @@ from orchestrator.run.frontdoor.references import (
     names_file,
     with_folders,
 )
-from orchestrator.run.frontdoor.request import RequestFiles, instruction
+from orchestrator.run.frontdoor.request import RequestFiles, changed_programs, instruction
 from orchestrator.run.frontdoor.wishes import schema_for
 from orchestrator.run.frontdoor.words import related, words
 from orchestrator.run.gates.planned import default_gates

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.frontdoor.changes import changed_programs
+from orchestrator.run.frontdoor.request import changed_programs
 
 
 @pytest.mark.parametrize(
