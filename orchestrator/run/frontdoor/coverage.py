@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from orchestrator.run.frontdoor.clauses import MAKING
-from orchestrator.run.frontdoor.languages import language_of
 from orchestrator.run.frontdoor.request import instruction
+from orchestrator.run.frontdoor.wishes import language_of
 from orchestrator.run.frontdoor.words import STOP_WORDS, related, words
 
 LEAST_LOST: Final = 3  # words that have to be lost at least

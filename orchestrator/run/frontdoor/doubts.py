@@ -15,9 +15,17 @@ from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from typing import Final
 
-from orchestrator.run.frontdoor.languages import NAMES, has_words_of, language_of, languages_wanted, names_language
 from orchestrator.run.frontdoor.request import RequestFiles, instruction
-from orchestrator.run.frontdoor.wishes import Amount, Wishes, schema_for
+from orchestrator.run.frontdoor.wishes import (
+    LANGUAGE_NAMES,
+    Amount,
+    Wishes,
+    has_words_of,
+    language_of,
+    languages_wanted,
+    names_language,
+    schema_for,
+)
 from orchestrator.run.frontdoor.words import LEAST_COMMON, folded, related, words
 
 PROSE: Final = frozenset(("", ".md", ".txt", ".rst", ".adoc"))  # endings of files whose language and length count
@@ -483,7 +491,9 @@ def _about_language(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
         if expected is not None and language != expected:
             which = "the answer" if len(answer.outputs) == 1 else name
             preposition = "for" if expected in languages or by_name else "in"
-            yield Doubt(f"You asked {preposition} {NAMES[expected]}; {which} is in {NAMES[language]}.", name)
+            yield Doubt(
+                f"You asked {preposition} {LANGUAGE_NAMES[expected]}; {which} is in {LANGUAGE_NAMES[language]}.", name
+            )
 
 
 def _expected(request: str, languages: tuple[str, ...], answer: WrittenAnswer, language: str) -> str | None:
