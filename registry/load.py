@@ -12,8 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.files import Signatures, signature, user_folder
 from orchestrator.registry import memory
-from orchestrator.registry.backends import why_no_key
-from orchestrator.registry.checks import OTHER_TEMPLATE, RegistryChecks, why_no_prompt
+from orchestrator.registry.checks import OTHER_TEMPLATE, RegistryChecks, why_no_key, why_no_prompt
 from orchestrator.registry.errors import GgufError, RegistryError, RegistryProblem, file_error
 from orchestrator.registry.forms import (
     Defaults,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.registry.backends import why_no_key
+from orchestrator.registry.checks import why_no_key
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Endpoint, Registry

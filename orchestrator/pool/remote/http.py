@@ -29,7 +29,7 @@ from orchestrator.pool.remote.wire import (
     read_problem,
     status_of,
 )
-from orchestrator.registry.backends import why_no_key
+from orchestrator.registry.checks import why_no_key
 from orchestrator.registry.models import Endpoint
 
 TRIES: Final = 4  # including the first
