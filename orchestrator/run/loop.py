@@ -13,7 +13,6 @@ from typing import Final, Protocol
 import structlog
 
 from orchestrator.errors import Problem
-from orchestrator.run.clock import Clock
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.routing import NO_MODEL, Decision, DecisionContext, fall_back_to_rules
 from orchestrator.run.scheduler.commands import (
@@ -29,6 +28,7 @@ from orchestrator.run.scheduler.commands import (
     StartAttempt,
 )
 from orchestrator.run.scheduler.run import RunState
+from orchestrator.run.state_folder import Clock
 from orchestrator.run.updates import Broadcast, EventUpdate
 from orchestrator.task.events import (
     AnswerChecked,

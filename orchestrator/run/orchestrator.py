@@ -20,7 +20,7 @@ from orchestrator.pool.pool import Pool
 from orchestrator.pool.status import PoolSnapshot
 from orchestrator.registry.models import Registry
 from orchestrator.registry.watch import Reload, Reloader, follow
-from orchestrator.run.clock import Clock, SystemClock
+from orchestrator.run.state_folder import Clock, StateFolder, SystemClock
 from orchestrator.run.effects import RunEffects
 from orchestrator.run.frontdoor.direct import DirectAnswer, direct_answer, fits, why_direct, why_no_direct
 from orchestrator.run.gates.jobs import JobRunner
@@ -45,7 +45,6 @@ from orchestrator.run.sandboxes import Interpreters, SandboxOnDemand, why_no_san
 from orchestrator.run.scheduler.commands import Command
 from orchestrator.run.scheduler.run import fresh_state
 from orchestrator.run.services import RunProposes, Services, no_procedures_of_runs
-from orchestrator.run.state_folder import StateFolder
 from orchestrator.run.steps.role import system_messages
 from orchestrator.run.steps.tools.servers import Configured, ToolServers, no_servers
 from orchestrator.run.updates import Broadcast, EventUpdate, Update

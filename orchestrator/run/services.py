@@ -6,11 +6,11 @@ from typing import Any
 
 from orchestrator.registry.models import Registry
 from orchestrator.run.attempt_stream import ThinkingModels
-from orchestrator.run.clock import Clock
 from orchestrator.run.gates.contract import RunnerFor, no_runner
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.planning import Planner
 from orchestrator.run.routing import Router
+from orchestrator.run.state_folder import Clock
 from orchestrator.run.steps.repl.session import Open
 from orchestrator.run.steps.repl.subcalls import GenerateBatch
 from orchestrator.run.steps.tools.contract import no_procedures

@@ -1,18 +1,54 @@
 """A state folder that this process owns, and what can be done with it without a model."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Protocol, Self
+
+import structlog
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.models import Registry
-from orchestrator.run.clock import Clock, SystemClock
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.personas import PersonaBook, PersonaProposal
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.task.personas import MadePersona, Placed
+
+# CLOCK_BOOTTIME continues while the machine is suspended.
+_COUNTER: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+log = structlog.get_logger(__name__)
+
+
+class Clock(Protocol):
+    """What events are timed by.
+
+    Sleeping, timers and time limits use the event loop, whose clock virtual time replaces.
+    """
+
+    def now(self) -> float:
+        """Return seconds since the epoch; never less than before."""
+
+
+class SystemClock:
+    """The wall clock, read once; from then on a clock that is never set counts the seconds.
+
+    If the system clock is behind `not_before`, time starts there, so that later events have later times.
+    """
+
+    def __init__(self, not_before: float = 0.0) -> None:
+        now = time.time()
+        if not_before > now:
+            log.warning(
+                "the system clock is behind the last event of the journal, whose time is used instead",
+                seconds=not_before - now,
+            )
+        self._start = max(now, not_before) - time.clock_gettime(_COUNTER)
+
+    def now(self) -> float:
+        return self._start + time.clock_gettime(_COUNTER)
 
 
 class StateFolder:

@@ -11,7 +11,7 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.errors import EngineError
 from orchestrator.errors import OrchestratorError
 from orchestrator.pool.errors import PoolError
-from orchestrator.run.clock import Clock
+from orchestrator.run.state_folder import Clock
 from orchestrator.run.journal.journal import Journal, prompt_digests
 from orchestrator.run.journal.chats import MAX_OBJECTIVE_LENGTH, ChatAnswered, ChatFinish, ChatRouted
 from orchestrator.run.orchestrator import Orchestrator

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from orchestrator.run.clock import SystemClock
+from orchestrator.run.state_folder import SystemClock
 
 
 def test_clock_tells_the_wall_time() -> None:

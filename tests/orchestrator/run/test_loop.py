@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.clock import SystemClock
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.record.report import load_report
@@ -21,6 +20,7 @@ from orchestrator.run.scheduler.commands import (
     StartAttempt,
 )
 from orchestrator.run.scheduler.run import fresh_state
+from orchestrator.run.state_folder import SystemClock
 from orchestrator.run.updates import Broadcast
 from orchestrator.task import failures
 from orchestrator.task.events import (

@@ -14,7 +14,7 @@ from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
 from orchestrator.registry.models import Registry
-from orchestrator.run.clock import SystemClock
+from orchestrator.run.state_folder import SystemClock
 from orchestrator.run.effects import RunEffects
 from orchestrator.run.frontdoor.planner import FrontdoorPlanner
 from orchestrator.run.journal.journal import Journal

@@ -7,11 +7,11 @@ import pytest
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.errors import EngineDied, PromptTooLong
-from orchestrator.run.clock import SystemClock
 from orchestrator.run.journal.chats import ChatAnswered
 from orchestrator.run.journal.errors import UnknownChat
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.routing import Decision
+from orchestrator.run.state_folder import SystemClock
 from orchestrator.service.chats import RoutedChat
 from orchestrator.task.events import FailureKind, Usage
 from tests.orchestrator.chat_events import ROUTED
