@@ -50,6 +50,7 @@ OPENAI_MODULES: Final = (
     rerank,
     openai_models,
 )  # also served without `/v1`
+OWN_MODULES: Final = (runs, events, chats, models, admin, metrics)
 DIALECTS: Final = (tokens, native_completion, state, messages)
 
 
@@ -85,7 +86,7 @@ class Attached:
 def make_app(service: Service, tasks: asyncio.TaskGroup, attached: Iterable[Endpoints] | None) -> FastAPI:
     """Return the application for a service, with the endpoints of what is attached to it. Raises Undeclared.
 
-    Without `attached`, it has those of the core only, for a command that asks for nothing else.
+    Without `attached`, it has only our own API, for a command of the core, which asks for nothing else.
     Generations run in the task group `tasks`, which must stay open until the last request is answered. Call
     `app.state.limiter.cancel_all()` before it is closed, so that no generation keeps it open.
     """
@@ -99,25 +100,32 @@ def make_app(service: Service, tasks: asyncio.TaskGroup, attached: Iterable[Endp
         dependencies=[Depends(authorise)],
     )
     app.state.service = service
+    app.state.limiter = GenerationLimiter(tasks, lambda: service.configuration.server.max_generations)
+    add_error_handlers(app)
+    for module in OWN_MODULES:
+        app.include_router(module.router)
+    if attached is not None:
+        _add_all_others(app, service, attached)
+    app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
+    app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), include_in_schema=False)
+    check_declared(app, CALLABLE, whole=attached is not None)
+    return app
+
+
+def _add_all_others(app: FastAPI, service: Service, attached: Iterable[Endpoints]) -> None:
     home = Home(service.home)
     app.state.responses = StoredResponses(home.responses, "resp")
     app.state.threads = StoredResponses(home.threads, "msg")
-    app.state.limiter = GenerationLimiter(tasks, lambda: service.configuration.server.max_generations)
     app.state.sessions = Sessions()
     app.state.page_url = None  # until a listener on TCP has an address for browsers
-    add_error_handlers(app)
-    for module in (runs, events, chats, models, admin, metrics, login, page_files, *OPENAI_MODULES, *DIALECTS):
+    for module in (login, page_files, *OPENAI_MODULES, *DIALECTS):
         app.include_router(module.router)
-    for endpoints in attached or ():
+    for endpoints in attached:
         app.include_router(endpoints.router)
         for error, handler in endpoints.handlers.items():
             app.add_exception_handler(error, handler)
     _add_short_paths(app)
     app.router.routes.append(Route(PATH, McpEndpoint(service), include_in_schema=False))
-    app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
-    app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), include_in_schema=False)
-    check_declared(app, CALLABLE, whole=attached is not None)
-    return app
 
 
 def _add_short_paths(app: FastAPI) -> None:
