@@ -121,11 +121,17 @@ class MemoryStatus:
 class Learning:
     """The memory of one state folder, the router that asks it, and the task that teaches it.
 
-    `settings` returns the section [memory] of the configuration in force, `callers` what it gives callers.
+    `settings` returns the section [memory] of the configuration in force, `callers` what it gives callers. A process
+    that ends `after_a_run` opens no memory that is empty: there is no advice yet, and the next process learns its run.
     """
 
     def __init__(
-        self, home: Path, settings: Callable[[], MemorySettings], callers: Callable[[], Mapping[str, str]] = dict
+        self,
+        home: Path,
+        settings: Callable[[], MemorySettings],
+        callers: Callable[[], Mapping[str, str]] = dict,
+        *,
+        after_a_run: bool = False,
     ) -> None:
         self.folder = home / FOLDER
         # Nobody is the caller of outcomes from before callers were recorded.
@@ -137,6 +143,7 @@ class Learning:
             explores_interactive=lambda: self._settings().explore_interactive,
         )
         self.problem = ""  # why the memory cannot be used; empty if it can, or is not to be
+        self._ends_after_a_run = after_a_run
         self._settings = settings
         self.learned: Learned | None = None  # None while the memory is not open
         self.progress = ReadingProgress()
@@ -262,6 +269,9 @@ class Learning:
                     await self._begin(*self._source)
 
     async def _begin(self, orchestrator: Orchestrator, tasks: asyncio.TaskGroup) -> None:
+        if await asyncio.to_thread(self._is_not_needed, orchestrator.journal):
+            self._idle.set()
+            return
         try:
             self.learned = await self._open(orchestrator)
         except (MemrlError, OrchestratorError, OSError) as error:
@@ -273,6 +283,11 @@ class Learning:
         self._presence = Presence((self.folder, self.folder / DATABASE))
         self.notice()
         self._learner = tasks.create_task(self._learn_on(orchestrator, self.learned))
+
+    def _is_not_needed(self, journal: Journal) -> bool:
+        empty = not (self.folder / DATABASE).exists() and not journal.ended_after(0, 1)
+        # With "on", an empty memory would still explore.
+        return self._ends_after_a_run and self._settings().use == "auto" and empty
 
     async def _end(self) -> None:
         self._presence.close()
@@ -633,7 +648,12 @@ def _offline(home: Path, registry: Registry, settings: MemorySettings) -> Iterat
 
 def attach(service: Service) -> Learner:
     """Return what learns from the runs of a service."""
-    return Learning(service.home, lambda: service.configuration.memory, lambda: service.configuration.server.callers)
+    return Learning(
+        service.home,
+        lambda: service.configuration.memory,
+        lambda: service.configuration.server.callers,
+        after_a_run=service.extent is Extent.RUNS,
+    )
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from orchestrator.run.job import Job
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.routing import DecisionContext, by_rules
 from orchestrator.service.configuration import Configuration, MemorySettings
+from orchestrator.service.extent import Extent
 from orchestrator.service.service import Service
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, RatingGiven
 from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
@@ -133,6 +134,19 @@ async def test_runs_that_ended_without_a_daemon_are_learned_from_at_its_start(
         await done(service)
         assert learning_of(service).status().stats is None
     async with serving(tmp_path, registry) as service:
+        assert learning_of(service).status().outcomes == 1
+
+
+async def test_a_command_opens_no_empty_memory_and_the_next_one_learns_from_its_run(
+    tmp_path: Path, registry: Registry
+) -> None:
+    home = tmp_path / "home"
+    async with attached().service(home, registry, Configuration(), Extent.RUNS) as service:
+        await done(service)
+        assert not (home / FOLDER).exists()
+    async with attached().service(home, registry, Configuration(), Extent.RUNS) as service:
+        await service.open()
+        await learning_of(service).caught_up()
         assert learning_of(service).status().outcomes == 1
 
 
