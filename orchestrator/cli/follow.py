@@ -1,8 +1,8 @@
 """Show a run of the daemon until it has ended, and print its report."""
 
 from orchestrator.cli.daemon import NoDaemon, answers
+from orchestrator.cli.foreground import RunClient
 from orchestrator.cli.run import report_run, run_and_report
-from orchestrator.cli.run_client import RunClient
 from orchestrator.cli.settings import Settings
 from orchestrator.run.journal.reader import JournalReader
 

@@ -12,10 +12,9 @@ import typer
 from rich.text import Text
 
 from orchestrator.cli.errors import ExitCode, run_code
-from orchestrator.cli.foreground import Foreground, StartRun
+from orchestrator.cli.foreground import Foreground, RunClient, StartRun
 from orchestrator.cli.live import choose_display
 from orchestrator.cli.report_view import compare_with_serial, print_report
-from orchestrator.cli.run_client import RunClient
 from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import AllFlag, DirectFlag, DirOption, JsonFlag, ModeOption, Settings, settings
 from orchestrator.cli.source import Document, check_folder, problems_in, read_source

@@ -12,7 +12,7 @@ from socketserver import ThreadingUnixStreamServer
 import pytest
 
 from orchestrator.app import ROOT
-from orchestrator.cli.run_client import RunClient
+from orchestrator.cli.foreground import RunClient
 from orchestrator.cli.settings import Settings
 from orchestrator.registry.load import PACKAGED
 from orchestrator.run.journal.journal import Journal

@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.app import ROOT
 from orchestrator.cli.client import ask
+from orchestrator.cli.foreground import RunClient
 from orchestrator.cli.models import memory_for_models
-from orchestrator.cli.run_client import RunClient
 from orchestrator.cli.settings import Settings
 from orchestrator.cli.state_folder import vacuumed
 from orchestrator.errors import InputError, OrchestratorError
