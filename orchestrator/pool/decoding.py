@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.engine.errors import EngineDied
+from orchestrator.pool.machine import Topology
 from orchestrator.pool.managed_model import Replica
-from orchestrator.pool.placement import ReplicaId, Topology
+from orchestrator.pool.policy import ReplicaId
 
 TURN_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0

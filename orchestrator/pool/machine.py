@@ -1,22 +1,72 @@
-"""Read the cores, NUMA nodes and memory that this process may use."""
+"""The cores, NUMA nodes and memory that this process may use, and on which node each replica of a model runs."""
 
 import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import psutil
 
 from orchestrator.engine.processor import usable_cpus
-from orchestrator.pool.placement import Core, Node, Topology
 
 _SYSTEM: Final = Path("/sys/devices/system")
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_CGROUP: Final = Path("/proc/self/cgroup")
 _SPARED: Final = 0.1
+
+Core = tuple[int, ...]  # A physical core: the logical CPUs that share its arithmetic units.
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A NUMA node: its number, the cores this process may use, and its memory in bytes."""
+
+    id: int
+    cores: tuple[Core, ...]
+    memory: int
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        return tuple(sorted(chain.from_iterable(self.cores)))
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The nodes with cores for this process, at least one, ordered by number."""
+
+    nodes: tuple[Node, ...]
+
+    @classmethod
+    def flat(cls, cores: int, memory: int) -> Self:
+        """Return a machine with one node and one CPU per core."""
+        return cls((Node(0, tuple((cpu,) for cpu in range(cores)), memory),))
+
+    @property
+    def cores(self) -> int:
+        return sum(len(node.cores) for node in self.nodes)
+
+    def cores_of(self, node: int | None) -> int:
+        return self.cores if node is None else len(self.node(node).cores)
+
+    def node(self, number: int) -> Node:
+        # it must exist
+        return next(node for node in self.nodes if node.id == number)
+
+
+def nodes_for(topology: Topology, instances: int, numa: int | None) -> tuple[int | None, ...]:
+    """Return the node of each replica of a model; None is no binding.
+
+    `numa` binds a single replica to that node; else up to `instances` replicas get a node each.
+    """
+    # A second replica on the same node would only share its cores and memory.
+    count = min(instances, len(topology.nodes))
+    if numa is not None and len(topology.nodes) > 1:
+        return (numa,)
+    return tuple(node.id for node in topology.nodes[:count]) if count > 1 else (None,)
 
 
 def read_topology(system: Path = _SYSTEM, usable: int | None = None) -> Topology:

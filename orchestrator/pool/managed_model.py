@@ -14,8 +14,16 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message, OfferedTool
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable, UnknownModel
 from orchestrator.pool.handle import EngineHandle
-from orchestrator.pool.placement import ReplicaCandidate, ReplicaId, Topology, choose_replica, nodes_for
-from orchestrator.pool.policy import Demand, ModelView, ReplicaState, ReplicaView
+from orchestrator.pool.machine import Topology, nodes_for
+from orchestrator.pool.policy import (
+    Demand,
+    ModelView,
+    ReplicaCandidate,
+    ReplicaId,
+    ReplicaState,
+    ReplicaView,
+    choose_replica,
+)
 from orchestrator.pool.status import ModelState, ModelStatus, ReplicaStatus
 from orchestrator.registry.models import ModelEntry
 from orchestrator.registry.options import Adapters

@@ -1,4 +1,4 @@
-"""Decide which engines to load, stop and drain, given the state of the pool, and which fit into memory. Pure.
+"""Decide which engines to load, stop and drain, given the state of the pool, and which replica serves a request. Pure.
 
 - An engine that is loading, in use or pinned (as HOT models are) is never stopped.
 - Waiting requests are served by class (interactive before batch), then by due time, then by age. Requests for a
@@ -13,9 +13,9 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
-from orchestrator.pool.placement import ReplicaId
+ReplicaId = tuple[str, int]  # the model's id, and the replica's number from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,3 +371,39 @@ def _preference(choice: tuple[ReplicaView, Verdict]) -> tuple[int, int]:
             return 1, short
         case NeverFits(short=short):
             return 2, short
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCandidate:
+    number: int
+    requests: int  # in use now
+    slots: int  # requests that it serves at a time
+    held: int  # blocks of the prompt that it probably holds
+
+
+CROWDED_BY: Final = 2
+# A replica is crowded with more than CROWDED_BY requests beyond CROWDED_TIMES those of the least busy one.
+CROWDED_TIMES: Final = 1.5
+
+
+def choose_replica(candidates: Iterable[ReplicaCandidate]) -> int | None:
+    """Return the number of the replica that serves a request, or None.
+
+    The longest held prefix wins, then the fewest requests, as in SGLang's cache-aware router. Crowded replicas come
+    later, those without a free slot last.
+    """
+    replicas = [*candidates]
+    bound = CROWDED_BY + CROWDED_TIMES * min((replica.requests for replica in replicas), default=0)
+
+    def rank(replica: ReplicaCandidate) -> tuple[bool, bool, int, int, int]:
+        # Each replica computes a prefix once, all at the same time, but a crowd slows down every token. Computing a
+        # prefix again is also faster than waiting for a slot.
+        return (
+            replica.requests >= replica.slots,
+            replica.requests > bound,
+            -replica.held,
+            replica.requests,
+            replica.number,
+        )
+
+    return min(replicas, key=rank).number if replicas else None

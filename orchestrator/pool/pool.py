@@ -23,9 +23,8 @@ from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelPinned, ModelRemote, ModelUnavailable, PoolError, UnknownModel
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
-from orchestrator.pool.machine import memory_budget, read_topology
+from orchestrator.pool.machine import Topology, memory_budget, read_topology
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, hash_prefixes
-from orchestrator.pool.placement import Topology
 from orchestrator.pool.policy import PoolBudget, Rules
 from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.pool.residency import Folders, Residency

@@ -19,9 +19,9 @@ from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints, measure
 from orchestrator.pool.handle import EngineHandle, StartEngine
+from orchestrator.pool.machine import Topology
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
-from orchestrator.pool.placement import ReplicaId, Topology
-from orchestrator.pool.policy import NeverFits, PoolActions, PoolBudget, PoolView, Rules, decide
+from orchestrator.pool.policy import NeverFits, PoolActions, PoolBudget, PoolView, ReplicaId, Rules, decide
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import ModelEntry
 from orchestrator.task.stages import PATIENCE_SECONDS, ModelLoad, ModelWait, is_patient, tell, wait_noted

@@ -15,7 +15,7 @@ import structlog
 from orchestrator.engine.client.engine import Engine
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.handle import StartEngine
-from orchestrator.pool.placement import Topology
+from orchestrator.pool.machine import Topology
 from orchestrator.pool.pool import Pool
 from orchestrator.pool.status import PoolSnapshot
 from orchestrator.registry.models import Registry

@@ -17,7 +17,7 @@ from orchestrator.bench.simulate.engines import Behaviour, SimulatedDrafts, toke
 from orchestrator.engine.kv.prefix_tree import Tokens
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError, Problem
-from orchestrator.pool.placement import Core, Node, Topology
+from orchestrator.pool.machine import Core, Node, Topology
 from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.models import ModelEntry, Registry, RoleEntry
 from orchestrator.registry.options import LoadOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
-from orchestrator.pool.placement import Topology
+from orchestrator.pool.machine import Topology
 from orchestrator.pool.pool import Pool
 from orchestrator.pool.status import ModelStatus
 from orchestrator.registry.models import Registry

@@ -17,8 +17,8 @@ from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, L
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import PoolError
 from orchestrator.pool.footprint import Footprints
+from orchestrator.pool.machine import Node, Topology
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
-from orchestrator.pool.placement import Node, Topology
 from orchestrator.pool.policy import PoolBudget, Rules
 from orchestrator.pool.residency import Folders, Residency
 from orchestrator.registry.memory import MemoryEstimate

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.pool.decoding import PATIENCE_SECONDS, TURN_SECONDS, DecodingEngine, share_cores
-from orchestrator.pool.placement import Node, Topology
+from orchestrator.pool.machine import Node, Topology
 
 
 def _flat(cores: int) -> Topology:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from orchestrator.pool.decoding import Decoding
+from orchestrator.pool.machine import Topology
 from orchestrator.pool.managed_model import Replica
-from orchestrator.pool.placement import Topology
 
 
 async def test_what_is_loaded_has_its_share_like_what_decodes() -> None:

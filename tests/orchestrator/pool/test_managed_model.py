@@ -4,6 +4,7 @@ import pytest
 
 from orchestrator.engine.contract import Message
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
+from orchestrator.pool.machine import Node, Topology
 from orchestrator.pool.managed_model import (
     FAILURE_WINDOW,
     MAX_FAILURES,
@@ -13,7 +14,6 @@ from orchestrator.pool.managed_model import (
     Waiter,
     hash_prefixes,
 )
-from orchestrator.pool.placement import Node, Topology
 from tests.orchestrator.pool.conftest import LoadedRegistry
 
 ONE = Topology.flat(2, 1 << 34)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from orchestrator.pool.placement import Node, Topology
+from orchestrator.pool.machine import Node, Topology
 from orchestrator.pool.pool import Pool
 from tests.orchestrator.pool.conftest import LoadedRegistry
 from tests.orchestrator.pool.pool_use import SHORT, begin, cancel, flat, status_of, until, writes

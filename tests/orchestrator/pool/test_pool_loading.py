@@ -11,7 +11,7 @@ import pytest
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message, SystemPrompt
 from orchestrator.engine.errors import EngineDied, ModelLoadFailed
-from orchestrator.pool.placement import Topology
+from orchestrator.pool.machine import Topology
 from orchestrator.pool.pool import Pool
 from tests.orchestrator.pool.conftest import LoadedRegistry, write_random_model
 from tests.orchestrator.pool.pool_use import SHORT, status_of, until, writes

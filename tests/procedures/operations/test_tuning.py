@@ -12,7 +12,7 @@ import pytest
 from benchmarks.heads.compose import compose, head_file, read_head
 from benchmarks.heads.eagle import eagle_file
 from benchmarks.tiny.sizes import SIZES
-from orchestrator.pool.placement import Node, Topology
+from orchestrator.pool.machine import Node, Topology
 from orchestrator.pool.residency import Folders
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.operations import tuning

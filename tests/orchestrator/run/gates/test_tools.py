@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.managed_model import Replica
-from orchestrator.pool.placement import Topology
+from orchestrator.pool.machine import Topology
 from orchestrator.run.gates.contract import GateError, RunJob
 from orchestrator.run.gates.jobs import JobRunner
 from orchestrator.run.gates.shares import JobShares

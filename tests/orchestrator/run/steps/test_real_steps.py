@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.pool.placement import Topology
+from orchestrator.pool.machine import Topology
 from orchestrator.pool.pool import Pool
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.steps.attempt import Attempt

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
-from orchestrator.pool.placement import Topology
+from orchestrator.pool.machine import Topology
 from orchestrator.pool.pool import Pool
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.steps.attempt import Attempt, Produced
