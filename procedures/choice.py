@@ -20,8 +20,7 @@ from orchestrator.procedures.planner import may_be_procedure, offers_procedures
 from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.planner import FRONTDOOR, lacks
 from orchestrator.run.planning import PlanContext
-from orchestrator.run.steps.attempt import added
-from orchestrator.run.steps.errors import map_error
+from orchestrator.run.steps.attempt import added, map_error
 from orchestrator.run.steps.role import plan_messages, resolve_role
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.json_text import read_json

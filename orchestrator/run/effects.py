@@ -15,9 +15,9 @@ from orchestrator.run.frontdoor.direct import direct_answer
 from orchestrator.run.frontdoor.doubts import WrittenAnswer, doubts
 from orchestrator.run.gates.contract import GateSkipped, RunJob
 from orchestrator.run.gates.planned import JUDGE, requested_gates, scope_of, unseen_tests
+from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import prompt_digests
 from orchestrator.run.journal.objects import publish
-from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.writer import retry_when_disk_full
 from orchestrator.run.planning import PlanContext, PlanError, PlannedPart
 from orchestrator.run.record.report import answer_outputs
@@ -34,14 +34,13 @@ from orchestrator.run.scheduler.commands import (
 )
 from orchestrator.run.scheduler.run import RunState
 from orchestrator.run.services import Services
-from orchestrator.run.steps.attempt import Attempt, Models
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import Attempt, AttemptError, Models
+from orchestrator.run.steps.files import NO_FILE, SeenFiles
 from orchestrator.run.steps.foreach import LIST_OF_TEXTS, gather, items_of, writes_text
 from orchestrator.run.steps.gating import Checks, pass_gates
 from orchestrator.run.steps.generate import GenerateRunner
 from orchestrator.run.steps.inputs import RunInputs
 from orchestrator.run.steps.role import ResolvedRole, StepInput, resolve_role, with_options
-from orchestrator.run.steps.files import NO_FILE, SeenFiles
 from orchestrator.run.steps.tools.notes import RunNotes
 from orchestrator.run.updates import Broadcast
 from orchestrator.task.analysis import Source, analyze

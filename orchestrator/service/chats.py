@@ -11,12 +11,12 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.errors import EngineError
 from orchestrator.errors import OrchestratorError
 from orchestrator.pool.errors import PoolError
-from orchestrator.run.state_folder import Clock
-from orchestrator.run.journal.journal import Journal, prompt_digests
 from orchestrator.run.journal.chats import MAX_OBJECTIVE_LENGTH, ChatAnswered, ChatFinish, ChatRouted
+from orchestrator.run.journal.journal import Journal, prompt_digests
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.routing import Decision
-from orchestrator.run.steps.errors import map_error
+from orchestrator.run.state_folder import Clock
+from orchestrator.run.steps.attempt import map_error
 from orchestrator.task.events import FailureKind, Usage
 
 # Takes a complete answer, and what is wrong with its form (empty if nothing is).

@@ -30,8 +30,7 @@ from orchestrator.run.gates.shares import JobShares
 from orchestrator.run.planning import PlanContext, PlanError, PlannedPart
 from orchestrator.run.sandbox.errors import SandboxUnavailable
 from orchestrator.run.sandbox.sandbox import Sandbox
-from orchestrator.run.steps.attempt import Attempt, Models, added
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import Attempt, AttemptError, Models, added
 from orchestrator.run.steps.gating import Checks, pass_gates
 from orchestrator.run.steps.generate import GenerateRunner
 from orchestrator.run.steps.role import resolve_role, step_messages

@@ -17,8 +17,7 @@ from orchestrator.run.frontdoor.listed import Listed
 from orchestrator.run.frontdoor.personas import asks_for_manner
 from orchestrator.run.frontdoor.review import PlanReview
 from orchestrator.run.planning import Accept, CheckSteps, Predict
-from orchestrator.run.steps.attempt import Models, added
-from orchestrator.run.steps.errors import map_error
+from orchestrator.run.steps.attempt import Models, added, map_error
 from orchestrator.run.steps.role import ResolvedRole, after_flaw, plan_messages
 from orchestrator.task.events import Failure, Usage
 

@@ -27,8 +27,7 @@ from orchestrator.run.frontdoor.request import RequestFiles, missing_needs
 from orchestrator.run.frontdoor.words import related
 from orchestrator.run.planning import Accept, Extended, PlanContext, PlanError, Planned, PlannedBy, PlannedPart
 from orchestrator.run.routing import NO_MODEL
-from orchestrator.run.steps.attempt import Models
-from orchestrator.run.steps.errors import map_error
+from orchestrator.run.steps.attempt import Models, map_error
 from orchestrator.run.steps.role import after_parts, plan_messages, resolve_role
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.models import Step

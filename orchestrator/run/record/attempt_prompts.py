@@ -15,7 +15,7 @@ from orchestrator.run.journal.objects import digest_of
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.steps import RunStep
 from orchestrator.run.record.view import AttemptRow, RunView
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import AttemptError
 from orchestrator.run.steps.files import UnreadableFile, read_bytes, text_of
 from orchestrator.run.steps.foreach import items_of
 from orchestrator.task.analysis import Source

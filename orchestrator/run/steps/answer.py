@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator.engine.client.engine import Completion
 from orchestrator.run.fences import file_text, files_text
 from orchestrator.run.gates.planned import file_name, is_json
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import AttemptError
 from orchestrator.task.events import Failure, FailureKind
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import Step

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator.run.steps.errors import unusable_input
+from orchestrator.run.steps.attempt import unusable_input
 from orchestrator.task.events import ListReading
 from orchestrator.task.taskir.fields import JsonObject
 from orchestrator.task.taskir.json_text import compact_json, read_json

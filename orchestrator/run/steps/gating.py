@@ -19,8 +19,7 @@ from orchestrator.run.gates.contract import (
 )
 from orchestrator.run.gates.pipeline import run_gates
 from orchestrator.run.gates.planned import Scope, file_name
-from orchestrator.run.steps.attempt import MIN_ANSWER_TOKENS, Models
-from orchestrator.run.steps.errors import AttemptError, attempt_timeout, map_error
+from orchestrator.run.steps.attempt import MIN_ANSWER_TOKENS, AttemptError, Models, attempt_timeout, map_error
 from orchestrator.run.steps.role import ResolvedRole, StepInput, step_messages
 from orchestrator.task.events import GateResult
 from orchestrator.task.taskir.fields import ARTIFACT

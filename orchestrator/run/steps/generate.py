@@ -8,8 +8,18 @@ from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Message
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.run.steps.answer import ANY_JSON, AnswerShape
-from orchestrator.run.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, Produced, StepRunner
-from orchestrator.run.steps.errors import GRACE, AttemptError, attempt_timeout, seconds_left
+from orchestrator.run.steps.attempt import (
+    GRACE,
+    MIN_ANSWER_TOKENS,
+    Attempt,
+    AttemptError,
+    Models,
+    OnGenerated,
+    Produced,
+    StepRunner,
+    attempt_timeout,
+    seconds_left,
+)
 from orchestrator.run.steps.means import Means
 from orchestrator.run.steps.role import PREVIOUS_LENGTHS, shortened, step_messages, with_evidence
 from orchestrator.run.steps.tools.attempt import ToolRunner

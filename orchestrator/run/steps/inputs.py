@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from orchestrator.run.journal.errors import JournalError
-from orchestrator.run.steps.errors import AttemptError, unusable_input
+from orchestrator.run.steps.attempt import AttemptError, unusable_input
 from orchestrator.run.steps.files import SeenFiles, UnreadableFile, size_of
 from orchestrator.run.steps.foreach import Items, items_of
 from orchestrator.run.steps.role import StepInput

@@ -10,8 +10,7 @@ from typing import Final
 
 from orchestrator.run.fences import has_code
 from orchestrator.run.gates.planned import file_name
-from orchestrator.run.steps.attempt import Attempt
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import Attempt, AttemptError
 from orchestrator.run.steps.role import FAILED_BEFORE, TASK, StepInput, with_evidence
 from orchestrator.task.events import Failure, FailureKind
 from orchestrator.task.failures import feedback

@@ -7,11 +7,10 @@ from math import ceil
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.registry.prompts import PromptSet
-from orchestrator.run.steps.attempt import Attempt, Models
+from orchestrator.run.steps.attempt import Attempt, AttemptError, Models
 from orchestrator.run.steps.context.budget import FAIR, ContextBudget, Pressure, asking_pays, condensing, sweeping
 from orchestrator.run.steps.context.summary import SUMMARY, TOKENS, summary_text
 from orchestrator.run.steps.context.window import Turn, Window
-from orchestrator.run.steps.errors import AttemptError
 from orchestrator.task.events import Failure, FailureKind, Usage
 from orchestrator.task.taskir.validation import SchemaMismatch
 

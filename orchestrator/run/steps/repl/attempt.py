@@ -10,16 +10,17 @@ from orchestrator.run.fences import blocks_of
 from orchestrator.run.steps.answer import outputs_from
 from orchestrator.run.steps.attempt import (
     Attempt,
+    AttemptError,
     Models,
     OnGenerated,
     Produced,
     StepRunner,
     added,
+    attempt_timeout,
     reporting_usage,
 )
 from orchestrator.run.steps.context.conversation import Conversation
 from orchestrator.run.steps.context.window import Turn
-from orchestrator.run.steps.errors import AttemptError, attempt_timeout
 from orchestrator.run.steps.means import Means
 from orchestrator.run.steps.repl.host import Host
 from orchestrator.run.steps.repl.outputs import Outputs

@@ -20,7 +20,7 @@ from orchestrator.run.sandbox.errors import (
     StartTimeout,
 )
 from orchestrator.run.sandbox.session import MESSAGE_LIMIT, Session
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import AttemptError
 from orchestrator.run.steps.repl.host import Host
 from orchestrator.run.steps.repl.outputs import Outputs, TooMuchOutput, peek
 from orchestrator.run.steps.repl.protocol import (

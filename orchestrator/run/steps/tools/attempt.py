@@ -8,9 +8,17 @@ from typing import Any, Self
 from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.contract import Message
 from orchestrator.run.steps.answer import outputs_from
-from orchestrator.run.steps.attempt import Attempt, Models, OnGenerated, Produced, StepRunner, reporting_usage
+from orchestrator.run.steps.attempt import (
+    Attempt,
+    AttemptError,
+    Models,
+    OnGenerated,
+    Produced,
+    StepRunner,
+    attempt_timeout,
+    reporting_usage,
+)
 from orchestrator.run.steps.context.conversation import Conversation
-from orchestrator.run.steps.errors import AttemptError, attempt_timeout
 from orchestrator.run.steps.gating import text_of
 from orchestrator.run.steps.means import Means
 from orchestrator.run.steps.role import shown_previous, step_messages, with_evidence

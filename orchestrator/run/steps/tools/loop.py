@@ -7,10 +7,9 @@ from collections import Counter
 from typing import Any, Final
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.run.steps.attempt import Attempt
+from orchestrator.run.steps.attempt import Attempt, AttemptError
 from orchestrator.run.steps.context.conversation import Conversation
 from orchestrator.run.steps.context.window import CallResult, Turn, Window
-from orchestrator.run.steps.errors import AttemptError
 from orchestrator.run.steps.tools.actions import (
     Action,
     Allowed,

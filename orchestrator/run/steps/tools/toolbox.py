@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.run.gates.contract import GateError
 from orchestrator.run.gates.jobs import JobClock
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import AttemptError
 from orchestrator.run.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult, ToolServerFailed
 from orchestrator.run.steps.tools.files import GREP, LIST_FILES, READ_FILE, SEARCH, WRITE_ARTIFACT
 from orchestrator.run.steps.tools.notes import MAX_TEXT, NoSuchNote

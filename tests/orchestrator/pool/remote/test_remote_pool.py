@@ -17,7 +17,7 @@ from orchestrator.pool.remote.errors import (
 from orchestrator.pool.remote.http import probe
 from orchestrator.pool.status import ModelStatus
 from orchestrator.registry.models import Endpoint, ModelEntry
-from orchestrator.run.steps.errors import map_error
+from orchestrator.run.steps.attempt import map_error
 from orchestrator.service.doctor import Check, examine
 from orchestrator.task.events import EscalationTarget, FailureKind
 from orchestrator.task.failures import EscalationChain, FailedAttempt, GiveUp, Retry, decide

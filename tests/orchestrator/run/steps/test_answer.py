@@ -7,7 +7,7 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.engine.contract import Finish
 from orchestrator.run.steps.answer import AnswerShape
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import AttemptError
 from orchestrator.task.events import FailureKind, Usage
 from orchestrator.task.taskir.models import Step
 

@@ -2,7 +2,7 @@ import pytest
 
 from orchestrator.engine.errors import BadPrompt, EngineDied, EngineError, ModelLoadFailed, PromptTooLong
 from orchestrator.pool.errors import ModelTooLarge, PoolError
-from orchestrator.run.steps.errors import map_error, unusable_input
+from orchestrator.run.steps.attempt import map_error, unusable_input
 from orchestrator.task.events import EscalationTarget, FailureKind
 from orchestrator.task.failures import EscalationChain, FailedAttempt, GiveUp, Retry, decide
 

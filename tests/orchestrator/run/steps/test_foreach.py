@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import AttemptError
 from orchestrator.run.steps.foreach import MAX_CHILDREN, Items, gather, items_of
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import Step

@@ -21,8 +21,7 @@ from orchestrator.engine.errors import (
 )
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError
 from orchestrator.registry.prompts import prompt_set
-from orchestrator.run.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import MIN_ANSWER_TOKENS, Attempt, AttemptError, Models
 from orchestrator.run.steps.gating import Checks, pass_gates
 from orchestrator.run.steps.generate import AFTER_CUT_OFF, GenerateRunner
 from orchestrator.run.steps.role import StepInput, with_evidence

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.run.journal.objects import ObjectStore
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import AttemptError
 from orchestrator.run.steps.foreach import Items
 from orchestrator.run.steps.inputs import RunInputs
 from orchestrator.run.steps.role import StepInput

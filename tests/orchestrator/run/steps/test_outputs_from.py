@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from orchestrator.run.steps.answer import outputs_from
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import AttemptError
 from orchestrator.task.events import FailureKind
 from orchestrator.task.taskir.models import Step
 

@@ -12,8 +12,7 @@ import pytest
 from orchestrator.pool.machine import Topology
 from orchestrator.pool.pool import Pool
 from orchestrator.registry.load import find_registry, load_registry
-from orchestrator.run.steps.attempt import Attempt
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import Attempt, AttemptError
 from orchestrator.run.steps.generate import GenerateRunner
 from orchestrator.run.steps.role import StepInput
 from orchestrator.task.events import FailureKind, Usage

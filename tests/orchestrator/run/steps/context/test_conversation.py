@@ -9,10 +9,10 @@ from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.engine.worker.loop import clamp_max_tokens
+from orchestrator.run.steps.attempt import AttemptError
 from orchestrator.run.steps.context.conversation import ENDS, Conversation
 from orchestrator.run.steps.context.summary import SUMMARY
 from orchestrator.run.steps.context.window import CallResult, Turn
-from orchestrator.run.steps.errors import AttemptError
 from orchestrator.task.events import FailureKind, Usage
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.model_calls import attempt_of

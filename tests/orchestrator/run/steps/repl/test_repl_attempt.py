@@ -15,8 +15,7 @@ from orchestrator.pool.machine import Topology
 from orchestrator.pool.pool import Pool
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.run.sandbox.sandbox import Sandbox
-from orchestrator.run.steps.attempt import Attempt, Models, Produced
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import Attempt, AttemptError, Models, Produced
 from orchestrator.run.steps.repl.attempt import ReplRunner
 from orchestrator.run.steps.repl.subcalls import ReplBudget, SubcallModels
 from orchestrator.run.steps.role import ResolvedRole, StepInput

@@ -10,7 +10,7 @@ from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.run.sandbox.session import Session
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import AttemptError
 from orchestrator.run.steps.repl.host import Host
 from orchestrator.run.steps.repl.outputs import SHOWN, Outputs
 from orchestrator.run.steps.repl.session import Interpreter

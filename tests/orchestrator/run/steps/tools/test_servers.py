@@ -14,8 +14,7 @@ import pytest
 from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.run.sandbox.errors import InvalidJob
 from orchestrator.run.sandbox.sandbox import Sandbox
-from orchestrator.run.steps.attempt import Produced
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import AttemptError, Produced
 from orchestrator.run.steps.repl.host import Host
 from orchestrator.run.steps.repl.session import interpreter
 from orchestrator.run.steps.repl.subcalls import ReplBudget

@@ -13,8 +13,7 @@ from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.pool.machine import Topology
 from orchestrator.pool.pool import Pool
 from orchestrator.registry.load import find_registry, load_registry
-from orchestrator.run.steps.attempt import Attempt, Produced
-from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.attempt import Attempt, AttemptError, Produced
 from orchestrator.run.steps.role import StepInput
 from orchestrator.run.steps.tools.attempt import ToolRunner
 from orchestrator.run.steps.tools.loop import AGAIN
