@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.frontdoor.coverage import lost_words
+from orchestrator.run.frontdoor.clauses import lost_words
 
 BOILER = "I want all that we have about the boiler. Which of these notes mention it? Name only the files."
 TERMS = "For every lease here I need two things: how long is the notice period, and does it renew on its own?"
