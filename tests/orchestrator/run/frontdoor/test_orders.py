@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.run.frontdoor.orders import needed_tool
+from orchestrator.run.frontdoor.request import needed_tool
 
 ORDERS = [
     ("Book me a flight to Lisbon for Friday.", "books"),
