@@ -34,10 +34,9 @@ from orchestrator.pool.pool import Pool
 from orchestrator.registry.load import load_registry
 from orchestrator.run.gates import shares as shares_module
 from orchestrator.run.gates.contract import Artifact, GateContext, RunJob
-from orchestrator.run.gates.jobs import JobRunner
 from orchestrator.run.gates.pipeline import run_gates
 from orchestrator.run.gates.planned import Scope
-from orchestrator.run.gates.shares import JobShares, NoEngines
+from orchestrator.run.gates.shares import JobRunner, JobShares, NoEngines
 from orchestrator.run.sandbox import launch
 from orchestrator.run.sandbox.contract import SandboxJob, SandboxLimits
 from orchestrator.run.sandbox.sandbox import Sandbox

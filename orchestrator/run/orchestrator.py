@@ -23,8 +23,7 @@ from orchestrator.registry.watch import Reload, Reloader, follow
 from orchestrator.run.state_folder import Clock, StateFolder, SystemClock
 from orchestrator.run.effects import RunEffects
 from orchestrator.run.frontdoor.direct import DirectAnswer, direct_answer, fits, why_direct, why_no_direct
-from orchestrator.run.gates.jobs import JobRunner
-from orchestrator.run.gates.shares import JobShares
+from orchestrator.run.gates.shares import JobRunner, JobShares
 from orchestrator.run.job import (
     FRONTDOOR_PLANNER,
     CheckedJob,

@@ -37,7 +37,7 @@ from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.propose import propose
 from orchestrator.registry.sources.get import get_model
 from orchestrator.run.gates.contract import Artifact, GateContext
-from orchestrator.run.gates.jobs import JobRunner
+from orchestrator.run.gates.shares import JobRunner
 from orchestrator.run.gates.pipeline import BUILTIN_GATES, run_gates
 from orchestrator.run.gates.planned import Scope
 from orchestrator.run.journal.home import Home

@@ -25,8 +25,7 @@ from orchestrator.registry.measured import MeasuredShares
 from orchestrator.registry.models import Registry, RoleEntry
 from orchestrator.registry.options import StepContext
 from orchestrator.run.frontdoor.planner import FRONTDOOR, FrontdoorPlanner
-from orchestrator.run.gates.jobs import JobRunner
-from orchestrator.run.gates.shares import JobShares
+from orchestrator.run.gates.shares import JobRunner, JobShares
 from orchestrator.run.planning import PlanContext, PlanError, PlannedPart
 from orchestrator.run.sandbox.errors import SandboxUnavailable
 from orchestrator.run.sandbox.sandbox import Sandbox

@@ -3,8 +3,8 @@
     planned   which gates a step has: their order, where they are a default, when they have nothing to check; pure
     contract  Gate: `check(artifacts, context) -> GateResult`, and its inputs
     pipeline  the code of each gate; runs a step's gates, and says which failure follows
-    jobs      runs tools and code as jobs of the sandbox, the one with the least slack first
-    shares    processor time of running jobs next to engines
+    jobs      has tools and code run as jobs, and reads their verdict
+    shares    runs jobs in the sandbox, the one with the least slack first, and shares processor time with engines
     findings  formats findings for the next attempt's prompt
     ruff      ruff's command line and reports, for format, lint and security
 

@@ -1,14 +1,10 @@
-"""Run tools and artifacts as jobs of the sandbox, and tell a tool's verdict from a tool that did not work."""
+"""Run tools and artifacts for gates, and tell a tool's verdict from a tool that did not work."""
 
-import asyncio
-import math
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
@@ -16,68 +12,8 @@ from time import perf_counter
 
 from orchestrator.run.gates.contract import Artifact, GateError, RunJob
 from orchestrator.run.gates.findings import output_tail
-from orchestrator.run.gates.shares import PATIENCE, JobShares, NoEngines, is_urgent
-from orchestrator.run.sandbox.contract import (
-    MIB,
-    JobOutcome,
-    SandboxJob,
-    SandboxLimits,
-)
-from orchestrator.run.sandbox.errors import SandboxError, StartTimeout
-from orchestrator.run.sandbox.sandbox import Sandbox
+from orchestrator.run.sandbox.contract import MIB, JobOutcome, SandboxJob, SandboxLimits
 from orchestrator.task.events import FailureKind
-from orchestrator.task.stages import waiting_for_core
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    due: float
-    turn: "asyncio.Future[None]"
-
-
-@dataclass(slots=True)
-class Turns:
-    """At most `urgent` urgent jobs run at once. Others start only while fewer than `patient` jobs run."""
-
-    urgent: int
-    patient: int
-    _waiting: list[_Waiting] = field(default_factory=list)
-    _running: list[float] = field(default_factory=list)
-
-    @asynccontextmanager
-    async def of(self, due: float) -> AsyncIterator[None]:
-        """Wait for the turn of a job that is due at `due` (event loop time), and hold it."""
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(due, loop.create_future())
-        self._waiting.append(waiting)
-        self._waiting.sort(key=lambda job: job.due)
-        hurry = loop.call_later(max(0.0, due - PATIENCE - loop.time()), self._grant)
-        try:
-            self._grant()
-            await waiting.turn
-            yield
-        finally:
-            hurry.cancel()
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
-            else:
-                self._running.remove(due)
-            self._grant()
-
-    def _grant(self) -> None:
-        now = asyncio.get_running_loop().time()
-        while self._waiting and self._may_run(self._waiting[0].due, now):
-            waiting = self._waiting.pop(0)
-            self._running.append(waiting.due)
-            if not waiting.turn.done():
-                waiting.turn.set_result(None)
-
-    def _may_run(self, due: float, now: float) -> bool:
-        if is_urgent(due, now):
-            return sum(is_urgent(running, now) for running in self._running) < self.urgent
-        # So no job with slack keeps an urgent one waiting.
-        return len(self._running) < self.patient
-
 
 # Limits of a tool that only reads the artifacts; a long artifact may have many findings. The limit that counts is
 # `cpu`: on a busy machine a job may get only a tenth of a core, so `wall` is ten times as long.
@@ -87,8 +23,6 @@ TOOL_LIMITS = SandboxLimits(wall=600.0, cpu=60, memory=512 * MIB, processes=4, o
 CODE_LIMITS = SandboxLimits(wall=300.0, cpu=20, memory=512 * MIB, processes=8)
 
 _TIMES = ("wall", "cpu")
-# The share of its limit `wall` that a job waits at most, whatever its slack, so that enough of it is left.
-_MOST_SLACK = 0.25
 
 
 def bench_limits(threshold: float) -> SandboxLimits:
@@ -97,48 +31,6 @@ def bench_limits(threshold: float) -> SandboxLimits:
     cpu = wall * CODE_LIMITS.processes  # of all its threads together
     # Niceness 0: otherwise the time depends on how busy the engines next to it are.
     return replace(CODE_LIMITS, wall=max(CODE_LIMITS.wall, wall), cpu=max(CODE_LIMITS.cpu, cpu), niceness=0)
-
-
-class JobRunner:
-    """Runs jobs in the sandbox: at most `limit` urgent ones at once, and a quarter as many with slack.
-
-    Gates and the tools of steps have separate runners that share `shares`: a tool's job counts against its step's
-    deadline, so it must not wait for jobs of gates.
-    """
-
-    def __init__(self, sandbox: Callable[[], Awaitable[Sandbox]], limit: int, shares: JobShares | None = None) -> None:
-        """`sandbox` is called for each job; it may raise SandboxUnavailable. Without `shares`, engines are ignored."""
-        self._sandbox = sandbox
-        self._turns = Turns(limit, max(1, limit // 4))
-        self._shares = shares or JobShares(NoEngines(limit))
-
-    async def run(self, job: SandboxJob, slack: float = 0.0) -> JobOutcome:
-        """Run a job that may be late by `slack` seconds without delaying its run.
-
-        Raises GateError if it could not be run, or twice hardly got a core.
-        """
-        try:
-            outcome = await self._run(job, min(slack, _MOST_SLACK * job.limits.wall))
-            if outcome.starved:
-                # The machine was too busy: try again, before all other jobs.
-                outcome = await self._run(job, -math.inf)
-        except SandboxError as error:
-            raise GateError(str(error), final=not isinstance(error, StartTimeout)) from error
-        if outcome.starved:
-            raise GateError(f"{job.argv[0]} hardly got a core in {outcome.seconds:.0f} s: this machine is too busy")
-        return outcome
-
-    def with_slack(self, slack: float) -> RunJob:
-        return partial(self.run, slack=slack)
-
-    async def _run(self, job: SandboxJob, slack: float) -> JobOutcome:
-        sandbox = await self._sandbox()
-        due = asyncio.get_running_loop().time() + slack
-        async with AsyncExitStack() as stack:
-            with waiting_for_core():
-                await stack.enter_async_context(self._turns.of(due))
-                niceness = await stack.enter_async_context(self._shares.of(due))
-            return await sandbox.run(job, niceness if job.limits.niceness is None else None)
 
 
 class JobClock:

@@ -12,7 +12,7 @@ from orchestrator.bench.simulate.clock import StillJournal, VirtualClock, run_vi
 from orchestrator.bench.simulate.engines import SimulatedAnswer, SimulatedMachine, words
 from orchestrator.engine.contract import Generation
 from orchestrator.pool.pool import BATCH_SLACK
-from orchestrator.run.gates.jobs import JobRunner
+from orchestrator.run.gates.shares import JobRunner
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record.report import Report
 from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob

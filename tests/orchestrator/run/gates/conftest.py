@@ -1,7 +1,7 @@
 import pytest
 
 from orchestrator.run.gates.contract import RunJob
-from orchestrator.run.gates.jobs import JobRunner
+from orchestrator.run.gates.shares import JobRunner
 from orchestrator.run.sandbox.sandbox import Sandbox
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError, GateSkipped, Repaired
-from orchestrator.run.gates.jobs import JobRunner
 from orchestrator.run.gates.pipeline import BUILTIN_GATES, run_gates
 from orchestrator.run.gates.planned import Scope, as_first_child, default_gates, planned_gates
+from orchestrator.run.gates.shares import JobRunner
 from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob
 from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.task.events import FailureKind, GateResult

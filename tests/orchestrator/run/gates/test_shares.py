@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from orchestrator.bench.simulate.clock import run_virtually
 from orchestrator.pool.decoding import LENT_SHARE, Decoding, lendable_cores
-from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.machine import Topology
-from orchestrator.run.gates.jobs import Turns
-from orchestrator.run.gates.shares import PATIENCE, JobShares, NoEngines, share_out
+from orchestrator.pool.managed_model import Replica
+from orchestrator.run.gates.shares import PATIENCE, JobShares, NoEngines, Turns, share_out
 from orchestrator.run.sandbox.niceness import IDLE, LOWEST, weight
 
 LONG = 1000.0

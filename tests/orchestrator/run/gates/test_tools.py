@@ -5,11 +5,10 @@ from collections.abc import Mapping
 import pytest
 
 from orchestrator.pool.decoding import Decoding
-from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.machine import Topology
+from orchestrator.pool.managed_model import Replica
 from orchestrator.run.gates.contract import GateError, RunJob
-from orchestrator.run.gates.jobs import JobRunner
-from orchestrator.run.gates.shares import JobShares
+from orchestrator.run.gates.shares import JobRunner, JobShares
 from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob, SandboxLimits
 from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.task.events import FailureKind

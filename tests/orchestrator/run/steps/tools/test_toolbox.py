@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.run.gates.contract import RunJob
-from orchestrator.run.gates.jobs import JobRunner
+from orchestrator.run.gates.shares import JobRunner
 from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob
 from orchestrator.run.sandbox.sandbox import Sandbox
 from orchestrator.run.steps.tools.contract import ToolError
