@@ -405,7 +405,7 @@ class Learning:
     async def _tidy(self, orchestrator: Orchestrator, learned: Learned) -> None:
         values = await asyncio.to_thread(learned.memory.values, persona="")
         shares = {value.role: value.q for value in values}
-        await orchestrator.retire_useless_personas(lambda role: shares.get(role, 0.5))
+        await orchestrator.personas.retire_useless(lambda role: shares.get(role, 0.5))
         await self.propose_persona(orchestrator, learned)
         await asyncio.to_thread(learned.memory.compact)
 
@@ -414,7 +414,7 @@ class Learning:
 
         None is added beyond the configured number. Raises MemrlError, JournalError and what the embedder raises.
         """
-        memory, made_personas = learned.memory, orchestrator.personas
+        memory, made_personas = learned.memory, orchestrator.personas.made
         # Without advice that is followed, it would not be tried.
         if self.use != "on" or not room_for_proposals(made_personas, self._settings().personas):
             return None
@@ -426,7 +426,7 @@ class Learning:
             if (proposal := proposed_persona(pattern, alike, personas, made_personas)) is None:
                 continue
             try:
-                placed = await orchestrator.add_persona(proposal)
+                placed = await orchestrator.personas.add(proposal)
             except InputError as error:
                 log.info("a persona cannot be proposed", persona=proposal.name, why=str(error))
                 continue

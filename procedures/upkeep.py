@@ -81,10 +81,10 @@ class Upkeep:
 
     def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Add a persona, unless one says nearly the same, and return which one to use."""
-        return self._wait_for(Extent.JOURNAL, lambda service: service.folder.add_persona(proposal), with_registry=True)
+        return self._wait_for(Extent.JOURNAL, lambda service: service.folder.personas.add(proposal), with_registry=True)
 
     def retire_persona(self, name: str) -> None:
-        self._wait_for(Extent.JOURNAL, lambda service: service.folder.retire_persona(name), with_registry=True)
+        self._wait_for(Extent.JOURNAL, lambda service: service.folder.personas.retire(name), with_registry=True)
 
     def token_changed(self) -> None:
         """Note that the file of the API's token has changed."""

@@ -173,7 +173,7 @@ async def personas(
 )
 async def add_persona(body: PersonaBody, service: ServiceDep, access: AccessDep, response: Response) -> PlacedBody:
     """Add a persona, unless there is one that says nearly the same. It is kept across restarts."""
-    placed = await service.folder.add_persona(PersonaProposal(**body.model_dump(), by=access.key))
+    placed = await service.folder.personas.add(PersonaProposal(**body.model_dump(), by=access.key))
     if not placed.new:
         response.status_code = HTTPStatus.OK
     return PlacedBody(name=placed.name, new=placed.new, similarity=placed.similarity)
@@ -193,7 +193,7 @@ async def persona(name: str, service: ServiceDep, access: AccessDep) -> PersonaU
 @router.delete("/personas/{name}")
 async def retire_persona(name: str, service: ServiceDep, access: AccessDep) -> PersonaLine:
     """Retire a persona that was made at run time. Runs that name it go on with it."""
-    return _persona_line(await service.folder.retire_persona(name), access)
+    return _persona_line(await service.folder.personas.retire(name), access)
 
 
 def _entry(entry: ModelEntry) -> EntryLine:
@@ -225,7 +225,7 @@ def _role(role: RoleEntry, why_not: str | None) -> RoleLine:
 def _personas(service: Service, access: Access, *, retired: bool = False) -> list[PersonaLine]:
     registry = service.orchestrator.registry
     at_run_time = [
-        _persona_line(entry, access) for entry in service.orchestrator.personas if retired or entry.retired is None
+        _persona_line(entry, access) for entry in service.orchestrator.personas.made if retired or entry.retired is None
     ]
     lines = [
         PersonaLine(name=entry.name, text=entry.text, description=entry.description, maker=entry.maker)

@@ -174,7 +174,7 @@ class Orchestrator(StateFolder):
         cores, shares = pool.decoding.cores, JobShares(pool.decoding)
         gates, tools = (JobRunner(self.sandbox, cores, shares) for _ in range(2))
         self._services = Services(
-            self.registry.with_personas(self._personas.kept),
+            self.registry.with_personas(self.personas.kept),
             pool,
             journal,
             self.clock,
@@ -195,8 +195,8 @@ class Orchestrator(StateFolder):
             self._drive_on(follow(self._reloader, self._take_up))
 
     def _define_personas(self, run: str, personas: Sequence[PlanPersona]) -> None:
-        if changed := self._personas.define(run, personas, self.clock.now()):
-            self._drive_on(self._personas.keep(changed))
+        if changed := self.personas.define(run, personas):
+            self._drive_on(self.personas.keep(changed))
 
     def _adopt_personas(self) -> None:
         self._adopt(self._files_registry, ())
@@ -481,9 +481,9 @@ class Orchestrator(StateFolder):
 
     def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
         self._files_registry = registry
-        self.registry = registry.with_personas(self._personas.in_use)
+        self.registry = registry.with_personas(self.personas.in_use)
         # Runs in progress may name what is no longer in it.
-        self._services.registry = registry.with_personas(self._personas.kept).beside(self._services.registry)
+        self._services.registry = registry.with_personas(self.personas.kept).beside(self._services.registry)
         self.pool.adopt(self.registry, rewritten)
 
     async def _drive(

@@ -118,16 +118,33 @@ def useless_personas(
 
 
 class PersonaBook:
-    """The personas that were made at run time, while a journal is open. Changes call `adopt`."""
+    """The personas that were made at run time, while a journal is open. Changes call `adopt`.
 
-    def __init__(self, journal: Journal, personas: Iterable[MadePersona], adopt: Callable[[], None]) -> None:
+    `registry` returns the one in force, and `now` the time, in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        personas: Iterable[MadePersona],
+        adopt: Callable[[], None],
+        registry: Callable[[], Registry],
+        now: Callable[[], float],
+    ) -> None:
         self._journal = journal
+        self._registry, self._now = registry, now
         self._made = {persona.name: persona for persona in personas}
         self._adopt = adopt
         self._changing = asyncio.Lock()
 
     @classmethod
-    async def open(cls, journal: Journal, adopt: Callable[[], None]) -> "PersonaBook":
+    async def open(
+        cls,
+        journal: Journal,
+        adopt: Callable[[], None],
+        registry: Callable[[], Registry],
+        now: Callable[[], float],
+    ) -> "PersonaBook":
         """Return the book with the personas of the journal; empty, with a log message, if they cannot be read."""
         try:
             personas = await asyncio.to_thread(journal.personas)
@@ -135,7 +152,7 @@ class PersonaBook:
             log.error("the personas that were made at run time cannot be read; none of them can be used",
                       error=str(error))  # fmt: skip
             personas = []
-        return cls(journal, personas, adopt)
+        return cls(journal, personas, adopt, registry, now)
 
     @property
     def made(self) -> tuple[MadePersona, ...]:
@@ -151,22 +168,22 @@ class PersonaBook:
     def kept(self) -> list[Persona]:
         return [entry.persona for entry in self.made]
 
-    async def add(self, proposal: PersonaProposal, registry: Registry, at: float) -> Placed:
-        """Add a persona, unless there is one that says nearly the same. It is durable when this returns.
+    async def add(self, proposal: PersonaProposal) -> Placed:
+        """Add a persona, unless there is one that says nearly the same, and return which one to use.
 
-        Raises InputError as `checked_proposal` does, and JournalError.
+        It is durable and in force when this returns. Raises InputError as `checked_proposal` does, and JournalError.
         """
         async with self._changing:
-            place, new = checked_proposal(proposal, self.made, registry, at)
+            place, new = checked_proposal(proposal, self.made, self._registry(), self._now())
             if new is not None:
                 await asyncio.to_thread(_keep, self._journal, new)
                 self._change(new)
         return place
 
-    async def retire(self, name: str, registry: Registry, at: float) -> MadePersona:
+    async def retire(self, name: str) -> MadePersona:
         """Retire a persona. Runs that name it continue to use it. Raises InputError, JournalError."""
         async with self._changing:
-            persona = checked_retirement(name, self.made, registry, at)
+            persona = checked_retirement(name, self.made, self._registry(), self._now())
             await self._retire(persona)
         return persona
 
@@ -177,22 +194,26 @@ class PersonaBook:
             self._made = {persona.name: persona for persona in personas}
             self._adopt()
 
-    async def retire_useless(self, shares: Callable[[str], float], at: float) -> list[str]:
-        """Retire useless personas of plans and the memory; return their names. Raises JournalError."""
+    async def retire_useless(self, shares: Callable[[str], float]) -> list[str]:
+        """Retire useless personas of plans and the memory; return their names. Raises JournalError.
+
+        `shares` returns the share of attempts that succeed, by role.
+        """
         async with self._changing:
             uses = await asyncio.to_thread(self._journal.persona_uses)
-            useless = useless_personas(self.made, uses, shares, at)
+            useless = useless_personas(self.made, uses, shares, self._now())
             for persona in useless:
                 log.info("a persona is retired that brings nothing", persona=persona.name, why=persona.why_retired)
                 await self._retire(persona)
         return [persona.name for persona in useless]
 
-    def define(self, run: str, personas: Iterable[PlanPersona], at: float) -> list[MadePersona]:
+    def define(self, run: str, personas: Iterable[PlanPersona]) -> list[MadePersona]:
         """Put the personas of a plan into force, and return the changed ones, which `keep` then stores.
 
         Known ones stay as they are, unless a retired one had another text. If there is no room, the oldest personas of
         plans are retired.
         """
+        at = self._now()
         new = [
             MadePersona(name=persona.name, text=persona.text, maker="plan", by=run, made=at)
             for persona in personas

@@ -12,9 +12,8 @@ import structlog
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.journal import Journal
-from orchestrator.run.personas import PersonaBook, PersonaProposal
+from orchestrator.run.personas import PersonaBook
 from orchestrator.run.record.cache import ViewCache
-from orchestrator.task.personas import MadePersona, Placed
 
 # CLOCK_BOOTTIME continues while the machine is suspended.
 _COUNTER: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -85,35 +84,10 @@ class StateFolder:
         self.journal: Journal = stack.enter_context(await asyncio.to_thread(self._open_journal, self._home))
         self.clock = self._new_clock(self.journal.last_time())
         self.views = ViewCache(self.journal)
-        self._personas = await PersonaBook.open(self.journal, self._adopt_personas)
-        self.registry = self._files_registry.with_personas(self._personas.in_use)
-
-    @property
-    def personas(self) -> tuple[MadePersona, ...]:
-        """The personas that were made at run time, the retired ones included."""
-        return self._personas.made
-
-    async def add_persona(self, proposal: PersonaProposal) -> Placed:
-        """Add a persona, unless there is one that says nearly the same, and return which one to use.
-
-        It is durable and in force when this returns. Raises InputError, JournalError.
-        """
-        return await self._personas.add(proposal, self.registry, self.clock.now())
-
-    async def retire_persona(self, name: str) -> MadePersona:
-        """Retire a persona. Runs that name it continue to use it. Raises InputError, JournalError."""
-        return await self._personas.retire(name, self.registry, self.clock.now())
-
-    async def reload_personas(self) -> None:
-        """Reload the personas after another process has changed the journal. Raises JournalError."""
-        await self._personas.reload()
-
-    async def retire_useless_personas(self, shares: Callable[[str], float]) -> list[str]:
-        """Retire useless personas of plans and the memory; return their names. Raises JournalError.
-
-        `shares` returns the share of attempts that succeed, by role.
-        """
-        return await self._personas.retire_useless(shares, self.clock.now())
+        self.personas = await PersonaBook.open(
+            self.journal, self._adopt_personas, lambda: self.registry, self.clock.now
+        )
+        self.registry = self._files_registry.with_personas(self.personas.in_use)
 
     async def delete(self, run: str) -> None:
         """Delete a run that has ended, with its folder. Raises UnknownRun, and InputError for one that has not."""
@@ -123,4 +97,4 @@ class StateFolder:
         await asyncio.to_thread(self.journal.delete, run)
 
     def _adopt_personas(self) -> None:
-        self.registry = self._files_registry.with_personas(self._personas.in_use)
+        self.registry = self._files_registry.with_personas(self.personas.in_use)

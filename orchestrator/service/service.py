@@ -420,7 +420,7 @@ class Service:
     async def reload_personas(self) -> None:
         """Reload the personas after a procedure has put them back to what they were."""
         if self._folder is not None:
-            await self._folder.reload_personas()
+            await self._folder.personas.reload()
 
     def now(self) -> float:
         """Return seconds since the epoch, by the clock of events if the folder is open."""

@@ -179,7 +179,7 @@ async def test_tasks_that_come_often_and_fail_get_a_persona_that_the_router_may_
         for number in range(30):
             fail(learned, f"Extract the invoice total of record {number}.", number)
         assert await learning_of(service).propose_persona(orchestrator, learned) == "extract-invoice-total"
-        (made,) = orchestrator.personas
+        (made,) = orchestrator.personas.made
         assert (made.maker, made.retired) == ("memory", None)
         assert made.text.startswith("You are an expert in tasks of this kind: extract, invoice, total, record.")
         assert "exactly the form" in made.text
@@ -192,7 +192,7 @@ async def test_tasks_that_come_often_and_fail_get_a_persona_that_the_router_may_
         for number in range(30):
             fail(learned, f"Write a letter to customer {number}.", 100 + number)
         assert await learning_of(service).propose_persona(orchestrator, learned) is None, "there is room for one only"
-        await orchestrator.retire_persona(made.name)
+        await orchestrator.personas.retire(made.name)
         assert await learning_of(service).propose_persona(orchestrator, learned) == "write-letter-customer"
 
 
@@ -217,7 +217,7 @@ async def test_in_the_shadow_no_persona_is_proposed_as_nobody_would_try_it(tmp_p
         for number in range(30):
             fail(learned, f"Extract the invoice total of record {number}.", number)
         assert await learning_of(service).propose_persona(service.orchestrator, learned) is None
-        assert not service.orchestrator.personas
+        assert not service.orchestrator.personas.made
 
 
 async def test_another_embedder_of_the_registry_makes_all_vectors_anew(tmp_path: Path, registry: Registry) -> None:

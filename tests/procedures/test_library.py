@@ -161,7 +161,7 @@ def last_backup(root: Path) -> str:
 def add_keeper(root: Path) -> None:
     async def add() -> None:
         async with StateFolder(root / "home", registry_of(root)) as folder:
-            await folder.add_persona(PersonaProposal(name="keeper", text=KEEPER))
+            await folder.personas.add(PersonaProposal(name="keeper", text=KEEPER))
 
     asyncio.run(add())
 

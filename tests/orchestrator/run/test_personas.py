@@ -45,7 +45,7 @@ async def orchestrator(tmp_path: Path) -> AsyncIterator[Orchestrator]:
 async def test_a_user_s_persona_is_used_at_once_and_its_text_is_kept(
     orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
-    assert (await orchestrator.add_persona(POEM)).new
+    assert (await orchestrator.personas.add(POEM)).new
     run = await execute(orchestrator, job([step("S1", "Summarize a.txt.", ["a.txt"], ["s1"], persona="poet")]))
     assert report_of(tmp_path / "home", run).steps[0].persona == "poet"
     with JournalReader.open_to_read(tmp_path / "home") as journal:
@@ -57,14 +57,14 @@ async def test_a_user_s_persona_is_used_at_once_and_its_text_is_kept(
 
 async def test_personas_outlive_the_process_and_the_retired_ones_are_gone(tmp_path: Path) -> None:
     async with Orchestrator.open(tmp_path / "home", ON_DEMAND, STILL) as first:
-        await first.add_persona(POEM)
-        await first.add_persona(replace(POEM, name="pirate", text="Talk like a pirate at sea."))
-        await first.retire_persona("pirate")
+        await first.personas.add(POEM)
+        await first.personas.add(replace(POEM, name="pirate", text="Talk like a pirate at sea."))
+        await first.personas.retire("pirate")
         assert "pirate" not in first.registry.personas
     async with Orchestrator.open(tmp_path / "home", ON_DEMAND, STILL) as second:
         assert second.registry.personas["poet"].text == POEM.text
         assert "pirate" not in second.registry.personas
-        assert {one.name: one.retired is None for one in second.personas} == {"poet": True, "pirate": False}
+        assert {one.name: one.retired is None for one in second.personas.made} == {"poet": True, "pirate": False}
 
 
 async def test_a_plan_s_persona_is_used_by_its_step_and_kept(tmp_path: Path) -> None:
@@ -93,11 +93,11 @@ async def test_a_plan_whose_process_ended_before_its_persona_was_stored_goes_on(
     async with Orchestrator.open(tmp_path / "other", ON_DEMAND, replace(STILL, planner=Historian())) as second:
         await second.journal.append("again", fresh)
     async with Orchestrator.open(tmp_path / "other", REGISTRY, Ports(planner=Historian())) as third:
-        assert not third.personas
+        assert not third.personas.made
         await third.resume("again")
         async for _ in third.watch("again"):
             pass
-        assert [one.name for one in third.personas] == [HISTORIAN.name]
+        assert [one.name for one in third.personas.made] == [HISTORIAN.name]
     assert report_of(tmp_path / "other", "again").steps[0].persona == HISTORIAN.name
 
 
@@ -114,24 +114,24 @@ async def test_what_cannot_be_added_changes_nothing(
     orchestrator: Orchestrator, proposal: PersonaProposal, told: str
 ) -> None:
     with pytest.raises(InputError) as refused:
-        await orchestrator.add_persona(proposal)
+        await orchestrator.personas.add(proposal)
     assert str(refused.value).startswith(told)
-    assert not orchestrator.personas
+    assert not orchestrator.personas.made
 
 
 async def test_near_duplicates_are_merged_unless_they_are_to_be_distinct(orchestrator: Orchestrator) -> None:
-    await orchestrator.add_persona(POEM)
+    await orchestrator.personas.add(POEM)
     nearly = replace(POEM, name="bard", text="Write in verse and let every line rhyme!")
-    placed = await orchestrator.add_persona(nearly)
+    placed = await orchestrator.personas.add(nearly)
     assert (placed.name, placed.new) == ("poet", False)
-    assert (await orchestrator.add_persona(replace(nearly, distinct=True))).name == "bard"
+    assert (await orchestrator.personas.add(replace(nearly, distinct=True))).name == "bard"
 
 
 async def test_only_what_was_made_at_run_time_can_be_retired(orchestrator: Orchestrator) -> None:
     with pytest.raises(InputError, match="the persona terse stands in the registry's file of personas"):
-        await orchestrator.retire_persona("terse")
+        await orchestrator.personas.retire("terse")
     with pytest.raises(InputError, match="there is no persona 'tercet'"):
-        await orchestrator.retire_persona("tercet")
+        await orchestrator.personas.retire("tercet")
 
 
 def test_there_is_a_limit() -> None:
@@ -164,10 +164,10 @@ def test_a_plan_s_persona_that_brings_nothing_is_retired() -> None:
 
 
 async def test_a_plan_s_persona_takes_the_name_of_a_retired_one_with_another_text(orchestrator: Orchestrator) -> None:
-    book = orchestrator._personas
-    (first,) = book.define("R1", [HISTORIAN], 1.0)
+    book = orchestrator.personas
+    (first,) = book.define("R1", [HISTORIAN])
     await book.keep([first])
-    await orchestrator.retire_persona(HISTORIAN.name)
-    assert book.define("R1", [HISTORIAN], 2.0) == [], "a run that is resumed does not undo that it was retired"
-    (again,) = book.define("R2", [replace(HISTORIAN, text="Speak of harbours as of old friends.")], 3.0)
+    await orchestrator.personas.retire(HISTORIAN.name)
+    assert book.define("R1", [HISTORIAN]) == [], "a run that is resumed does not undo that it was retired"
+    (again,) = book.define("R2", [replace(HISTORIAN, text="Speak of harbours as of old friends.")])
     assert orchestrator.registry.personas[HISTORIAN.name].text == again.text == "Speak of harbours as of old friends."
