@@ -23,7 +23,7 @@ from orchestrator.procedures.plan import ProcedurePlan, plan_to_json
 from orchestrator.procedures.ports import MAX_OUTPUT, Ended, Operation, ProcedurePorts, Program, Work, proposer
 from orchestrator.procedures.upkeep import Installation, Upkeep
 from orchestrator.run.sandbox.contract import SandboxJob, SandboxLimits
-from orchestrator.run.sandboxes import SandboxOnDemand
+from orchestrator.run.sandbox.sandbox import SandboxOnDemand
 from orchestrator.service.callers import Caller
 from orchestrator.service.configuration import configuration_path, load_configuration
 from orchestrator.service.schedules import Schedule

@@ -25,7 +25,7 @@ from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.record.forecast import Forecast
-from orchestrator.run.sandboxes import SandboxOnDemand
+from orchestrator.run.sandbox.sandbox import SandboxOnDemand
 from orchestrator.service.configuration import load_configuration, tool_servers
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.prediction import pace_of, plan_key

@@ -21,8 +21,7 @@ from orchestrator.run.gates.planned import GATES
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.planning import Planner
 from orchestrator.run.record.prior import prior_artifacts
-from orchestrator.run.sandbox.sandbox import Sandbox
-from orchestrator.run.sandboxes import runs_code, why_no_sandbox
+from orchestrator.run.sandbox.sandbox import Sandbox, why_no_sandbox
 from orchestrator.run.steps.files import UnreadableFile, read_text, size_of
 from orchestrator.run.steps.tools.servers import Configured, Listing, ToolServers, no_servers
 from orchestrator.run.steps.tools.toolbox import TOOLS
@@ -141,7 +140,9 @@ async def check_job(
     prior = job.found
     if prior is None:
         prior = await asyncio.to_thread(prior_artifacts, journal, job.prior, job.sees_runs_of) if job.prior else {}
-    no_sandbox = await why_no_sandbox(sandbox) if runs_code(job.task) else ""
+    steps = () if job.task is None else job.task.plan.steps
+    runs_code = any(not _SANDBOXED.isdisjoint((step.kind, *step.tools)) for step in steps)
+    no_sandbox = await why_no_sandbox(sandbox) if runs_code else ""
     listing = await _listing(job.task, ToolServers(servers, sandbox))
     return await asyncio.to_thread(check_job_given, job, registry, prior, no_sandbox, planner, listing)
 

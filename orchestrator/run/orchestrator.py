@@ -20,7 +20,6 @@ from orchestrator.pool.pool import Pool
 from orchestrator.pool.status import PoolSnapshot
 from orchestrator.registry.models import Registry
 from orchestrator.registry.watch import Reload, Reloader, follow
-from orchestrator.run.state_folder import Clock, StateFolder, SystemClock
 from orchestrator.run.effects import RunEffects
 from orchestrator.run.frontdoor.direct import DirectAnswer, direct_answer, fits, why_direct, why_no_direct
 from orchestrator.run.gates.shares import JobRunner, JobShares
@@ -33,17 +32,18 @@ from orchestrator.run.job import (
     check_job_given,
     escalation_targets,
 )
-from orchestrator.run.journal.journal import Journal, keep_prompts
 from orchestrator.run.journal.errors import JournalError
+from orchestrator.run.journal.journal import Journal, keep_prompts
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.run.record.forecast import Forecast
 from orchestrator.run.record.view import accepted_in
 from orchestrator.run.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
-from orchestrator.run.sandboxes import Interpreters, SandboxOnDemand, why_no_sandbox
+from orchestrator.run.sandbox.sandbox import Interpreters, SandboxOnDemand, why_no_sandbox
 from orchestrator.run.scheduler.commands import Command
 from orchestrator.run.scheduler.run import fresh_state
 from orchestrator.run.services import RunProposes, Services, no_procedures_of_runs
+from orchestrator.run.state_folder import Clock, StateFolder, SystemClock
 from orchestrator.run.steps.role import system_messages
 from orchestrator.run.steps.tools.servers import Configured, ToolServers, no_servers
 from orchestrator.run.updates import Broadcast, EventUpdate, Update

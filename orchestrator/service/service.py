@@ -26,7 +26,7 @@ from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record.view import accepted_in
-from orchestrator.run.sandboxes import SandboxOnDemand
+from orchestrator.run.sandbox.sandbox import SandboxOnDemand
 from orchestrator.run.state_folder import StateFolder
 from orchestrator.run.steps.tools.servers import ToolServer
 from orchestrator.run.updates import Update

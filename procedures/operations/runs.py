@@ -20,7 +20,7 @@ from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.record.report import load_report
-from orchestrator.run.sandboxes import SandboxOnDemand
+from orchestrator.run.sandbox.sandbox import SandboxOnDemand
 from orchestrator.service.configuration import tool_servers
 from orchestrator.service.service import Service
 from orchestrator.task.taskir.parse import task_from

@@ -37,13 +37,13 @@ from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.propose import propose
 from orchestrator.registry.sources.get import get_model
 from orchestrator.run.gates.contract import Artifact, GateContext
-from orchestrator.run.gates.shares import JobRunner
 from orchestrator.run.gates.pipeline import BUILTIN_GATES, run_gates
 from orchestrator.run.gates.planned import Scope
+from orchestrator.run.gates.shares import JobRunner
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.run.sandboxes import SandboxOnDemand
+from orchestrator.run.sandbox.sandbox import SandboxOnDemand
 from orchestrator.service.backup import discard_backup, find_backup, restore_backup
 from orchestrator.service.doctor import examine
 from orchestrator.service.retention import DAY_SECONDS, VacuumRequest, VacuumResult

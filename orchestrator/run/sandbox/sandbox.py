@@ -8,12 +8,13 @@ import secrets
 import shutil
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
+import structlog
 
 from orchestrator.run.sandbox import inside
 from orchestrator.run.sandbox.bubblewrap import MINIMUM_VERSION
@@ -35,6 +36,8 @@ _COUNT = 4096
 # The first range is "unused" in systemd's table of uids; the second is for containers, which often map only 65536.
 _STARTS = (2_000_000_000, 60_000)
 _UID_MAP = Path("/proc/self/uid_map")
+
+log = structlog.get_logger(__name__)
 
 
 class UidPool:
@@ -239,3 +242,48 @@ def _works(groups: ControlGroups) -> bool:
         return can_join(group)
     finally:
         remove_quietly(group)
+
+
+class SandboxOnDemand:
+    """Probes for the sandbox at each use until it is available, since what is missing may be installed meanwhile."""
+
+    def __init__(self) -> None:
+        self._probing = asyncio.Lock()
+        self._sandbox: Sandbox | None = None
+
+    async def __call__(self) -> Sandbox:
+        """Raises SandboxUnavailable."""
+        async with self._probing:
+            if self._sandbox is None:
+                self._sandbox = await Sandbox.probe()
+                log.info("the sandbox is available", how=self._sandbox.describe())
+            return self._sandbox
+
+
+async def why_no_sandbox(sandbox: Callable[[], Awaitable[Sandbox]]) -> str:
+    """Return why the sandbox is not available; empty if it is."""
+    try:
+        await sandbox()
+    except SandboxUnavailable as error:
+        return str(error)
+    return ""
+
+
+class Interpreters:
+    """Opens the interpreter sessions of all runs, which together may use a third of the sandbox's memory."""
+
+    def __init__(self, sandbox: Callable[[], Awaitable[Sandbox]]) -> None:
+        self._sandbox = sandbox
+        self._turns: asyncio.Semaphore | None = None
+
+    @asynccontextmanager
+    async def open(self, job: SandboxJob) -> AsyncIterator[Session]:
+        """Open a session for the block. Waits until there is room. Raises SandboxError."""
+        sandbox = await self._sandbox()
+        if self._turns is None:
+            cost = memory_cost(job.limits, counted=sandbox.groups is not None)
+            # Without a limit, steps could wait for each other's memory for ever: their code may call tools that need
+            # memory, too.
+            self._turns = asyncio.Semaphore(max(1, sandbox.budget.total // 3 // cost))
+        async with self._turns, sandbox.open(job) as session:
+            yield session

@@ -14,7 +14,6 @@ from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
 from orchestrator.registry.models import Registry
-from orchestrator.run.state_folder import SystemClock
 from orchestrator.run.effects import RunEffects
 from orchestrator.run.frontdoor.planner import FrontdoorPlanner
 from orchestrator.run.journal.journal import Journal
@@ -22,10 +21,10 @@ from orchestrator.run.loop import RunLoop
 from orchestrator.run.record.report import Report, build_report
 from orchestrator.run.record.view import RunView, accepted_in
 from orchestrator.run.routing import RuleRouter
-from orchestrator.run.sandbox.sandbox import Sandbox
-from orchestrator.run.sandboxes import Interpreters
+from orchestrator.run.sandbox.sandbox import Interpreters, Sandbox
 from orchestrator.run.scheduler.run import fresh_state
 from orchestrator.run.services import Services
+from orchestrator.run.state_folder import SystemClock
 from orchestrator.run.updates import Broadcast
 from orchestrator.task.events import (
     AttemptStarted,

@@ -11,8 +11,7 @@ import pytest_asyncio
 from orchestrator.run.job import CheckedJob, check_job
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
-from orchestrator.run.sandbox.sandbox import Sandbox
-from orchestrator.run.sandboxes import SandboxOnDemand
+from orchestrator.run.sandbox.sandbox import Sandbox, SandboxOnDemand
 from orchestrator.run.steps.tools.servers import ToolServer
 from orchestrator.task.taskir.problems import InvalidTask
 from tests.orchestrator.run.steps.tools.server_fixture import plain

@@ -10,8 +10,7 @@ from orchestrator.run.job import Job
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.report import Report, load_report
-from orchestrator.run.sandbox.sandbox import Sandbox
-from orchestrator.run.sandboxes import SandboxOnDemand
+from orchestrator.run.sandbox.sandbox import Sandbox, SandboxOnDemand
 from orchestrator.run.updates import Progress
 from orchestrator.task.taskir.parse import task_from
 
