@@ -150,6 +150,7 @@ async def outcome(home: Path) -> Journey:
         run = await orchestrator.submit(Job(None, task, RECORDS, "as-planned"))
         async for _ in orchestrator.watch(run):
             pass
+        await asyncio.sleep(0.1)  # until the thread of the journal waits again, which has nothing to do with learning
         with journey.watched():
             learning.notice()
             await learning.caught_up()
