@@ -116,7 +116,8 @@ async def chat(home: Path) -> Journey:
     async with attached().service(home, registry, Configuration()) as service, asyncio.TaskGroup() as tasks:
         BY_ITSELF.set(False)
         app = make_app(service, tasks, attached().endpoints)
-        application = Guard(app, service, None)  # as on the Unix socket, whose caller owns the state folder
+        # As on the Unix socket, whose caller owns the state folder
+        application = Guard(app, service, None, app.state.sessions)
 
         async def until_first_token(scope: Scope, receive: Receive, send: Send) -> None:
             async def sent(message: Message) -> None:
