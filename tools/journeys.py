@@ -1,7 +1,7 @@
 """Count the files that three journeys touch: `python tools/journeys.py`.
 
 report   `orchestrator run` of a request of three steps, without a daemon, to its printed report
-chat     a streamed chat over the API, to its first token
+chat     a streamed chat with a loaded model over the API, to its first token
 outcome  a run of two steps that has ended, to what the router has learned from it
 
 A profiler sees every call in this process. Engines are processes of their own, so their files do not count. Neither
@@ -113,6 +113,7 @@ async def chat(home: Path) -> Journey:
     journey = Journey()
     registry = load_registry(find_registry(environment={}))
     BY_ITSELF.set(True)
+    is_counted = False
     async with attached().service(home, registry, Configuration()) as service, asyncio.TaskGroup() as tasks:
         BY_ITSELF.set(False)
         app = make_app(service, tasks, attached().endpoints)
@@ -121,18 +122,21 @@ async def chat(home: Path) -> Journey:
 
         async def until_first_token(scope: Scope, receive: Receive, send: Send) -> None:
             async def sent(message: Message) -> None:
-                if b'"content"' in message.get("body", b""):
+                if is_counted and b'"content"' in message.get("body", b""):
                     journey.stop()
                 await send(message)
 
             scope["state"] = {"uid": os.getuid()}  # what the connection says of its peer
-            with journey.watched():
+            with journey.watched() if is_counted else contextlib.nullcontext():
                 await application(scope, receive, sent)
 
         async with httpx2.AsyncClient(
             transport=httpx2.ASGITransport(app=until_first_token), base_url="http://localhost"
         ) as client:
             body = {"model": "worker", "messages": [{"role": "user", "content": "Hello"}], "stream": True}
+            # This one waits until the service has started and has loaded the model
+            await client.post("/v1/chat/completions", json=body)
+            is_counted = True
             answer = await client.post("/v1/chat/completions", json=body)
             assert answer.is_success, answer.text
         app.state.limiter.cancel_all()
