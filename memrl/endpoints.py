@@ -1,4 +1,4 @@
-"""Endpoints for the router's memory: its state, questions to its graph, comparisons of routers.
+"""Endpoints for what was learned: the memory, questions to its graph, past choices, routers, personas, trainings.
 
 A program in the sandbox answers questions to the graph.
 """
@@ -6,19 +6,32 @@ A program in the sandbox answers questions to the graph.
 import asyncio
 from collections.abc import Awaitable, Callable
 from math import ceil
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from orchestrator.api.app import Endpoints
 from orchestrator.api.dependencies import ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.errors import InputError, Problem
+from orchestrator.memrl.choices import (
+    CalibrationBin,
+    ChoiceSpan,
+    JudgedChoice,
+    PersonaEvidence,
+    calibration,
+    journaled_choices,
+    judged_choice,
+    persona_evidence,
+    spans,
+)
+from orchestrator.memrl.episodes import Value
 from orchestrator.memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError
 from orchestrator.memrl.graph import GraphAnswer, ProcessEnd, ReaderJob
 from orchestrator.memrl.learning import Learning, evaluate_router, explained_choices, memory_of, plain
 from orchestrator.memrl.memory import Memory
+from orchestrator.memrl.parl.trainings import TrainingRecord, trainings
 from orchestrator.run.sandbox.contract import MIB, SandboxJob, SandboxLimits
 from orchestrator.run.sandbox.errors import SandboxError
 from orchestrator.run.sandbox.sandbox import Sandbox
@@ -100,6 +113,33 @@ class GraphAnswerBody(BaseModel):
     behind: int  # outcomes since the graph was written
 
 
+class ChoicesBody(BaseModel):
+    """The latest choices of the router in runs, newest first, and what they say about it."""
+
+    choices: list[JudgedChoice]
+    spans: list[ChoiceSpan]  # of the same choices, oldest first
+    calibration: list[CalibrationBin]  # without those that have no choices
+    calibration_error: float | None  # mean distance between expected and earned reward; None without any
+
+
+class ValuesBody(BaseModel):
+    """The mean Q of each role and persona by type of task, best first."""
+
+    values: list[Value]
+
+
+class EvidenceBody(BaseModel):
+    """How attempts with personas ended, and the Q with and without each."""
+
+    personas: list[PersonaEvidence]
+
+
+class TrainingsBody(BaseModel):
+    """The trainings of the frontdoor in the state folder, the latest first."""
+
+    trainings: list[TrainingRecord]
+
+
 class DoneBody(BaseModel):
     """The answer to a request that has nothing else to return: what was asked for is done."""
 
@@ -133,6 +173,33 @@ async def explain(run: str, service: ServiceDep) -> dict[str, Any]:
     return await asyncio.to_thread(explained_choices, service.orchestrator.journal, run)
 
 
+@router.get("/choices")
+async def choices(
+    service: ServiceDep,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="So many, the latest.")] = 1000,
+) -> ChoicesBody:
+    """Return the latest choices in runs that are kept: what the memory expected of each, and how it turned out."""
+    return await asyncio.to_thread(_choices, service, limit)
+
+
+@router.get("/values")
+async def values(service: ServiceDep) -> ValuesBody:
+    """Return what roles and personas are worth by type of task; `null` is that of requests in words, and of chats."""
+    return ValuesBody(values=await asyncio.to_thread(_values, service))
+
+
+@router.get("/personas")
+async def evidence(service: ServiceDep) -> EvidenceBody:
+    """Return the evidence for personas that were used: attempts of kept runs, and Q next to the role's without it."""
+    return await asyncio.to_thread(_evidence, service)
+
+
+@router.get("/trainings")
+async def listed_trainings(service: ServiceDep) -> TrainingsBody:
+    """Return the figures of each update of the trainings of the frontdoor, and how the trained adapters compare."""
+    return TrainingsBody(trainings=await asyncio.to_thread(trainings, service.home))
+
+
 @router.get("/evaluate/{router_name}")
 async def evaluate(router_name: str, service: ServiceDep) -> dict[str, Any]:
     """Return what a router would have earned on past choices: rules, memory, best or random."""
@@ -147,3 +214,24 @@ def _status(service: Service) -> dict[str, Any]:
 def _rebuild(service: Service) -> None:
     with memory_of(service) as learning:
         learning.memory.rebuild()
+
+
+def _choices(service: Service, limit: int) -> ChoicesBody:
+    events = journaled_choices(service.orchestrator.journal.newest_choices(limit))
+    with memory_of(service) as learning:
+        opened = learning.learned
+        learned = {} if opened is None else opened.memory.learned_from(key for key, _ in events)
+    judged = [judged_choice(key, event, learned.get(key)) for key, event in events]
+    bins, error = calibration(judged)
+    return ChoicesBody(choices=judged[::-1], spans=spans(judged), calibration=bins, calibration_error=error)
+
+
+def _values(service: Service) -> list[Value]:
+    with memory_of(service) as learning:
+        learned = learning.learned
+        return [] if learned is None else learned.memory.values()
+
+
+def _evidence(service: Service) -> EvidenceBody:
+    uses = service.orchestrator.journal.persona_uses()
+    return EvidenceBody(personas=persona_evidence(uses, _values(service)))

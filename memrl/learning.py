@@ -19,7 +19,8 @@ import numpy as np
 import structlog
 
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.memrl.episodes import Action, Episode, Reward
+from orchestrator.memrl.choices import action_taken
+from orchestrator.memrl.episodes import Episode, Reward
 from orchestrator.memrl.errors import MemoryUnavailable, MemrlError
 from orchestrator.memrl.lessons import Agreement, Lesson, chat_lesson, lessons_of
 from orchestrator.memrl.memory import DATABASE, Memory, MemoryOptions, MemoryStats, Teacher
@@ -596,7 +597,7 @@ def explained_choices(journal: JournalReader, run: str) -> dict[str, Any]:
         )
     for event in events:
         if isinstance(event, AttemptStarted):
-            action = Action(event.role, event.persona or "", event.model, event.thinking)
+            action = action_taken(event)
             choices.append(
                 {
                     "step": event.step,

@@ -506,6 +506,10 @@ class Memory:
         ]
         return sorted(values, key=lambda value: value.q, reverse=True)
 
+    def learned_from(self, keys: Iterable[Key]) -> dict[Key, LearnedAttempt]:
+        """Return what these attempts taught, without those that nothing was learned from yet."""
+        return self._store.notes_of(keys)
+
     def contributions(self) -> list[Contribution]:
         """Return what each caller has taught, largest first."""
         return self._store.contributions()

@@ -23,9 +23,9 @@ from typing import Any, Final
 from orchestrator.bench.families import STEP_FAMILIES
 from orchestrator.bench.families.example import Example, Family
 from orchestrator.errors import InputError, Problem
+from orchestrator.memrl.choices import action_taken, estimate_of, regret_of
 from orchestrator.memrl.learning import learning_of
 from orchestrator.memrl.lessons import CHECKER
-from orchestrator.memrl.routers import action_of
 from orchestrator.memrl.training_page import training_page
 from orchestrator.run.job import Job
 from orchestrator.run.record.report import Report
@@ -142,13 +142,8 @@ def _score(service: Service, task: RolloutTask, report: Report) -> float:
 
 def _regret(started: AttemptStarted) -> float:
     assert started.advice is not None
-    values = {action_of(one): one.value for one in started.advice.estimates}
-    taken = next((value for one, value in values.items() if _is_taken(started, one.role, one.persona, one.model)), None)
-    return max(values.values()) - taken if values and taken is not None else 0.0
-
-
-def _is_taken(started: AttemptStarted, role: str, persona: str, model: str) -> bool:
-    return (role, persona, model) == (started.role, started.persona or "", started.model)
+    estimate = estimate_of(started.advice, action_taken(started))
+    return 0.0 if estimate is None else regret_of(started.advice, estimate)
 
 
 def _point(service: Service, tasks: int, done: Sequence[_Rollout]) -> Point:

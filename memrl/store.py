@@ -467,6 +467,15 @@ class EpisodeStore:
             for row in self._reading.execute("SELECT * FROM observed ORDER BY run, step, attempt"):
                 yield self._note(row)
 
+    def notes_of(self, keys: Iterable[Key]) -> dict[Key, LearnedAttempt]:
+        """Return what these attempts taught, without those that nothing was learned from yet."""
+        query = """
+            SELECT observed.* FROM json_each(?) AS wanted JOIN observed ON observed.run = wanted.value ->> 0
+                AND observed.step = wanted.value ->> 1 AND observed.attempt = wanted.value ->> 2
+        """
+        notes = [self._note(row) for row in self._rows(query, json.dumps(list(keys)))]
+        return {note.key: note for note in notes}
+
     def fingerprint(self, episode: int) -> int | None:
         """Return a number that distinguishes episodes which had the same number at different times."""
         rows = self._rows("SELECT digest FROM episodes WHERE id = ?", episode)

@@ -1,7 +1,7 @@
 """The commands about the frontdoor's own learning: frontdoor train, undo."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import typer
 
@@ -10,10 +10,8 @@ from orchestrator.cli.root import CommandPlace
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import print_json, write
 from orchestrator.memrl.parl.promote import undo as undo_promotion
+from orchestrator.memrl.parl.trainings import FOLDER
 from orchestrator.registry.load import find_registry
-
-FOLDER: Final = "frontdoor"
-"""The folder of trainings and adapters in a state folder."""
 
 
 class _Frontdoor(GroupOnDemand):

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from orchestrator.memrl.parl.trainings import write_points
 from orchestrator.memrl.training_page import training_page
 
 CURVES: Final = "curves.html"
@@ -45,9 +46,10 @@ ABOUT: Final = {
 }
 
 
-def write_curves(path: Path, points: Sequence[CurvePoint]) -> None:
-    """Write the page. Raises OSError."""
+def write_curves(folder: Path, points: Sequence[CurvePoint]) -> None:
+    """Write the page, and the figures for others to draw. Raises OSError."""
     rows = [asdict(point) for point in points]
     series = {name: (about, [float(row[name]) for row in rows]) for name, about in ABOUT.items()}
     page = training_page("Training of the frontdoor", "updates", [point.update for point in points], series, rows)
-    path.write_text(page, encoding="utf-8")
+    (folder / CURVES).write_text(page, encoding="utf-8")
+    write_points(folder, rows)

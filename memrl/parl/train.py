@@ -26,7 +26,7 @@ from orchestrator.bench.simulate.machine import Machine
 from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.errors import InputError, Problem
 from orchestrator.memrl.parl.allowed import AllowedTokens, allowed_tokens
-from orchestrator.memrl.parl.curves import CURVES, CurvePoint, write_curves
+from orchestrator.memrl.parl.curves import CurvePoint, write_curves
 from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
 from orchestrator.memrl.parl.grpo import GrpoSettings, SampledRow, imitate, update
 from orchestrator.memrl.parl.harness import FixedPlan, Harness, Rollout, SampledPlan, SampledPolicy, scratch_of
@@ -296,7 +296,7 @@ class Training:
         self.seconds += time.monotonic() - begun
         self.points.append(point_of(self.done, groups, figures.kl))
         self._save()
-        write_curves(self._folder / CURVES, self.points)
+        write_curves(self._folder, self.points)
 
     def write_policy(self) -> Path:
         """Write the adapter of the present weights, and return its file, whose name is new with each update."""

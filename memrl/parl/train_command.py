@@ -21,7 +21,6 @@ from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, print_json, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.files import FolderLocked, lock_folder
-from orchestrator.memrl.parl.commands import FOLDER
 from orchestrator.memrl.parl.compare import Comparison, Planned, PolicyFigures, compare, measure
 from orchestrator.memrl.parl.curves import CURVES
 from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
@@ -31,6 +30,7 @@ from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.promote import keep_adapter, promote, values_with
 from orchestrator.memrl.parl.requests import PlannedRequest, held_out_requests
 from orchestrator.memrl.parl.reward import RewardSettings
+from orchestrator.memrl.parl.trainings import FOLDER, TrainingResult, write_result
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import Lora
 from orchestrator.run.frontdoor.planner import FRONTDOOR
@@ -122,6 +122,16 @@ def train_frontdoor(
     values = values_with(base.roles[FRONTDOOR].lora, adapter)
     if promoted:
         promote(base.path, options.home / FOLDER, values)
+    result = TrainingResult(
+        updates=updates,
+        requests=comparison.requests,
+        gain=comparison.gain,
+        low=comparison.low,
+        high=comparison.high,
+        better=comparison.better,
+        promoted=promoted,
+    )
+    write_result(place, result)
     report = {
         "adapter": str(adapter),
         "curves": str(place / CURVES),

@@ -1,12 +1,16 @@
 """What the router has learned, over HTTP, and models that requests force."""
 
+import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from orchestrator.memrl.parl.trainings import FOLDER, write_points
+from tests.memrl.advised_runs import PERSONA, write_advised_runs
 from tests.orchestrator.api.daemon_process import Running, running_daemon
 
 STEP = {"id": "S1", "actor": "worker", "action": "Say ahoy.", "outputs": ["o"], "max_tokens": 4}
@@ -88,3 +92,49 @@ def test_a_forced_model_does_every_step_and_answers_every_chat(client: httpx2.Cl
         assert answer.json()["system_fingerprint"].startswith("tiny-medium"), asked
     refused = client.post("/v1/runs", json={"task": TASK}, headers={"X-Force-Model": "huge"})
     assert (refused.status_code, refused.json()["error"]["problems"][0]["where"]) == (400, "model")
+
+
+def test_past_choices_are_shown_with_what_came_of_them(tmp_path: Path) -> None:
+    asyncio.run(write_advised_runs(tmp_path / "home", 8))
+    with running_daemon(tmp_path / "home", ORCHESTRATOR_MEMORY_USE="shadow") as daemon, daemon.client() as client:
+        learned_from(client, 8)
+        body = client.get("/v1/memory/choices").json()
+        assert [choice["run"] for choice in body["choices"]] == [f"R{number}" for number in reversed(range(8))]
+        newest = body["choices"][0]
+        assert (newest["taken"], newest["followed"]) == (f"worker on tiny-large with persona {PERSONA}", True)
+        assert (newest["expected"], newest["success"], newest["regret"]) == (0.8, 0.8, 0.0)
+        assert body["choices"][3]["regret"] == pytest.approx(0.4), "it was tried on purpose"
+        assert sum(row["choices"] for row in body["spans"]) == 8
+        assert [(row["low"], row["choices"]) for row in body["calibration"]] == [(0.4, 2), (0.8, 6)]
+        assert body["calibration_error"] == pytest.approx(0.0, abs=0.15), "rewards have a part for finished steps"
+        assert len(client.get("/v1/memory/choices", params={"limit": 3}).json()["choices"]) == 3
+        assert client.get("/v1/memory/choices", params={"limit": 0}).status_code == 400
+        values = client.get("/v1/memory/values").json()["values"]
+        assert {(row["role"], row["persona"]): row["count"] for row in values} == {
+            ("worker", ""): 4,
+            ("worker", PERSONA): 4,
+        }
+        (evidence,) = client.get("/v1/memory/personas").json()["personas"]
+        assert (evidence["persona"], evidence["attempts"], evidence["succeeded"]) == (PERSONA, 4, 4)
+        assert evidence["q"] > evidence["q_without"]
+
+
+def learned_from(client: httpx2.Client, outcomes: int) -> None:
+    """Wait until the memory has learned from so many outcomes."""
+    end = time.monotonic() + 100
+    while client.get("/v1/memory").json()["outcomes"] < outcomes:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_trainings_of_the_frontdoor_are_listed(daemon: Running, client: httpx2.Client) -> None:
+    assert client.get("/v1/memory/trainings").json() == {"trainings": []}
+    folder = daemon.home / FOLDER / "training-0"
+    folder.mkdir(parents=True)
+    write_points(folder, [{"update": 1, "reward": 0.5}])
+    (training,) = client.get("/v1/memory/trainings").json()["trainings"]
+    assert (training["name"], training["points"], training["result"]) == (
+        "training-0",
+        [{"update": 1, "reward": 0.5}],
+        None,
+    )

@@ -37,6 +37,7 @@ class SessionBody(BaseModel):
     key: str  # which owns what the caller makes, such as `user:ann`
     name: str
     permissions: list[str]
+    roles: list[str]  # by which procedures know the caller
     seconds_left: float | None  # of the session; None for a caller with a token, and on the Unix socket
 
 
@@ -77,6 +78,7 @@ async def show(access: AccessDep, request: Request, sessions: SessionsDep) -> Se
         key=access.key,
         name=access.name,
         permissions=sorted(access.permissions),
+        roles=sorted(access.caller.roles),
         seconds_left=None if session is None else sessions.seconds_left(session),
     )
 

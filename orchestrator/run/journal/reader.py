@@ -60,6 +60,16 @@ class JournalReader:
         number, body = row
         return self._decoded(decode_event, body, f"event {number} of run {run}")
 
+    def newest_choices(self, limit: int) -> list[tuple[str, Event]]:
+        """Return the events of the latest choices of a router, each with its run, oldest first.
+
+        They are starts of attempts, and acceptances of runs whose mode a router has chosen. Raises `JournalCorrupt`.
+        """
+        return [
+            (run, self._decoded(decode_event, body, f"event {number} of run {run}"))
+            for run, number, body in self._store.newest_choices(limit)
+        ]
+
     def run(self, run: str) -> RunRow:
         """Raises `UnknownRun`."""
         row = self._store.run(run)

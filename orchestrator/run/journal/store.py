@@ -226,6 +226,21 @@ class Store:
         query = "SELECT number, CAST(body AS BLOB), checksum FROM events WHERE run = ? ORDER BY number LIMIT 1"
         return next((self._whole(run, *row) for row in self._rows(query, run)), None)
 
+    def newest_choices(self, limit: int) -> list[tuple[str, int, str]]:
+        """Return run, number and body of the latest events that are choices of a router, oldest first.
+
+        Raises `JournalCorrupt`.
+        """
+        query = """
+            SELECT run, number, CAST(body AS BLOB), checksum FROM (
+                SELECT * FROM (SELECT * FROM events WHERE kind = 'attempt_started' ORDER BY number DESC LIMIT ?1)
+                UNION ALL
+                SELECT * FROM (SELECT * FROM events WHERE kind = 'run_accepted' ORDER BY number DESC LIMIT ?1)
+                WHERE body ->> '$.mode_choice' IS NOT NULL
+            ) ORDER BY number DESC LIMIT ?1
+        """
+        return [(run, *self._whole(run, *row)) for run, *row in reversed(self._rows(query, limit))]
+
     def runs(
         self,
         limit: int | None = None,
