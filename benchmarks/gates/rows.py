@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+import msgspec
 
 from orchestrator.run.record.view import AttemptRow
 
@@ -25,9 +25,6 @@ class TaskResult:
     outcome: str  # "right"; "wrong", if the run is done but the answer is not right; "refused", if its step has failed
     seconds: float  # from the acceptance of the task to its end
     attempts: tuple[AttemptRow, ...]
-
-
-_ADAPTER = TypeAdapter(TaskResult)
 
 
 def digest(data: bytes) -> str:
@@ -51,14 +48,14 @@ class ResultLog:
                 and entry.get("setup") == setup
                 and entry["result"]["document"] in documents
             ):
-                result = _ADAPTER.validate_python(entry["result"])
+                result = msgspec.convert(entry["result"], TaskResult)
                 found[result.document] = result
         return found
 
     def append(self, setup: str, result: TaskResult) -> None:
         """Append a result. Raises OSError."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        entry = {"stamp": self.stamp, "setup": setup, "result": _ADAPTER.dump_python(result, mode="json")}
+        entry = {"stamp": self.stamp, "setup": setup, "result": msgspec.to_builtins(result)}
         with self.file.open("a", encoding="utf-8") as file:
             file.write(f"\n{json.dumps(entry)}")
 

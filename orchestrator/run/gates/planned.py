@@ -210,7 +210,8 @@ def planned_gates(requested: Collection[str], scope: Scope, idle: Mapping[str, I
 
 def gates_for_step(step: Step, task: TaskIR | None) -> tuple[PlannedGate, ...]:
     """Return the gates that a step requests. `task` is None for a run of a request in words."""
-    return planned_gates(requested_gates(step, task.gates if task else ()), scope_of(step, task))
+    requested = requested_gates(step, task.gates if task else ())
+    return planned_gates(requested, scope_of(step, task)) if requested else ()
 
 
 def scope_of(step: Step, task: TaskIR | None) -> Scope:

@@ -1,17 +1,19 @@
-"""Cache the views of recently requested runs, and apply new events of the journal to them."""
+"""Cache the views of recently requested runs, with their reports and pictures, and apply new events to them."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
 from orchestrator.run.journal.reader import JournalReader
+from orchestrator.run.record.picture import Sketch, picture, picture_json
 from orchestrator.run.record.report import Report, build_report
 from orchestrator.run.record.view import RunView
 
 EVENTS_KEPT: Final = 200_000  # in all views together; a view of 10,000 events takes about 12 MB
+PICTURE_SECONDS: Final = 0.5  # for which all who look at a run that has not ended get the same picture
 
 
 class ViewCache:
@@ -40,10 +42,23 @@ class ViewCache:
         # After a restart a run is queued until it is resumed.
         waits = self._journal.run(run).status == "queued"
         with self._current(run) as entry:
-            if entry.report is None:
-                entry.report = build_report(entry.current, self._journal.get)
-            report = entry.report
+            report = entry.whole_report(self._journal)
         return replace(report, status="queued") if waits else report
+
+    def picture(self, run: str, now: float) -> tuple[Report, bytes]:
+        """Return the report of a run, and its picture at `now` (seconds since the epoch) as `picture_json` has it.
+
+        If nothing has happened since, it is the picture that was drawn for somebody else: that of a run that has ended,
+        or one of up to `PICTURE_SECONDS` before. Raises JournalError (UnknownRun, JournalCorrupt).
+        """
+        waits = self._journal.run(run).status == "queued"
+        with self._current(run) as entry:
+            report = entry.whole_report(self._journal)
+            drawn = entry.drawn
+            if drawn is None or not (entry.current.ended or 0.0 <= now - drawn.at < PICTURE_SECONDS):
+                shown = picture(entry.current, report, now - report.accepted_at, entry.sketch)
+                drawn = entry.drawn = _Drawn(now, picture_json(shown))
+        return replace(report, status="queued") if waits else report, drawn.body
 
     @contextmanager
     def _current(self, run: str) -> "Iterator[_Kept]":
@@ -74,12 +89,20 @@ class ViewCache:
                     total -= self._entries.pop(run).events
 
 
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    at: float  # seconds since the epoch
+    body: bytes
+
+
 class _Kept:
     def __init__(self) -> None:
         self.lock = Lock()
         self.number = 0  # of the latest event in the view
         self.events = 0
         self.report: Report | None = None  # None until it is built for this view
+        self.drawn: _Drawn | None = None  # the latest picture of this view
+        self.sketch = Sketch()
         self._view: RunView | None = None
 
     @property
@@ -96,4 +119,10 @@ class _Kept:
             self._view = RunView.of(events)
         else:
             self._view.apply(*events)
-        self.number, self.events, self.report = gained[-1][0], self._view.events, None
+        self.number, self.events = gained[-1][0], self._view.events
+        self.report = self.drawn = None
+
+    def whole_report(self, journal: JournalReader) -> Report:
+        if self.report is None:
+            self.report = build_report(self.current, journal.get)
+        return self.report

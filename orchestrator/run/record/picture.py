@@ -5,18 +5,22 @@ with it. Times are in seconds since the run was accepted.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from orchestrator.run.record.forecast import Forecast
+import msgspec
+
 from orchestrator.run.record.report import Report, StepRow
-from orchestrator.run.record.spans import Span, run_spans
+from orchestrator.run.record.spans import Scene, Span, plan_spans, step_spans
 from orchestrator.run.record.view import RunView
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import critical_path, slack
 from orchestrator.task.states import FINAL, State
+
+if TYPE_CHECKING:  # commands that show runs do not import what plans them
+    from orchestrator.run.record.forecast import Forecast
 
 # What a step did or waited for: other steps, a place in a queue, a model that had failed too often or another attempt,
 # reading the prompt, writing, tools, a core for its gates, gates; and the rest, such as loading a model.
@@ -36,15 +40,13 @@ _KINDS: Final[Mapping[str, PartKind]] = {
 }  # by the cause of a wait
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, gc=False):
     kind: PartKind
     start: float
     end: float
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(msgspec.Struct, frozen=True, gc=False):
     """An attempt, or the making of a plan.
 
     `end` is None while it runs. The parts do not overlap; those of an attempt that has ended have no gaps.
@@ -57,8 +59,7 @@ class Bar:
     parts: tuple[Part, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PictureRow:
+class PictureRow(msgspec.Struct, frozen=True, gc=False):
     """A step, or a child of a `foreach` step."""
 
     id: str
@@ -84,8 +85,7 @@ class PictureRow:
     output_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True, gc=False):
     """An edge: from the node of row `before` right to `x`, along it to row `after`, and right to the node there."""
 
     before: int
@@ -96,8 +96,7 @@ class Line:
     critical: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(msgspec.Struct, frozen=True, gc=False):
     rows: tuple[PictureRow, ...]
     lines: tuple[Line, ...]
     width: float  # of the DAG
@@ -107,8 +106,42 @@ class Picture:
     expected_end: float | None  # None if the run has ended
 
 
-def picture(view: RunView, report: Report, now: float) -> Picture:
-    """Return the picture of a run at `now`, in seconds since it was accepted. `report` is of the same events."""
+class Sketch:
+    """What the next picture of a run takes over from the one before: the layout, and the bars of ended steps.
+
+    So the picture of a run that has not ended costs little more than the steps that have not. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._graph: StepGraph | None = None
+        self._layout: _Layout | None = None
+        self._strips: dict[str, tuple[tuple[object, ...], _Strip]] = {}
+
+    def layout(self, graph: StepGraph, before: Mapping[str, Sequence[str]]) -> "_Layout":
+        # Children of `foreach` steps are not in the graph.
+        if self._layout is None or graph is not self._graph or len(before) != len(self._layout.before):
+            self._graph, self._layout = graph, _Layout.of(before)
+        return self._layout
+
+    def strip(self, step: StepRow, scene: Scene) -> "_Strip":
+        """Return what a step did when. That of a step that has ended only depends on when it could have started."""
+        has_ended = step.state in FINAL and step.started is not None and step.finished is not None
+        if not has_ended or any(attempt.finished is None for attempt in step.attempts):
+            return _Strip.of(step_spans(step, scene))
+        ends = tuple(scene.times[name][1] for name in scene.report.graph.before.get(step.parent or step.id, ()))
+        key = (step.state, step.finished, len(step.attempts), ends, scene.view.begun[:1])
+        kept = self._strips.get(step.id)
+        if kept is None or kept[0] != key:
+            kept = self._strips[step.id] = key, _Strip.of(step_spans(step, scene))
+        return kept[1]
+
+
+def picture(view: RunView, report: Report, now: float, sketch: Sketch | None = None) -> Picture:
+    """Return the picture of a run at `now`, in seconds since it was accepted. `report` is of the same events.
+
+    `sketch` is of earlier pictures of the same run.
+    """
+    sketch = Sketch() if sketch is None else sketch
     steps = {step.id: step for step in _ordered(report.steps)}
     before = {name: tuple(dict.fromkeys(filter(steps.__contains__, row.depends_on))) for name, row in steps.items()}
     order = tuple(steps)
@@ -118,24 +151,29 @@ def picture(view: RunView, report: Report, now: float) -> Picture:
     path = report.critical_path.steps if ended else critical_path(before, order, durations).steps
     spare = {name: row.slack for name, row in steps.items()} if ended else slack(before, order, durations)
     expected = {} if ended else _expected(steps, before, durations, seconds)
-    layout, on_path = _Layout.of(before), frozenset(path)
-    spans = _Spans.of(run_spans(view, report, now))
+    layout, on_path, scene = sketch.layout(report.graph, before), frozenset(path), Scene.of(view, report, now)
     rows = tuple(
-        _row(row, spans, layout.x(name), name in on_path, spare[name], expected.get(name))
+        _row(row, sketch.strip(row, scene), layout.x(name), name in on_path, spare[name], expected.get(name))
         for name, row in steps.items()
     )
     return Picture(
         rows=rows,
         lines=tuple(_lines(report.graph, layout, path, {step.id: step.parent or step.id for step in report.steps})),
         width=layout.width,
-        planning=spans.planning,
+        planning=tuple(_planning(scene)),
         path=tuple(path),
         seconds=seconds,
         expected_end=None if ended else max((end for _, end in expected.values()), default=None),
     )
 
 
-def planned_picture(forecast: Forecast, models: Mapping[str, str]) -> Picture:
+def picture_json(shown: Picture) -> bytes:
+    """Return a picture as a JSON object without its `seconds`: those of a run that has not ended pass."""
+    fields = {name: getattr(shown, name) for name in Picture.__struct_fields__ if name != "seconds"}
+    return msgspec.json.encode(fields)
+
+
+def planned_picture(forecast: "Forecast", models: Mapping[str, str]) -> Picture:
     """Return the picture of a plan that does not run yet. `models` are those of the roles, by role."""
     graph, order = forecast.graph, forecast.graph.order
     layout, on_path = _Layout.of({name: graph.before[name] for name in order}), frozenset(forecast.path.steps)
@@ -271,7 +309,7 @@ def _tracks(before: Mapping[str, Sequence[str]], columns: Mapping[str, int]) -> 
             joins = len(earlier) > fan_out[step, columns[name]]
             bundles[columns[name], "to" if joins else "from", name if joins else step].append((step, name))
     extents = {
-        key: (min(min(place[a], place[b]) for a, b in edges), max(max(place[a], place[b]) for a, b in edges))
+        key: (min([place[earlier] for earlier, _ in edges]), max([place[later] for _, later in edges]))
         for key, edges in bundles.items()
     }
     ends: defaultdict[int, list[int]] = defaultdict(list)  # by column: the last row of each track so far
@@ -320,7 +358,7 @@ def _lines(graph: StepGraph, layout: _Layout, path: Sequence[str], planned: Mapp
 
 
 def _row(
-    row: StepRow, spans: "_Spans", x: float, critical: bool, spare: float, expected: tuple[float, float] | None
+    row: StepRow, strip: "_Strip", x: float, critical: bool, spare: float, expected: tuple[float, float] | None
 ) -> PictureRow:
     return PictureRow(
         id=row.id,
@@ -339,8 +377,8 @@ def _row(
         finished=row.finished,
         expected=expected,
         predicted_seconds=None if row.predicted is None else row.predicted.seconds,
-        waits=tuple(spans.waits[row.id]),
-        bars=tuple(spans.bars[row.id]),
+        waits=strip.waits,
+        bars=strip.bars,
         prompt_tokens=row.prompt_tokens,
         reused_tokens=sum(attempt.usage.cached_tokens for attempt in row.attempts),
         output_tokens=row.output_tokens,
@@ -348,26 +386,27 @@ def _row(
 
 
 @dataclass(frozen=True, slots=True)
-class _Spans:
-    waits: Mapping[str, list[Part]]  # by step
-    bars: Mapping[str, list[Bar]]
-    planning: tuple[Bar, ...]
+class _Strip:
+    """What a step did when."""
+
+    waits: tuple[Part, ...]
+    bars: tuple[Bar, ...]
 
     @classmethod
-    def of(cls, run: Span) -> "_Spans":
-        waits, bars = defaultdict[str, list[Part]](list), defaultdict[str, list[Bar]](list)
-        inside = (child for span in run.children if span.kind == "step" for child in span.children)
-        for span in (*run.children, *inside):
-            if span.kind == "wait" and span.step:
-                waits[span.step].append(_wait(span))
-            elif span.kind == "attempt":
-                bars[span.step].append(_bar(span))
-        plans = (span for span in run.children if span.kind == "plan")
-        planning = (
-            Bar(number, span.start, None if span.is_open else span.end, span.failure or "done")
-            for number, span in enumerate(plans)
-        )
-        return cls(waits, bars, tuple(planning))
+    def of(cls, spans: Iterable[Span]) -> "_Strip":
+        waits, bars = list[Part](), list[Bar]()
+        for span in spans:
+            for part in (span, *span.children) if span.kind == "step" else (span,):
+                if part.kind == "wait":
+                    waits.append(_wait(part))
+                elif part.kind == "attempt":
+                    bars.append(_bar(part))
+        return cls(tuple(waits), tuple(bars))
+
+
+def _planning(scene: Scene) -> Iterator[Bar]:
+    for number, span in enumerate(plan_spans(scene)):
+        yield Bar(number, span.start, None if span.is_open else span.end, span.failure or "done")
 
 
 def _bar(attempt: Span) -> Bar:
@@ -425,11 +464,14 @@ def _waited(gate: Span) -> float:
 def _with_gaps(start: float, end: float, parts: Sequence[Part]) -> Iterator[Part]:
     at = start
     for part in parts:
-        yield from filter(_is_long, (Part("other", at, part.start),))
+        if part.start - at >= SHORTEST:
+            yield Part("other", at, part.start)
         begun = max(at, part.start)
-        yield from filter(_is_long, (Part(part.kind, begun, max(begun, part.end)),))
+        if part.end - begun >= SHORTEST:
+            yield part if begun == part.start else Part(part.kind, begun, part.end)
         at = max(at, part.end)
-    yield from filter(_is_long, (Part("other", at, end),))
+    if end - at >= SHORTEST:
+        yield Part("other", at, end)
 
 
 def _is_long(part: Part) -> bool:

@@ -163,8 +163,7 @@ def _replaces(view: RunView, name: str) -> bool:
     return view.originals.get(compose_name(name), NO_FILE) != NO_FILE
 
 
-@dataclass(frozen=True, slots=True)
-class StepRow:
+class StepRow(msgspec.Struct, frozen=True, gc=False):
     """One step, or one child of a `foreach` step. `cause` says why it failed or was cancelled."""
 
     id: str
@@ -435,7 +434,7 @@ def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
         "mode": report.mode,
         "why_direct": report.why_direct,
         "forecast": _plain(report.forecast),
-        "step": next(row for row in report.to_json()["steps"] if row["id"] == step.id),
+        "step": _step_json(step),
         "waited_for": [asdict(edge) for edge in report.graph.edges if edge.after == planned],
         "last_dependency": last_dependency(report, step),
         "needed_by": [asdict(edge) for edge in report.graph.edges if edge.before == planned],

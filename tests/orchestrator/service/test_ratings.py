@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from orchestrator.app import attached
 from orchestrator.errors import InputError
@@ -60,7 +61,7 @@ async def test_ratings_are_shown_and_change_nothing_else(tmp_path: Path) -> None
         assert after == load_report(journal, "R")
         assert after.ratings == (RatingRow(99.0, 1.0, "ann", "just right"), RatingRow(299.0, 0.5, "ann", ""))
         assert after.steps[0].ratings == (RatingRow(199.0, 0.25, "bob", ""),)
-        plain = replace(after, ratings=(), steps=tuple(replace(step, ratings=()) for step in after.steps))
+        plain = replace(after, ratings=(), steps=tuple(structs.replace(step, ratings=()) for step in after.steps))
         assert plain == before
         assert journal.run("R") == row
         assert after.to_json()["ratings"][0] == {"at": 99.0, "score": 1.0, "by": "ann", "note": "just right"}

@@ -1,10 +1,17 @@
 """The picture of a run: rows and lines of its graph, what attempts spent their time on, and what is expected."""
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from orchestrator.run.record.picture import NODE, TRACK, Part, Picture, picture
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.record import cache
+from orchestrator.run.record.picture import NODE, TRACK, Part, Picture, Sketch, picture, picture_json
 from orchestrator.run.record.report import build_report
 from orchestrator.run.record.view import RunView
 from orchestrator.task.events import (
@@ -18,6 +25,7 @@ from orchestrator.task.events import (
     GateResult,
     PlanFinished,
     Prediction,
+    RatingGiven,
     RunAccepted,
     RunBegun,
     RunFinished,
@@ -28,6 +36,7 @@ from orchestrator.task.events import (
     Usage,
 )
 from orchestrator.task.taskir.models import Step
+from tests.orchestrator.run.record.run_courses import recorded
 
 T0 = 1000.0
 
@@ -48,10 +57,8 @@ def planned(after: Mapping[str, Sequence[str]], seconds: float = 2.0) -> list[Ev
     ]
 
 
-def started(step: str, at: float, number: int = 1) -> Event:
-    return AttemptStarted(
-        at=T0 + at, step=step, number=number, role="worker", persona=None, model="m", reason="first attempt"
-    )
+def started(step: str, at: float, number: int = 1, reason: str = "first attempt") -> Event:
+    return AttemptStarted(at=T0 + at, step=step, number=number, role="worker", persona=None, model="m", reason=reason)
 
 
 def done(step: str, at: float, number: int = 1) -> Event:
@@ -228,3 +235,56 @@ def test_a_long_chain_is_laid_out() -> None:
     shown = drawn(planned(chain))
     assert len(shown.lines) == count - 1
     assert shown.path == tuple(names)
+
+
+@given(recorded(), st.lists(st.floats(0, 50), min_size=8, max_size=8))
+def test_a_picture_does_not_depend_on_those_before(events: list[Event], moments: list[float]) -> None:
+    view, sketch = RunView.of(events[:1]), Sketch()
+    for number, event in enumerate(events[1:]):
+        view.apply(event)
+        report = build_report(view, lambda digest: b"text")
+        now = moments[number % len(moments)]
+        assert picture(view, report, now, sketch) == picture(view, report, now)
+
+
+def test_an_ended_step_is_drawn_once() -> None:
+    events = [*planned({"S1": [], "S2": ["S1"]}), started("S1", 0.0), done("S1", 1.0)]
+    view, sketch = RunView.of(events), Sketch()
+    first = picture(view, build_report(view, lambda digest: b"text"), 1.0, sketch)
+    view.apply(started("S2", 1.0))
+    second = picture(view, build_report(view, lambda digest: b"text"), 1.5, sketch)
+    assert first.rows[0].bars is second.rows[0].bars
+    assert first.rows[1].bars != second.rows[1].bars
+
+
+def test_a_picture_as_json_has_all_but_the_seconds() -> None:
+    shown = drawn([*planned({"S1": [], "S2": ["S1"]}), started("S1", 0.0)], now=1.0)
+    body = json.loads(picture_json(shown))
+    assert body.keys() == {"rows", "lines", "width", "planning", "path", "expected_end"}
+    assert body["rows"][0]["bars"] == [{"number": 1, "start": 0.0, "end": None, "outcome": "running", "parts": []}]
+
+
+async def test_a_picture_is_drawn_once_for_all_who_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 0
+
+    def counted(*arguments: Any) -> Picture:
+        nonlocal count
+        count += 1
+        return picture(*arguments)
+
+    monkeypatch.setattr(cache, "picture", counted)
+    events = [*planned({"S1": [], "S2": ["S1"]}), started("S1", 0.0), done("S1", 1.0), started("S2", 1.0)]
+    with Journal.open(tmp_path) as journal:
+        await journal.append("R", events)
+        views = cache.ViewCache(journal)
+        first = views.picture("R", T0 + 2.0)
+        assert views.picture("R", T0 + 2.0 + cache.PICTURE_SECONDS / 2) == first
+        assert count == 1
+        views.picture("R", T0 + 3.0 + cache.PICTURE_SECONDS)
+        assert count == 2, "what is expected depends on the time"
+        await journal.append("R", [done("S2", 4.0), RunFinished(at=T0 + 4, status="cancelled", error="a test")])
+        report, ended = views.picture("R", T0 + 4.0)
+        assert (report.status, count) == ("cancelled", 3)
+        assert views.picture("R", T0 + 4000.0)[1] is ended
+        await journal.append("R", [RatingGiven(at=T0 + 5000.0, score=1.0, by="user:ann")])
+        assert views.picture("R", T0 + 5000.0)[0].events == len(events) + 3
