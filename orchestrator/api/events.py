@@ -22,7 +22,7 @@ from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.updates import EventUpdate, Update
 from orchestrator.task.events import encode_event
 
-PAGE_EVENTS: Final = 500  # read from the journal at a time
+PAGE_EVENTS: Final = 100  # read from the journal at a time, and held for as long as a client reads nothing
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=dict(DOCUMENTED))
 
