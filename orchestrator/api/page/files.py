@@ -1,6 +1,7 @@
 """Serve the files of the web page. They hold no data, so they need no token; the page asks the API for everything."""
 
 import base64
+import gzip
 import hashlib
 import re
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ router = APIRouter(include_in_schema=False)
 @dataclass(frozen=True, slots=True)
 class PageFile:
     content: bytes
+    packed: bytes  # the same, compressed by gzip
     media_type: str
     etag: str
 
@@ -86,10 +88,13 @@ def _answer(name: str, request: Request) -> Response:
     page_file = page_files().get(name)
     if page_file is None:
         raise NotFound(f"the page has no file {name!r:.80}")
-    headers = {**security_headers(), "ETag": page_file.etag}
+    headers = {**security_headers(), "ETag": page_file.etag, "Vary": "Accept-Encoding"}
     if request.headers.get("if-none-match") == page_file.etag:
         return Response(status_code=304, headers=headers)
-    return Response(page_file.content, media_type=page_file.media_type, headers=headers)
+    content = page_file.content
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        content, headers = page_file.packed, {**headers, "Content-Encoding": "gzip"}
+    return Response(content, media_type=page_file.media_type, headers=headers)
 
 
 def _read(folder: Traversable, place: PurePosixPath) -> list[tuple[str, PageFile]]:
@@ -100,5 +105,6 @@ def _read(folder: Traversable, place: PurePosixPath) -> list[tuple[str, PageFile
             files += _read(entry, path)
         elif (media_type := TYPES.get(path.suffix)) is not None:
             content = entry.read_bytes()
-            files.append((str(path), PageFile(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')))
+            etag = f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'  # weak, since both encodings have it
+            files.append((str(path), PageFile(content, gzip.compress(content, mtime=0), media_type, etag)))
     return files
