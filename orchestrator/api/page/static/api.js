@@ -53,9 +53,10 @@ export function artifactPath(run, name) {
   return `${runPath(run, "artifacts")}/${name.split("/").map(encodeURIComponent).join("/")}`;
 }
 
-// Call `onEvent(event, number)` for each event of a run after number `after`, once and in order, and `onProgress` for
-// what is between them, until the run has ended, or `isOver()` when the stream ends. A lost connection is made again. Returns a function that stops this.
-export function follow(run, after, { onEvent, onProgress, onState, isOver }) {
+// Call `onEvent(event, number)` for each event of a stream after number `after`, once and in order, and `onProgress` for what
+// is between them, until `isLast(event)`, or `isOver()` when the stream ends. A lost connection is made again. A page that
+// nobody sees has none, since browsers allow six to a host. Returns a function that stops this.
+export function follow(path, after, { onEvent, onProgress, onState, isLast = () => false, isOver }) {
   const stop = new AbortController();
   let last = after;
   let ended = false;
@@ -63,23 +64,31 @@ export function follow(run, after, { onEvent, onProgress, onState, isOver }) {
   function take(message) {
     if (message.event === "progress") return onProgress(JSON.parse(message.data));
     const number = Number(message.id);
-    if (message.event !== "event" || number !== last + 1) return undefined;
+    if (!message.id || number <= last) return undefined;
     last = number;
     const event = JSON.parse(message.data);
-    ended ||= event.kind === "run_finished";
+    ended ||= isLast(event);
     return onEvent(event, number);
   }
 
   async function connect() {
-    const headers = { "Last-Event-ID": String(last) };
-    const response = await answer(runPath(run, "events"), { headers, signal: stop.signal, cache: "no-store" });
-    onState("open");
-    for await (const message of messages(response.body)) take(message);
+    const connection = new AbortController();
+    const leave = () => document.hidden && connection.abort();
+    document.addEventListener("visibilitychange", leave);
+    try {
+      const headers = { "Last-Event-ID": String(last) };
+      const response = await answer(path, { headers, signal: AbortSignal.any([stop.signal, connection.signal]), cache: "no-store" });
+      onState("open");
+      for await (const message of messages(response.body)) take(message);
+    } finally {
+      document.removeEventListener("visibilitychange", leave);
+    }
   }
 
   async function keep() {
     let pause = FIRST_PAUSE;
     while (!ended && !stop.signal.aborted) {
+      if (document.hidden) await seen(stop.signal);
       const before = last;
       try {
         await connect();
@@ -88,6 +97,7 @@ export function follow(run, after, { onEvent, onProgress, onState, isOver }) {
       }
       ended ||= isOver();
       if (ended) break;
+      if (document.hidden) continue;
       onState("lost");
       pause = last > before ? FIRST_PAUSE : Math.min(2 * pause, LONGEST_PAUSE);
       await sleep(pause, stop.signal);
@@ -97,6 +107,13 @@ export function follow(run, after, { onEvent, onProgress, onState, isOver }) {
 
   keep();
   return () => stop.abort();
+}
+
+function seen(signal) {
+  return new Promise((resolve) => {
+    document.addEventListener("visibilitychange", resolve, { once: true });
+    signal.addEventListener("abort", resolve, { once: true });
+  });
 }
 
 // Yield the server-sent events of a stream; an incomplete one at its end is dropped.

@@ -3,13 +3,17 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ask, Lost } from "./api.js";
 import { enter, hasCode, Login } from "./login.js";
+import { Learning } from "./learning.js";
 import { New } from "./new.js";
 import { html, Problem, Text } from "./parts.js";
+import { ExecutionView, Procedures, ProcedureView } from "./procedures.js";
 import { RunView } from "./run.js";
 import { Runs } from "./runs.js";
 import { address, language, lost, may, route, session, setLanguage } from "./state.js";
 import { StepView } from "./step.js";
 import { LANGUAGES, t } from "./texts.js";
+
+const RESERVED = ["executions", "audit"]; // no procedure has such a name
 
 function App() {
   const [error, setError] = useState(null);
@@ -41,6 +45,12 @@ function Current() {
   const [view, run, part, step] = route.value;
   if (view === undefined || (view === "runs" && run === undefined)) return html`<${Runs} />`;
   if (view === "new" && run === undefined && may("submit")) return html`<${New} />`;
+  if (may("read:all")) {
+    if (view === "learning" && run === undefined) return html`<${Learning} />`;
+    if (view === "procedures" && run === undefined) return html`<${Procedures} />`;
+    if (view === "procedures" && run === "executions" && part) return html`<${ExecutionView} key=${part} id=${part} />`;
+    if (view === "procedures" && part === undefined && !RESERVED.includes(run)) return html`<${ProcedureView} key=${run} name=${run} />`;
+  }
   if (view === "runs" && part === undefined) return html`<${RunView} key=${run} run=${run} />`;
   if (view === "runs" && part === "steps" && step !== undefined) {
     return html`<${StepView} key=${`${run}/${step}`} run=${run} step=${step} />`;
@@ -50,7 +60,7 @@ function Current() {
 
 function Frame({ children }) {
   const here = route.value[0] ?? "runs";
-  const places = may("submit") ? ["runs", "new"] : ["runs"];
+  const places = ["runs", ...(may("submit") ? ["new"] : []), ...(may("read:all") ? ["learning", "procedures"] : [])];
   const logout = async () => {
     await ask("DELETE", "/v1/session").catch(() => {});
     session.value = null;

@@ -2,8 +2,8 @@
 import htm from "htm";
 import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { Lost } from "./api.js";
-import { iso, moment, momentInFull, shown } from "./format.js";
+import { ask, Lost } from "./api.js";
+import { iso, moment, momentInFull, number, shown } from "./format.js";
 import { stateName, t } from "./texts.js";
 
 export const html = htm.bind(h);
@@ -18,10 +18,15 @@ export function State({ name, doubt }) {
   }`;
 }
 
+// The look of a state that has none of its own.
+const LOOKS = {
+  "passed": "done", "not run": "waiting", "planned": "waiting", "approved": "queued", "withdrawn": "cancelled", "skipped": "cancelled",
+  "undone": "cancelled", "rolled back": "cancelled", "rolling back": "running", "begun": "running", "acting": "running", "undoing": "running",
+};
+
 export function stateClass(name) {
   const drawn = ["done", "running", "checking", "planning", "queued", "ready", "waiting", "cancelled", "interrupted"];
-  if (name === "passed") return "done";
-  return drawn.includes(name) ? name : name === "not run" ? "waiting" : "failed";
+  return drawn.includes(name) ? name : (LOOKS[name] ?? "failed");
 }
 
 export function Moment({ at }) {
@@ -48,7 +53,7 @@ export function Details({ summary, kind, onOpen, children }) {
 }
 
 // A button that asks once more before it acts.
-export function Sure({ label, onSure }) {
+export function Sure({ label, sure = t("stop_sure"), keep = t("close"), onSure }) {
   const [open, setOpen] = useState(false);
   if (!open) return html`<button type="button" onClick=${() => setOpen(true)}>${label}</button>`;
   const act = () => {
@@ -56,9 +61,44 @@ export function Sure({ label, onSure }) {
     onSure();
   };
   return html`<span class="sure">
-    <button type="button" class="danger" autofocus onClick=${act}>${t("stop_sure")}</button>
-    <button type="button" onClick=${() => setOpen(false)}>${t("close")}</button>
+    <button type="button" class="danger" autofocus onClick=${act}>${sure}</button>
+    <button type="button" onClick=${() => setOpen(false)}>${keep}</button>
   </span>`;
+}
+
+// A table that scrolls by itself. `figures` are the numbers of columns that have figures; the first column names the row.
+export function Table({ caption, head, rows, figures = [] }) {
+  const kind = (at) => (figures.includes(at) ? "figure" : null);
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table class="list">
+    <thead><tr>${head.map((key, at) => html`<th key=${key} scope="col" class=${kind(at)}>${t(key)}</th>`)}</tr></thead>
+    <tbody>${rows.map((cells, row) => html`<tr key=${row}>${cells.map((cell, at) => (at ? html`<td key=${at} class=${kind(at)}>${cell}</td>` : html`<th key=${at} scope="row">${cell}</th>`))}</tr>`)}</tbody>
+  </table></div>`;
+}
+
+// The first of many, and a button for more of them; null if these are all.
+export function useSome(list, step = 500) {
+  const [count, setCount] = useState(step);
+  const more = () => setCount(count + step);
+  const button = count < list.length ? html`<p class="actions"><button type="button" onClick=${more}>${t("more", { count: number(list.length - count) })}</button></p>` : null;
+  return [list.slice(0, count), button];
+}
+
+// What GETs of several paths answer: null until all have. `reload` asks again.
+export function useAnswers(...paths) {
+  const [answers, setAnswers] = useState(null);
+  const [error, setError] = useState(null);
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    const stop = new AbortController();
+    const got = (values) => {
+      setAnswers(values);
+      setError(null);
+    };
+    const asked = paths.map((path) => ask("GET", path, undefined, { signal: stop.signal }));
+    Promise.all(asked).then(got, (problem) => !stop.signal.aborted && setError(problem));
+    return () => stop.abort();
+  }, [turn, ...paths]);
+  return { answers, error, reload: () => setTurn((count) => count + 1) };
 }
 
 export function useTitle(text) {

@@ -5,7 +5,7 @@ import { artifactPath, ask, follow, runPath } from "./api.js";
 import { Chart, Legend, Tables } from "./chart.js";
 import { sentence } from "./events.js";
 import { bytes, duration, line, number, shown } from "./format.js";
-import { Details, html, Moment, Problem, State, Sure, Text, useTitle } from "./parts.js";
+import { Details, html, Moment, Problem, State, Sure, Text, useSome, useTitle } from "./parts.js";
 import { address, may } from "./state.js";
 import { t } from "./texts.js";
 
@@ -40,7 +40,7 @@ export function useRun(run) {
       try {
         const loaded = await load();
         if (!loaded) return;
-        stop = follow(run, Math.max(0, loaded.events - LOG), {
+        stop = follow(runPath(run, "events"), Math.max(0, loaded.events - LOG), {
           onEvent: (event, count) => {
             setLog((lines) => [...lines, { event, count }].slice(-LOG));
             progress.end(event);
@@ -48,6 +48,7 @@ export function useRun(run) {
           },
           onProgress: (update) => progress.take(update),
           onState: setConnection,
+          isLast: (event) => event.kind === "run_finished",
           isOver: () => over,
         });
       } catch (problem) {
@@ -87,7 +88,7 @@ class Progress {
 
 // Return a function that has the work done now, or once more after the work in progress, which pauses for as long as it
 // took: however many events there are, the daemon has half of the time for other things.
-function oneAtATime(work) {
+export function oneAtATime(work) {
   let busy = false;
   let again = false;
   return async () => {
@@ -274,9 +275,10 @@ function Answer({ run, picture, live }) {
 }
 
 function Files({ run, files }) {
-  return html`<ul class="files">${files.map((file) => html`<li key=${file.name}>
+  const [some, more] = useSome(files);
+  return html`<ul class="files">${some.map((file) => html`<li key=${file.name}>
     <a href=${artifactPath(run, file.name)} download=${file.name.split("/").at(-1)} aria-label=${`${t("download")}: ${line(file.name)}`}><bdi>${line(file.name)}</bdi></a>
-    <span class="dim">${bytes(file.bytes)}</span></li>`)}</ul>`;
+    <span class="dim">${bytes(file.bytes)}</span></li>`)}</ul>${more}`;
 }
 
 function Log({ log, picture }) {

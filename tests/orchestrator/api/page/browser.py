@@ -1,5 +1,6 @@
 """Visit the page of a daemon with a real browser: Debian's Chromium, driven by Playwright."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from typing import Any, Final
 
 import httpx2
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from tests.orchestrator.api.daemon_process import Running
@@ -28,6 +30,7 @@ new PerformanceObserver((list) => {
 """
 PATIENCE: Final = 60_000  # milliseconds until what a test waits for must have happened
 QUIET: Final = ("Failed to load resource",)  # what Chromium itself says about an answer with an error
+HARMLESS: Final = frozenset({"minor", "moderate"})
 
 
 @dataclass
@@ -87,3 +90,11 @@ def visiting(browser: Browser, daemon: Running, link: str, **options: Any) -> It
         assert visit.page.evaluate("window.ran") == 0
     finally:
         context.close()
+
+
+def check_view(visit: Visit, width: int) -> None:
+    """Check that a view is no wider than the window, and that axe has no serious findings."""
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    result = Axe().run(visit.page)
+    serious = [rule for rule in result.response["violations"] if rule["impact"] not in HARMLESS]
+    assert not serious, json.dumps([(rule["id"], [node["html"] for node in rule["nodes"]][:3]) for rule in serious])

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 import httpx2
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.orchestrator.api.daemon_process import Running, finished, lasting, submitted
 from tests.orchestrator.api.page.browser import PATIENCE, link_of, visiting
@@ -146,3 +146,35 @@ def test_a_session_that_has_ended_asks_for_a_login(browser: Browser, daemon: Run
         visit.page.context.clear_cookies()
         visit.page.get_by_label("Search").fill("anything")
         expect(visit.page.get_by_role("heading", name="You are not logged in")).to_be_visible()
+
+
+def test_a_page_that_nobody_sees_holds_no_connection(browser: Browser, daemon: Running, client: httpx2.Client) -> None:
+    run = submitted(client, lasting())
+    with visiting(browser, daemon, link_of(client)) as visit:
+        page = visit.page
+        visit.ready("h1")
+        visit.go("runs", run)
+        page.get_by_text("What happened").click()
+        expect(page.locator(".events li[data-number='3']")).to_be_visible()
+        with page.expect_event("requestfailed", lambda request: request.url.endswith("/events")):
+            hide(page, True)
+        seen = len(_numbers(page.locator(".events li")))
+        client.post(f"/v1/runs/{run}/cancel")  # while nobody looks
+        finished(client, run)
+        with page.expect_request(lambda request: request.url.endswith("/events")) as again:
+            hide(page, False)
+        assert int(again.value.headers["last-event-id"]) >= seen
+        count = sum(line.startswith("id: ") for line in client.get(f"/v1/runs/{run}/events").text.splitlines())
+        expect(page.locator(".events li")).to_have_count(count)
+        assert _numbers(page.locator(".events li")) == [str(number) for number in range(1, count + 1)]
+
+
+def hide(page: Page, hidden: bool) -> None:
+    """Have the page believe that nobody sees it, or that somebody does again; windows without a screen never say so."""
+    page.evaluate(
+        """hidden => {
+          Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+          document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        hidden,
+    )

@@ -53,3 +53,15 @@ def test_only_visible_rows_are_elements(long: Running, browser: Browser) -> None
         page.keyboard.press("PageUp")
         expect(page.locator("[role=option][aria-selected=true] .id")).to_have_text(f"S{STEPS - 30}")
         expect(page.locator("[role=option][aria-selected=true]")).to_be_in_viewport()
+
+
+def test_long_tables_are_shown_in_parts(long: Running, browser: Browser) -> None:
+    with long.client() as client, visiting(browser, long, link_of(client)) as visit:
+        page = visit.page
+        visit.ready("table.runs")
+        visit.go("runs", RUN)
+        page.get_by_text("The picture as a table").click()
+        rows = page.get_by_role("table", name="Steps").locator("tbody tr")
+        expect(rows).to_have_count(500)
+        page.get_by_role("button", name=f"{STEPS - 500:,} more").click()
+        expect(rows).to_have_count(1000)

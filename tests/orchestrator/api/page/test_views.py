@@ -9,16 +9,14 @@ from zoneinfo import ZoneInfo
 
 import httpx2
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from tests.orchestrator.api.callers import client_of, daemon_with
 from tests.orchestrator.api.daemon_process import RECORDS, ROOT, Running, executed, lasting, submitted, summary
-from tests.orchestrator.api.page.browser import PATIENCE, Visit, link_of, visiting
+from tests.orchestrator.api.page.browser import PATIENCE, Visit, check_view, link_of, visiting
 
 REQUEST: Final = "Summarize a, b, c and d, then compare them"
 WIDTHS: Final = (360, 800, 1440)
-HARMLESS: Final = frozenset({"minor", "moderate"})
 
 expect.set_options(timeout=PATIENCE)
 
@@ -435,10 +433,3 @@ def test_every_view_fits_and_is_accessible(
         visit.page.get_by_role("button", name="Log out").click()
         visit.ready(".login")
         check_view(visit, width)
-
-
-def check_view(visit: Visit, width: int) -> None:
-    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
-    result = Axe().run(visit.page)
-    serious = [rule for rule in result.response["violations"] if rule["impact"] not in HARMLESS]
-    assert not serious, json.dumps([(rule["id"], [node["html"] for node in rule["nodes"]][:3]) for rule in serious])

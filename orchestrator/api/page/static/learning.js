@@ -1,0 +1,170 @@
+// The view *Learning*: how the router's choices turned out, what it has learned, and how trainings of the frontdoor went.
+import { useState } from "preact/hooks";
+import { ask } from "./api.js";
+import { line, number } from "./format.js";
+import { Details, html, Moment, Problem, Table, Text, useAnswers, useSome, useTitle } from "./parts.js";
+import { address } from "./state.js";
+import { t } from "./texts.js";
+
+const PATHS = ["/v1/memory", "/v1/memory/choices", "/v1/memory/values", "/v1/memory/personas", "/v1/personas?retired=true", "/v1/memory/trainings"];
+const SHOWN = 50; // choices at first
+const USES = { off: "learn_off", shadow: "learn_shadow", on: "learn_on" };
+const ROUTERS = ["rules", "memory", "best", "random"];
+
+const figure = (value, digits = 2) => (value === null || value === undefined ? "–" : number(value, digits));
+const share = (part, whole) => (whole ? `${number((100 * part) / whole)} %` : "–");
+const range = (estimate) => `${figure(estimate.value, 3)} (${figure(estimate.low, 3)} – ${figure(estimate.high, 3)})`;
+
+export function Learning() {
+  useTitle(t("learning"));
+  const { answers, error, reload } = useAnswers(...PATHS);
+  const [status, choices, values, evidence, personas, trainings] = answers ?? [];
+  return html`<main id="content">
+    <div class="head"><h1>${t("learning")}</h1><button type="button" onClick=${reload}>${t("reload")}</button></div>
+    <${Problem} error=${error} again=${reload} />
+    ${answers ? html`
+      <${Status} status=${status} choices=${choices} />
+      <${Rewards} spans=${choices.spans} />
+      <${Calibration} bins=${choices.calibration} />
+      <${Choices} choices=${choices.choices} />
+      <${Compared} />
+      <${Part} name="learn_values" rows=${values.values}>
+        <${Table} caption=${t("learn_values")} figures=${[3, 4]} head=${["learn_type", "role", "persona", "learn_q", "learn_outcomes"]}
+          rows=${values.values.map((row) => [row.task_type === null ? t("learn_no_type") : line(row.task_type), line(row.role), line(row.persona), figure(row.q), number(row.count)])} />
+      <//>
+      <${Personas} personas=${personas.personas} evidence=${evidence.personas} />
+      <${Part} name="learn_trainings" rows=${trainings.trainings}>${trainings.trainings.map((training) => html`<${Training} key=${training.name} training=${training} />`)}<//>` : error ? null : t("loading")}
+  </main>`;
+}
+
+function Part({ name, rows, children }) {
+  return html`<section aria-labelledby=${name}><h2 id=${name}>${t(name)}</h2>
+    ${rows.length ? children : html`<p class="empty">${t("learn_none")}</p>`}</section>`;
+}
+
+function Status({ status, choices }) {
+  const held = status.stats;
+  const regrets = choices.choices.map((choice) => choice.regret).filter((regret) => regret !== null);
+  const figures = [
+    ["learn_use", t(USES[status.use])],
+    ["learn_outcomes", number(status.outcomes)],
+    ["learn_ready", `${number(status.ready)} / ${number(status.ready_outcomes)}`],
+    ["learn_episodes", held && number(held.episodes)],
+    ["learn_q", held && `${figure(held.q_mean)} ± ${figure(held.q_deviation)}`],
+    ["learn_regret", figure(regrets.length ? regrets.reduce((sum, regret) => sum + regret, 0) / regrets.length : null, 3)],
+    ["learn_error", figure(choices.calibration_error, 3)],
+    ["learn_judge", status.judge_compared ? `${number(status.judge_agreed)} / ${number(status.judge_compared)}` : null],
+  ];
+  const problems = [status.problem, ...(held?.problems ?? [])].filter(Boolean);
+  return html`<dl class="figures">${figures.filter(([, value]) => value !== null)
+    .map(([key, value]) => html`<div key=${key}><dt>${t(key)}</dt><dd>${value}</dd></div>`)}</dl>
+    ${problems.length ? html`<ul class="notices">${problems.map((text) => html`<li key=${text} class="error"><${Text}>${text}<//></li>`)}</ul>` : null}`;
+}
+
+// Lines of as many values as there are places; null is a gap.
+function Lines({ label, lines }) {
+  const all = lines.flatMap(([, values]) => values).filter((value) => value !== null);
+  const [low, high] = [Math.min(0, ...all), Math.max(1, ...all)];
+  const y = (value) => (100 * (high - value)) / (high - low);
+  const path = (values) => values.map((value, at) => {
+    if (value === null) return "";
+    const x = values.length > 1 ? (100 * at) / (values.length - 1) : 50;
+    return at && values[at - 1] !== null ? `L${x} ${y(value)}` : `M${x} ${y(value)}h.01`;
+  }).join("");
+  return html`<figure class="plot">
+    <div><span>${figure(high, 1)}</span><span>${figure(low, 1)}</span></div>
+    <svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label=${label}>
+      ${lines.map(([name, values], at) => html`<path key=${name} class=${`plot-${at}`} d=${path(values)} />`)}</svg>
+    <ul class="legend">${lines.map(([name], at) => html`<li key=${name}><svg width="14" height="10" aria-hidden="true"><path class=${`plot-${at}`} d="M0 5h14" /></svg>${t(name)}</li>`)}</ul>
+  </figure>`;
+}
+
+function Rewards({ spans }) {
+  const lines = [["learn_reward", "reward"], ["learn_expected", "expected"], ["learn_regret", "regret"]];
+  return html`<${Part} name="learn_rewards" rows=${spans}>
+    <${Lines} label=${t("learn_rewards")} lines=${lines.map(([name, field]) => [name, spans.map((span) => span[field])])} />
+    <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Table} caption=${t("learn_rewards")} figures=${[1, 2, 3, 4, 5, 6]}
+      head=${["learn_until", "learn_choices", "learn_reward", "learn_expected", "learn_regret", "learn_by_memory", "learn_tried"]}
+      rows=${spans.map((span) => [html`<${Moment} at=${span.end} />`, number(span.choices), figure(span.reward), figure(span.expected), figure(span.regret, 3), share(span.followed, 1), share(span.explored, 1)])} />`}<//>
+  <//>`;
+}
+
+function Calibration({ bins }) {
+  const most = Math.max(...bins.map((bin) => bin.choices));
+  return html`<${Part} name="learn_calibration" rows=${bins}>
+    <p class="dim">${t("learn_calibration_how")}</p>
+    <svg class="square" viewBox="-4 -4 108 108" role="img" aria-label=${t("learn_calibration")}>
+      <path class="frame" d="M0 0V100H100M0 100L100 0" />
+      ${bins.map((bin) => html`<circle key=${bin.low} cx=${100 * bin.expected} cy=${100 - 100 * bin.reward} r=${1.5 + 2.5 * Math.sqrt(bin.choices / most)} />`)}</svg>
+    <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Table} caption=${t("learn_calibration")} figures=${[1, 2]}
+      head=${["learn_expected", "learn_reward", "learn_choices"]} rows=${bins.map((bin) => [figure(bin.expected), figure(bin.reward), number(bin.choices)])} />`}<//>
+  <//>`;
+}
+
+function Choices({ choices }) {
+  const [shown, more] = useSome(choices, SHOWN);
+  const how = (choice) => t(choice.explored ? "learn_tried" : choice.followed ? "learn_by_memory" : "learn_by_rules");
+  const place = (choice) => html`<a href=${address("runs", choice.run, ...(choice.step ? ["steps", choice.step] : []))}><bdi>${choice.step ? `${line(choice.step)} #${choice.attempt}` : t("plan_row")}</bdi></a>`;
+  return html`<${Part} name="learn_choices" rows=${choices}>
+    <${Table} caption=${t("learn_choices")} figures=${[5, 6, 7, 8]}
+      head=${["step", "time", "learn_taken", "learn_how", "learn_best", "learn_confidence", "learn_expected", "learn_regret", "learn_reward"]}
+      rows=${shown.map((choice) => [place(choice), html`<${Moment} at=${choice.at} />`, html`<bdi>${line(choice.taken)}</bdi>`, how(choice), html`<bdi>${line(choice.best)}</bdi>`,
+        figure(choice.confidence), figure(choice.expected), figure(choice.regret, 3), figure(choice.reward)])} />
+    ${more}
+  <//>`;
+}
+
+// What other routers would have earned on the same choices. The daemon reads all runs for it.
+function Compared() {
+  const [rows, setRows] = useState(null);
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const compare = async () => {
+    setBusy(true);
+    setError(null);
+    try {
+      const compared = [];
+      for (const router of ROUTERS) compared.push(await ask("GET", `/v1/memory/evaluate/${router}`));
+      setRows(compared);
+    } catch (problem) {
+      setError(problem);
+    }
+    setBusy(false);
+  };
+  return html`<section aria-labelledby="compared"><h2 id="compared">${t("learn_compare")}</h2>
+    <p class="actions"><button type="button" disabled=${busy} onClick=${compare}>${t("learn_compare_now")}</button></p>
+    <${Problem} error=${error} />
+    ${rows ? html`<${Table} caption=${t("learn_compare")} figures=${[1, 2, 3]} head=${["learn_router", "learn_reward", "learn_over_rules", "learn_effective"]}
+      rows=${rows.map((row) => [row.router, range(row.estimates["doubly robust"]), range(row.over_rules), number(row.over_rules.effective)])} />` : null}
+  </section>`;
+}
+
+function Personas({ personas, evidence }) {
+  const names = new Set(personas.map((persona) => persona.name));
+  const gone = evidence.filter((row) => !names.has(row.persona)).map((row) => ({ name: row.persona, maker: "", retired: null }));
+  const rows = [...personas, ...gone].flatMap((persona) => {
+    const uses = evidence.filter((row) => row.persona === persona.name);
+    return (uses.length ? uses : [{}]).map((use) => [persona, use]);
+  });
+  return html`<${Part} name="learn_personas" rows=${rows}>
+    <${Table} caption=${t("learn_personas")} figures=${[3, 4, 5, 6]}
+      head=${["persona", "learn_maker", "role", "attempts", "learn_succeeded", "learn_q", "learn_q_without"]}
+      rows=${rows.map(([persona, use]) => [
+        html`<${Text}>${persona.name}<//>${persona.retired === null ? null : html` <span class="dim">${t("learn_retired")}: <${Text}>${persona.why_retired}<//></span>`}`,
+        line(persona.maker), line(use.role), figure(use.attempts ?? 0, 0), share(use.succeeded, use.succeeded + use.failed), figure(use.q), figure(use.q_without)])} />
+  <//>`;
+}
+
+function Training({ training }) {
+  const { points, result } = training;
+  const lines = [["learn_reward", "reward"], ["learn_success", "success"]];
+  return html`<article><h3><${Text}>${training.name}<//></h3>
+    <p class="facts"><${Moment} at=${training.updated} /><span>${t("learn_updates", { count: number(points.length) })}</span>
+      ${result ? html`<span>${t("learn_gain", { gain: range({ ...result, value: result.gain }), count: number(result.requests) })}</span>
+        <span>${t(result.promoted ? "learn_promoted" : result.better ? "learn_better" : "learn_not_better")}</span>` : html`<span>${t("learn_incomplete")}</span>`}</p>
+    <${Lines} label=${training.name} lines=${lines.map(([name, field]) => [name, points.map((point) => point[field])])} />
+    <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Table} caption=${training.name} figures=${[1, 2, 3, 4]}
+      head=${["learn_update", "learn_reward", "learn_success", "learn_width", "duration"]}
+      rows=${points.map((point) => [number(point.update), figure(point.reward, 3), figure(point.success), figure(point.width, 1), figure(point.seconds, 1)])} />`}<//>
+  </article>`;
+}
