@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.daemon import chain, clients, control, dag, fairness, hostile, memory, pressure, queued, swap
+from benchmarks.daemon import chain, clients, control, dag, fairness, hostile, memory, pressure, queued, swap, view
 from benchmarks.daemon.figures import PartResult
 from benchmarks.daemon.report import merged, read
 
@@ -27,6 +27,7 @@ PARTS: dict[str, tuple[Callable[[Path, int], Awaitable[PartResult]], int, str]] 
     "fairness": (fairness.measure, 400, "batch runs"),
     "hostile": (hostile.measure, 5, "times that each hostile thing is done"),
     "swap": (swap.measure, 5, "rounds of conversations with two models that take turns in memory"),
+    "view": (view.measure, 10_000, "steps of a run that the web page shows"),
 }  # the parts of the benchmark by name: the function that measures one, its default size, and what the size counts
 
 say = partial(print, flush=True)

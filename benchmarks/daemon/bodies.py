@@ -34,6 +34,11 @@ def layered(steps: int, width: int) -> Body:
     return _body([_step(number, _above(number, width)) for number in range(1, steps + 1)], "interactive")
 
 
+def many_lines(width: int) -> Body:
+    """Return the body of a run of `width` steps that write for long, none of which waits for another."""
+    return _body([_step(number, [], items=200) for number in range(1, width + 1)], "interactive")
+
+
 def _above(number: int, width: int) -> list[int]:
     layer, place = divmod(number - 1, width)
     if layer == 0:
