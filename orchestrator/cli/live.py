@@ -32,11 +32,14 @@ from orchestrator.task.events import (
     RatingGiven,
     ReplanFinished,
     ReplanStarted,
+    RetryRequested,
     RunAccepted,
     RunBegun,
     RunFinished,
     StepExpanded,
     StepGathered,
+    StepPrioritised,
+    StepReused,
     StepsPlanned,
     ToolCalled,
 )
@@ -62,11 +65,23 @@ def progress_line(event: Event) -> str:
             return f"{event.step} expanded into {event.count} items"
         case StepGathered():
             return f"{event.step} done: all of its items"
-        case CancelRequested():
-            return f"{event.step or 'run'}: {event.reason}"
+        case CancelRequested() | RetryRequested() | StepPrioritised() | StepReused():
+            return _steering_line(event)
         case RatingGiven():
             note = f": {one_line(event.note)}" if event.note else ""
             return f"{event.step or 'run'} rated {event.score:g} by {one_line(event.by)}{note}"
+
+
+def _steering_line(event: CancelRequested | RetryRequested | StepPrioritised | StepReused) -> str:
+    match event:
+        case CancelRequested():
+            return f"{event.step or 'run'}: {event.reason}"
+        case RetryRequested():
+            return f"{event.step} stopped, {event.reason}"
+        case StepPrioritised():
+            return f"{event.step} goes first, with what it waits for"
+        case StepReused():
+            return f"{event.step} done, by run {event.run}"
 
 
 def _work_line(event: ToolCalled | NoteChanged | ModelAwaited) -> str:

@@ -23,7 +23,7 @@ from orchestrator.engine.contract import (
 from orchestrator.registry.thinking import Thinking
 from orchestrator.task.reuse import Reuse
 
-VERSION = 9
+VERSION = 10
 MAX_FRAME = 256 << 20  # bytes
 _LENGTH = struct.Struct("<I")
 
@@ -50,6 +50,12 @@ class Submit(WireMessage, frozen=True):
 
 class Cancel(WireMessage, frozen=True):
     """Cancel a request. A Submit is still answered by Finished, an Embed is not answered."""
+
+    seq: int
+
+
+class Hurry(WireMessage, frozen=True):
+    """Let a Submit go before others, as if it had no slack at all. Not answered."""
 
     seq: int
 
@@ -219,7 +225,7 @@ class Heartbeat(WireMessage, frozen=True):
 
 
 EngineCommand = (
-    Load | Submit | Cancel | Count | Tokenize | Detokenize | Render | Embed | SetThreads | GetStats | Shutdown
+    Load | Submit | Cancel | Hurry | Count | Tokenize | Detokenize | Render | Embed | SetThreads | GetStats | Shutdown
 )
 Reply = (
     Ready

@@ -66,6 +66,7 @@ from orchestrator.task.events import (
     RunAccepted,
     StepExpanded,
     StepGathered,
+    StepReused,
     StepsPlanned,
     Usage,
 )
@@ -121,8 +122,8 @@ class RunEffects:
 
     def _note_texts(self, event: Event) -> None:
         match event:
-            case AttemptSucceeded(step=step, outputs=outputs) | StepGathered(step=step, outputs=outputs):
-                self._produced(step, outputs)
+            case AttemptSucceeded() | StepGathered() | StepReused():
+                self._produced(event.step, event.outputs)
             case AnswerChecked(restored=restored):
                 for step, outputs in restored.items():
                     self._produced(step, outputs)

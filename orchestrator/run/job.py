@@ -21,6 +21,7 @@ from orchestrator.run.gates.planned import GATES
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.planning import Planner
 from orchestrator.run.record.prior import prior_artifacts
+from orchestrator.run.record.repeated import Repeat
 from orchestrator.run.sandbox.sandbox import Sandbox, why_no_sandbox
 from orchestrator.run.steps.files import UnreadableFile, read_text, size_of
 from orchestrator.run.steps.tools.servers import Configured, Listing, ToolServers, no_servers
@@ -73,6 +74,7 @@ class Job:
     owner: str = ""  # who submits it, see `RunAccepted.owner`
     traceparent: str = ""  # the caller's span, see `RunAccepted`
     sees_runs_of: str | None = None  # whose earlier runs it may name; None for everybody's
+    repeats: Repeat | None = None  # an earlier run of the same job, whose plan and finished steps it takes over
 
     @property
     def prior(self) -> tuple[str, ...]:

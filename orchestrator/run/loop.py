@@ -5,6 +5,7 @@ goes into the inbox, from which the scheduler gets it, until the run has finishe
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +26,8 @@ from orchestrator.run.scheduler.commands import (
     ExtendPlan,
     FinishRun,
     GatherStep,
+    HurryAttempt,
+    RestartAttempt,
     StartAttempt,
 )
 from orchestrator.run.scheduler.run import RunState
@@ -49,6 +52,7 @@ from orchestrator.task.events import (
     RunFinished,
 )
 from orchestrator.task.prediction import kind_of
+from orchestrator.task.urgency import Urgency, hurried_by
 
 # How long the loop waits for the disk to return the sizes of inputs, on which a choice may depend. It never waits for a
 # router: an attempt that is chosen later starts later, in its own commit.
@@ -135,6 +139,7 @@ class RunLoop:
         self._broadcast = broadcast
         self._inbox: asyncio.Queue[Event | Due] = asyncio.Queue()
         self._at_work: dict[AttemptKey, asyncio.Task[None]] = {}
+        self._urgency: defaultdict[AttemptKey, Urgency] = defaultdict(Urgency)
         self._cancelled: set[AttemptKey] = set()
         self._planning: asyncio.Task[None] | None = None
 
@@ -199,7 +204,7 @@ class RunLoop:
         happened: list[Event] = [*events, *begun, *replanned, *replaced, *ended]
         if happened:
             await self._journal.append(self.run, happened)
-        self._cancelled.update((c.step, c.number) for c in commands if isinstance(c, CancelAttempt))
+        self._cancelled.update((c.step, c.number) for c in commands if isinstance(c, CancelAttempt | RestartAttempt))
         for command in commands:
             self._begin(command, choices, tasks)
         for event in happened:  # only now, so that what starts does not wait for the watchers
@@ -289,8 +294,8 @@ class RunLoop:
                 self._planning = tasks.create_task(self._plan(rest, partial(self._no_rest, command)))
             case CheckAnswer():
                 tasks.create_task(self._check_answer())
-            case CancelAttempt(step_id, number):
-                self._cancel(step_id, number)
+            case CancelAttempt() | RestartAttempt() | HurryAttempt():
+                self._steer(command)
             case AnswerDirectly() | FinishRun():
                 pass  # PlanReplaced or RunFinished is in the journal already
 
@@ -313,10 +318,15 @@ class RunLoop:
         await asyncio.sleep(command.delay_seconds)
         return Due(replace(command, delay_seconds=0.0))
 
-    def _cancel(self, step: str, number: int) -> None:
-        task = self._at_work.get((step, number))
+    def _steer(self, command: CancelAttempt | RestartAttempt | HurryAttempt) -> None:
+        attempt = command.step, command.number
+        task = self._at_work.get(attempt)
         if task is None:
-            self.emit(AttemptCancelled(at=self._clock.now(), step=step, number=number))
+            # The attempt's own outcome is in the inbox, or there never was such an attempt.
+            if isinstance(command, CancelAttempt):
+                self.emit(AttemptCancelled(at=self._clock.now(), step=command.step, number=command.number))
+        elif isinstance(command, HurryAttempt):
+            self._urgency[attempt].hurry()
         else:
             task.cancel()
 
@@ -326,7 +336,8 @@ class RunLoop:
     async def _carry(self, step: str, number: int, work: Awaitable[Event | Due]) -> None:
         structlog.contextvars.bind_contextvars(step=step, attempt=number)
         try:
-            outcome = await work
+            with hurried_by(self._urgency[step, number]):
+                outcome = await work
         except asyncio.CancelledError:
             if (step, number) not in self._cancelled:
                 raise
@@ -336,6 +347,8 @@ class RunLoop:
             failure = Failure(FailureKind.INFRASTRUCTURE, f"internal error: {error!r}")
             outcome = AttemptFailed(at=self._clock.now(), step=step, number=number, failure=failure)
         self._at_work.pop((step, number), None)
+        if not isinstance(outcome, Due):  # else the attempt is still to start
+            self._urgency.pop((step, number), None)
         self._inbox.put_nowait(outcome)
 
     async def _plan(self, work: Awaitable[Event], broken: Callable[[str], Event]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,9 +34,11 @@ from orchestrator.run.job import (
 )
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import Journal, keep_prompts
+from orchestrator.run.journal.objects import publish
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.run.record.forecast import Forecast
+from orchestrator.run.record.repeated import Repeat, repeated_events
 from orchestrator.run.record.view import accepted_in
 from orchestrator.run.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.run.sandbox.sandbox import Interpreters, SandboxOnDemand, why_no_sandbox
@@ -45,6 +47,7 @@ from orchestrator.run.scheduler.run import fresh_state
 from orchestrator.run.services import RunProposes, Services, no_procedures_of_runs
 from orchestrator.run.state_folder import Clock, StateFolder, SystemClock
 from orchestrator.run.steps.role import system_messages
+from orchestrator.run.steps.files import version_of
 from orchestrator.run.steps.tools.servers import Configured, ToolServers, no_servers
 from orchestrator.run.updates import Broadcast, EventUpdate, Update
 from orchestrator.task.analysis import analyze
@@ -57,9 +60,12 @@ from orchestrator.task.events import (
     PlanFinished,
     PlanKey,
     PlanPersona,
+    RetryRequested,
     RoleRates,
     RunAccepted,
     RunBegun,
+    StepPrioritised,
+    StepReused,
     StepsPlanned,
 )
 from orchestrator.task.modes import Mode
@@ -73,6 +79,26 @@ log = structlog.get_logger(__name__)
 def _prior_sizes(journal: Journal, prior: Mapping[str, str]) -> dict[str, int]:
     """Blocks on the disk."""
     return {name: journal.objects.size(digest) for name, digest in prior.items()}
+
+
+def _repeated(journal: Journal, repeat: Repeat, accepted: RunAccepted) -> list[Event]:
+    """Return what follows RunAccepted in a run that repeats another one. Blocks on the disk.
+
+    Raises UnknownRun, and InputError for a step that cannot be made again, and for a plan that no longer fits.
+    """
+
+    def version(name: str) -> str:
+        return "" if accepted.directory is None else version_of(Path(accepted.directory), name)
+
+    earlier = [event for _, event in journal.events(repeat.run)]
+    events = repeated_events(earlier, repeat.step, accepted, version)
+    fresh_state(accepted).handle(accepted, *events)
+    return events
+
+
+def _objects(event: StepReused) -> Iterator[str]:
+    yield from event.outputs.values()
+    yield from filter(None, event.originals.values())
 
 
 def _direct_seconds(answer: DirectAnswer, rates: Mapping[str, RoleRates], sizes: Mapping[str, int]) -> float:
@@ -248,7 +274,7 @@ class Orchestrator(StateFolder):
         rates = await self._role_rates()
         sizes = {**checked.sizes, **await asyncio.to_thread(_prior_sizes, journal, checked.prior)}
         mode, mode_choice = await self._choose_mode(job, checked.files, sizes, rates)
-        as_given = job.task is not None and not self._ports.plans_task(job.task, registry)
+        as_given = job.task is not None and job.repeats is None and not self._ports.plans_task(job.task, registry)
         compared: PlanKey | None = None
         if job.task is not None and as_given and checked.graph is not None:
             compared = plan_key(checked.graph, job.task, rates, checked.sizes, mode)
@@ -282,14 +308,21 @@ class Orchestrator(StateFolder):
             traceparent=job.traceparent,
         )
         events: list[Event] = [accepted]
-        if job.task is not None and as_given:
+        if job.repeats is not None:
+            events += await asyncio.to_thread(_repeated, journal, job.repeats, accepted)
+        elif job.task is not None and as_given:
             predicted = {} if checked.graph is None else predict_run(checked.graph, accepted)
             events += [
                 StepsPlanned(at=accepted.at, steps=job.task.plan.steps, predicted=predicted),
                 PlanFinished(at=accepted.at, origin="taskir", wanted=job.task.plan.wanted),
             ]
-        with journal.objects.holding(checked.prior.values()):  # the runs that made them may be deleted meanwhile
+        reused = [event for event in events if isinstance(event, StepReused)]
+        held = [*checked.prior.values(), *(digest for event in reused for digest in _objects(event))]
+        with journal.objects.holding(held):  # the runs that made them may be deleted meanwhile
             await journal.append(accepted.run, events)
+        outputs = {name: digest for event in reused for name, digest in event.outputs.items()}
+        if outputs:
+            await asyncio.to_thread(publish, journal.home, journal.objects, accepted.run, outputs)
         return events
 
     async def _choose_mode(
@@ -354,6 +387,22 @@ class Orchestrator(StateFolder):
             async with turn:
                 if run in self._waiting:
                     await self._cancel_waiting(run, request)
+                    return
+        if run in self._loops:
+            self._loops[run].emit(request)
+
+    async def retry(self, run: str, step: str) -> None:
+        """Stop the running attempt of a step, and make another one. No effect if there is none."""
+        if run in self._loops:
+            self._loops[run].emit(RetryRequested(at=self.clock.now(), step=step))
+
+    async def prioritise(self, run: str, step: str) -> None:
+        """Let a step and what it waits for go before the others of its run. No effect on a run that has ended."""
+        request = StepPrioritised(at=self.clock.now(), step=step)
+        if (turn := self._waiting.get(run)) is not None:
+            async with turn:
+                if run in self._waiting:
+                    await self.journal.append(run, [request])
                     return
         if run in self._loops:
             self._loops[run].emit(request)

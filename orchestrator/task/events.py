@@ -581,6 +581,38 @@ class CancelRequested:
     kind: Literal["cancel_requested"] = "cancel_requested"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRequested:
+    """The user wants a running attempt of a step stopped, and the step tried again. This costs none of its retries."""
+
+    at: float
+    step: str
+    reason: str = "tried again at the request of the user"
+    kind: Literal["retry_requested"] = "retry_requested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPrioritised:
+    """The user wants a step before the others of its run: the step and all that it waits for go first."""
+
+    at: float
+    step: str
+    kind: Literal["step_prioritised"] = "step_prioritised"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReused:
+    """A step is done before the run starts: an earlier run of the same job has made its outputs."""
+
+    at: float
+    step: str
+    run: str  # the earlier run
+    outputs: Mapping[str, str]
+    reads: Mapping[str, str] = field(default_factory=dict)  # as in AttemptSucceeded
+    originals: Mapping[str, str] = field(default_factory=dict)  # as in AttemptSucceeded
+    kind: Literal["step_reused"] = "step_reused"
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerDoubt:
     """A reason to doubt that an answer fulfils the request."""
@@ -647,6 +679,9 @@ Event = (
     | AttemptFailed
     | AttemptCancelled
     | CancelRequested
+    | RetryRequested
+    | StepPrioritised
+    | StepReused
     | AnswerChecked
     | RunFinished
     | RatingGiven

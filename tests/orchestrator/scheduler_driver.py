@@ -15,6 +15,8 @@ from orchestrator.run.scheduler.commands import (
     ExtendPlan,
     FinishRun,
     GatherStep,
+    HurryAttempt,
+    RestartAttempt,
     StartAttempt,
 )
 from orchestrator.run.scheduler.progress import Estimate
@@ -36,9 +38,12 @@ from orchestrator.task.events import (
     PlanReplaced,
     ReplanFinished,
     ReplanStarted,
+    RetryRequested,
     RunFinished,
     StepExpanded,
     StepGathered,
+    StepPrioritised,
+    StepReused,
     StepsPlanned,
     Usage,
 )
@@ -80,6 +85,8 @@ class Driver:
     working: dict[str, StartAttempt | CheckOutputs | ExpandStep | GatherStep] = field(default_factory=dict)
     """The commands that have not been answered yet, by step id."""
     to_cancel: dict[str, CancelAttempt] = field(default_factory=dict)
+    to_restart: dict[str, RestartAttempt] = field(default_factory=dict)
+    """The running attempts that are to be stopped and made again, by step id."""
     started: Counter[str] = field(default_factory=Counter)
     done: set[str] = field(default_factory=set)
     repairing: set[str] = field(default_factory=set)
@@ -118,7 +125,7 @@ class Driver:
         assert outcomes(self.state) == outcomes(before), "nothing that ended is lost, whatever the estimates are"
         if same:
             assert views(self.state) == views(before), "and everything else too, unless there was a restart in between"
-        self.working, self.to_cancel = {}, {}
+        self.working, self.to_cancel, self.to_restart = {}, {}, {}
         self.extending, self.replacing, self.finish, self.checking = None, None, None, False
         self._note(self.state.resume())
 
@@ -132,6 +139,12 @@ class Driver:
                 self.finish = command
             elif isinstance(command, CancelAttempt):
                 self.to_cancel[command.step] = command
+            elif isinstance(command, RestartAttempt):
+                assert self.started[command.step] == command.number, "only an attempt that runs is made again"
+                assert command.step in self.working, "nothing that has ended is made again"
+                self.to_restart[command.step] = command
+            elif isinstance(command, HurryAttempt):
+                assert command.step in self.working, "only what is at work is hurried"
             elif isinstance(command, AnswerDirectly):
                 assert not self.working, "a plan is replaced when all of its steps have ended"
                 self.replacing = command
@@ -210,6 +223,7 @@ class Driver:
         """Let the current work of a step succeed; a list has two items."""
         self._begin(step_id)
         command = self.working.pop(step_id)
+        self.to_restart.pop(step_id, None)
         cancelled = self.to_cancel.pop(step_id, None)
         if isinstance(command, ExpandStep):
             self.send(StepExpanded(at=0, step=step_id, count=2))
@@ -230,6 +244,7 @@ class Driver:
         self._begin(step_id)
         command = self.working.pop(step_id)
         self.to_cancel.pop(step_id, None)
+        self.to_restart.pop(step_id, None)
         number = command.number if isinstance(command, StartAttempt | CheckOutputs) else 0
         self.send(AttemptFailed(at=0, step=step_id, number=number, failure=Failure(kind, f"{step_id} broke")))
 
@@ -237,7 +252,39 @@ class Driver:
         """Answer a CancelAttempt, whether the attempt is running or was lost in a crash."""
         command = self.to_cancel.pop(step_id)
         self.working.pop(step_id, None)
+        self.to_restart.pop(step_id, None)
         self.send(AttemptCancelled(at=0, step=step_id, number=command.number))
+
+    def retry(self, step_id: str) -> None:
+        self.send(RetryRequested(at=0, step=step_id))
+
+    def restarted(self, step_id: str) -> None:
+        """Answer a RestartAttempt: the attempt has stopped."""
+        command = self.to_restart.pop(step_id)
+        self.to_cancel.pop(step_id, None)
+        del self.working[step_id]
+        self.send(AttemptCancelled(at=0, step=step_id, number=command.number))
+
+    def prioritise(self, step_id: str) -> None:
+        self.send(StepPrioritised(at=0, step=step_id))
+
+    def reuse(self, step_id: str) -> None:
+        """Let what an earlier run has made be the outputs of a step that has not started."""
+        del self.working[step_id]
+        stops = self.to_cancel.pop(step_id, None) or self.state.steps[step_id].cause
+        if not stops:
+            self.done.add(step_id)
+        self.send(StepReused(at=0, step=step_id, run="earlier", outputs={}))
+
+    def reusable(self) -> list[str]:
+        """Return the steps at work that have started no attempt."""
+        return [
+            step_id
+            for step_id, command in self.working.items()
+            if step_id not in self.repairing
+            and (not isinstance(command, StartAttempt) or self.started[step_id] < command.number)
+            and not isinstance(command, CheckOutputs)
+        ]
 
     def cancel(self, step_id: str | None = None) -> None:
         self.send(CancelRequested(at=0, step=step_id))

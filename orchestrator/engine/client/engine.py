@@ -47,6 +47,7 @@ from orchestrator.engine.protocol import (
     Frames,
     GetStats,
     Heartbeat,
+    Hurry,
     Load,
     LoadFailed,
     Prompts,
@@ -70,6 +71,7 @@ from orchestrator.engine.protocol import (
 from orchestrator.registry.thinking import Thinking
 from orchestrator.task import stages
 from orchestrator.task.events import Usage
+from orchestrator.task.urgency import heeding
 
 OnText = Callable[[str], None]  # with `logprobs` it gets a `TextPiece`; it may raise `StopGenerating`
 _STOP_SECONDS = 5.0  # after Shutdown, before the process is killed
@@ -347,21 +349,25 @@ class Engine(asyncio.Protocol):
     async def _ask(self, command: Callable[[int], EngineCommand], waiting: _Waiting | None = None) -> Any:
         seq = next(self._ids)
         waiting = waiting or _Waiting(self._loop.create_future(), on_stage=stages.listener())
-        self._send(command(seq))
+        message = command(seq)
+        self._send(message)
         if not self._waiting:
             self._watchdog.signal()  # until now it had no work
         self._waiting[seq] = waiting
         self._watchdog.start()
         try:
-            return await waiting.future
+            if not isinstance(message, Submit):
+                return await waiting.future
+            with heeding(lambda: self._steer(Hurry(seq))):
+                return await waiting.future
         finally:
             self._waiting.pop(seq, None)
             if not waiting.future.done() or waiting.future.cancelled():
-                self._cancel(seq)
+                self._steer(Cancel(seq))
 
-    def _cancel(self, seq: int) -> None:
+    def _steer(self, command: Cancel | Hurry) -> None:
         if self._ending is None:
-            self._send(Cancel(seq))
+            self._send(command)
 
     def _send(self, command: EngineCommand) -> None:
         # Raises EngineDied, BadRequest. All commands of one turn of the event loop are sent together, so that requests
@@ -452,10 +458,10 @@ class Engine(asyncio.Protocol):
             waiting.on_text = waiting.on_thought = (
                 None  # pieces that are on their way are dropped; only Finished is waited for
             )
-            self._cancel(seq)
+            self._steer(Cancel(seq))
         except Exception as error:  # noqa: BLE001 (the caller's callback: its error is the caller's, not the engine's)
             waiting.future.set_exception(error)
-            self._cancel(seq)
+            self._steer(Cancel(seq))
 
     def _note_queued(self, seqs: Sequence[int], *, queued: bool) -> None:
         for seq in seqs:

@@ -281,6 +281,8 @@ class Loop:
                     self._handle_request(command)
                 case protocol.Cancel(number):
                     self._cancel(number)
+                case protocol.Hurry(number):
+                    self._sequences.hurry(number)
                 case protocol.SetThreads(threads):
                     self._set_threads(threads)
                 case protocol.GetStats(number):

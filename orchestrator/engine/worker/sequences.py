@@ -4,6 +4,7 @@ A sequence is queued, then prefilled, then it decodes. A preempted one goes back
 """
 
 import bisect
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -16,7 +17,7 @@ from orchestrator.engine.kv.slots import NO_TOKENS, PooledSlots, PrefillSeconds,
 from orchestrator.engine.kv.states import StateSlots
 from orchestrator.engine.kv.streams import StreamSlots
 from orchestrator.engine.llama import Llama, Tokens, as_tokens
-from orchestrator.engine.worker.priority import CacheHolder, select_preemption_victim
+from orchestrator.engine.worker.priority import CacheHolder, priority, select_preemption_victim
 from orchestrator.engine.worker.sequence import Sequence
 from orchestrator.registry.options import Adapters
 from orchestrator.task.reuse import Reuse
@@ -83,6 +84,17 @@ class Sequences:
                 cached = np.concatenate((sequence.prefill_tokens[: sequence.computed], answer))
                 self._history.note(cached, sequence.lora)
         else:
+            self.slots.retry_admission()
+
+    def hurry(self, number: int) -> None:
+        """Let a sequence go first, as if it had arrived with infinitely little slack. No effect if there is none."""
+        sequence = self.all.get(number)
+        if sequence is None:
+            return
+        sequence.priority = min(sequence.priority, priority(sequence.arrived, -math.inf))
+        for group in (self.queue, self.prefilling, self.decoding):
+            group.sort(key=_priority)
+        if self.queue and self.queue[0] is sequence:
             self.slots.retry_admission()
 
     def overdue(self, now: float) -> list[Sequence]:

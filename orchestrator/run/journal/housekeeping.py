@@ -22,10 +22,10 @@ class MaintenanceStore(Store):
         return self._rows(
             """
             SELECT run, named.value FROM events, json_each(body, '$.outputs') AS named
-            WHERE kind IN ('attempt_generated', 'attempt_succeeded', 'step_gathered')
+            WHERE kind IN ('attempt_generated', 'attempt_succeeded', 'step_gathered', 'step_reused')
             UNION ALL
             SELECT run, named.value FROM events, json_each(body, '$.originals') AS named
-            WHERE kind IN ('attempt_succeeded', 'step_gathered') AND named.value != ''
+            WHERE kind IN ('attempt_succeeded', 'step_gathered', 'step_reused') AND named.value != ''
             UNION ALL
             SELECT run, named.value FROM events, json_each(body, '$.prior') AS named WHERE kind = 'run_accepted'
             UNION ALL

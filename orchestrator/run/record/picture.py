@@ -14,7 +14,7 @@ import msgspec
 
 from orchestrator.run.record.report import Report, StepRow
 from orchestrator.run.record.spans import Scene, Span, plan_spans, step_spans
-from orchestrator.run.record.view import RunView
+from orchestrator.run.record.view import RatingRow, RunView
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import critical_path, slack
 from orchestrator.task.states import FINAL, State
@@ -83,6 +83,9 @@ class PictureRow(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int
     reused_tokens: int  # of the prompts, from the cache
     output_tokens: int
+    reused: str | None = None  # the earlier run that has made its outputs
+    first: bool = False  # whether the user wants it before others
+    ratings: tuple[RatingRow, ...] = ()
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
@@ -382,6 +385,9 @@ def _row(
         prompt_tokens=row.prompt_tokens,
         reused_tokens=sum(attempt.usage.cached_tokens for attempt in row.attempts),
         output_tokens=row.output_tokens,
+        reused=row.reused,
+        first=row.first,
+        ratings=row.ratings,
     )
 
 

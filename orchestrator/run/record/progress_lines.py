@@ -19,10 +19,13 @@ from orchestrator.task.events import (
     PlanReplaced,
     ReplanFinished,
     ReplanStarted,
+    RetryRequested,
     RunAccepted,
     RunFinished,
     StepExpanded,
     StepGathered,
+    StepPrioritised,
+    StepReused,
     StepsPlanned,
     ToolCalled,
 )
@@ -51,6 +54,12 @@ class ProgressLines:
                 return (f"Run {run} is accepted.", *direct)
             case CancelRequested(step=step, reason=reason):
                 return (f"{step or 'The run'} is to be cancelled: {_in_line(reason)}",)
+            case RetryRequested(step=step):
+                return (f"{step} is stopped, to be tried again: the user wants that.",)
+            case StepPrioritised(step=step):
+                return (f"{step} goes first from now on, with what it waits for.",)
+            case StepReused(step=step, run=run):
+                return (f"{step} is done: run {run} has made it.",)
             case AnswerChecked(doubts=doubts):
                 return tuple(f"The answer is doubtful: {_in_line(doubt.text)}" for doubt in doubts)
             case RunFinished(status=status, error=error, doubt=doubt):

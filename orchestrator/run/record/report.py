@@ -183,8 +183,10 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     # The requested gates, with the reasons of those that do not check it; the results are in the attempts.
     gates: tuple[PlannedGate, ...] = ()
     ratings: tuple[RatingRow, ...] = ()
-    # As of the acceptance of the run; for a child, of each child. None for a step with children.
+    # As of the acceptance of the run; for a child, of each child. None for a step with children, and for a reused one.
     predicted: Prediction | None = None
+    reused: str | None = None  # the earlier run that has made its outputs
+    first: bool = False  # whether the user wants it before others
 
     @property
     def misprediction(self) -> Misprediction | None:
@@ -368,7 +370,7 @@ def build_report(view: RunView, read: Read) -> Report:
     pace = _with_pauses(before, order, view.replans, state)
     seconds |= pace.seconds
     expected = _predictions(view)
-    predicted = {name: prediction.seconds for name, prediction in expected.items()}
+    predicted = {name: 0.0 if name in view.reused else prediction.seconds for name, prediction in expected.items()}
     spare = slack(pace.before, pace.order, predicted | seconds)
     waves = _waves_with_children(state)
     efforts = {**{step.id: _effort(view.attempts.get(step.id, ())) for step in steps}, **pace.efforts}
@@ -564,7 +566,9 @@ def _row(
         children=step.children or (),
         gates=_gates(step, view),
         ratings=view.ratings.get(step.id, ()),
-        predicted=None if step.children else predicted,
+        predicted=None if step.children or step.id in view.reused else predicted,
+        reused=view.reused.get(step.id),
+        first=step.id in view.first,
     )
 
 

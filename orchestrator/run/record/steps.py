@@ -23,10 +23,12 @@ from orchestrator.task.events import (
     Prediction,
     ReplanFinished,
     ReplanStarted,
+    RetryRequested,
     RunAccepted,
     RunFinished,
     StepExpanded,
     StepGathered,
+    StepReused,
     StepsPlanned,
 )
 from orchestrator.task.failures import Escalate, FailedAttempt, GiveUp, chain_of, decide
@@ -42,6 +44,7 @@ _StepEvent = (
     | AttemptCancelled
     | StepExpanded
     | StepGathered
+    | StepReused
 )
 
 
@@ -57,6 +60,7 @@ class RunStep:
     cause: Cause | None = None  # why the step failed, was cancelled, or is to be cancelled
     children: tuple[str, ...] | None = None  # of a `foreach` step; None until its list is read
     started: bool = False  # whether the latest attempt has started
+    restarting: bool = False  # the user wants that attempt stopped and another one
     requested_role: str = ""  # of the latest attempt, which a router may have replaced
     failures: tuple[FailedAttempt, ...] = ()  # oldest first
     unmet: int = 0  # how many steps it still waits for
@@ -76,6 +80,11 @@ class RunStep:
     def cancelling(self) -> bool:
         """Whether the step ends cancelled as soon as its current work has stopped."""
         return self.cause is not None and self.state not in FINAL
+
+    @property
+    def can_be_restarted(self) -> bool:
+        """Whether an attempt runs that may be stopped and made again."""
+        return self.started and self.state in ACTIVE and not (self.cancelling or self.restarting)
 
     def failed(self, failure: Failure, answer: str = "") -> FailedAttempt:
         requested = None if self.requested_role == self.role else self.requested_role
@@ -153,6 +162,8 @@ class PlanRecord:
                 self._end_part(event)
             case CancelRequested():
                 self._cancel_requested(event)
+            case RetryRequested():
+                self._retry_requested(event)
             case AnswerChecked():
                 self._answer_checked(event)
             case RunFinished():
@@ -233,7 +244,7 @@ class PlanRecord:
             raise IllegalTransition(row.id, f"cannot go from {row.state} to {to}")
         row.state = to
         if to is State.READY:
-            row.started = False
+            row.started = row.restarting = False
             if not self._is_limited:
                 self._move(row, State.RUNNING)
         elif to is State.RUNNING:
@@ -282,7 +293,10 @@ class PlanRecord:
             case AttemptFailed() if row := self._uncancelled(event):
                 self._fail(row, event)
             case AttemptCancelled() if row := self._subject(event):
-                self._end_cancelling(row)
+                self._end_attempt(row)
+            case StepReused() if row := self._uncancelled(event):
+                row.attempts = 0
+                self._move(row, State.DONE)
             case StepExpanded() if row := self._uncancelled(event):
                 self._expand(row, event.count)
 
@@ -313,8 +327,20 @@ class PlanRecord:
             return
         if row.started:  # the attempt before was lost in a restart
             row.role, row.state = row.requested_role, State.RUNNING
-        row.attempts, row.started = event.number, True
+        row.attempts, row.started, row.restarting = event.number, True, False
         row.requested_role, row.role = row.role, event.role
+
+    def _end_attempt(self, row: RunStep) -> None:
+        if row.cancelling or not row.restarting:
+            self._end_cancelling(row)
+        else:
+            row.restarting, row.role = False, row.requested_role
+            self._move(row, State.READY)
+
+    def _retry_requested(self, event: RetryRequested) -> None:
+        row = self.steps.get(event.step)
+        if row is not None and row.can_be_restarted:
+            row.restarting = True
 
     def _fail(self, row: RunStep, event: AttemptFailed) -> None:
         if row.repairing:

@@ -39,6 +39,8 @@ from orchestrator.task.events import (
     RunFinished,
     StepExpanded,
     StepGathered,
+    StepPrioritised,
+    StepReused,
     StepsPlanned,
     ToolCalled,
     Usage,
@@ -157,6 +159,8 @@ class RunView:
         self.replans: list[ReplanRow] = []
         self.attempts: dict[str, list[AttemptRow]] = {}
         self.outputs: dict[str, Mapping[str, str]] = {}  # of each step that is done: artifact name to digest
+        self.reused: dict[str, str] = {}  # the earlier run that made these outputs, by step
+        self.first: set[str] = set()  # the steps that the user wants first
         # The outputs that the user wants, in order. If empty, those that no other step reads.
         self.wanted: tuple[str, ...] = accepted.task.plan.wanted if accepted.task is not None else ()
         self.checked: AnswerChecked | None = None  # the latest comparison of the answer with the request
@@ -238,6 +242,8 @@ class RunView:
         """Return when a step started and when it ended; None for what has not happened."""
         if attempts := self.attempts.get(step):
             return attempts[0].started, attempts[-1].finished
+        if step in self.reused:
+            return self.planned[step], self.planned[step]
         begun, ended = self._fans.get(step, (None, None))
         # A `foreach` step that failed or was cancelled was never gathered: it ended with its last child.
         if ended is None and step in self._fans and self.state.steps.state_of(step) in FINAL:
@@ -263,15 +269,22 @@ class RunView:
             case StepExpanded(step=step):
                 self._fans[step] = (at, None)
                 self.planned |= dict.fromkeys(self.state.steps.children_of(step), at)
-            case StepGathered(step=step, outputs=outputs):
-                self._fans[step] = (self._fans.get(step, (at, None))[0], at)
-                self.outputs[step] = outputs
-                self._see(event.originals)
-                self._keep_originals(event.originals)
+            case StepGathered() | StepReused():
+                self._apply_made(event, at)
             case AnswerChecked() | RunFinished():
                 self._apply_end(event)
             case _:
                 self._apply_attempt(event, at)
+
+    def _apply_made(self, event: StepGathered | StepReused, at: float) -> None:
+        if isinstance(event, StepReused):
+            self.reused[event.step] = event.run
+            self._see(event.reads)
+        else:
+            self._fans[event.step] = (self._fans.get(event.step, (at, None))[0], at)
+        self.outputs[event.step] = event.outputs
+        self._see(event.originals)
+        self._keep_originals(event.originals)
 
     def _apply_planned(self, event: PlanFinished, at: float) -> None:
         self.origin, self.plan_reason, self.plan_usage = event.origin, event.reason, event.usage
@@ -349,21 +362,8 @@ class RunView:
                 self.status = "running"
                 self._interrupt(step)
                 self.attempts.setdefault(step, []).append(_begun(event, at))
-            case ToolCalled(step=step) if row := self._attempt(step, event.number):
-                call = CallRow(
-                    event.tool,
-                    event.arguments,
-                    event.outcome,
-                    event.message,
-                    event.seconds,
-                    event.work_seconds,
-                    event.awaited_seconds,
-                    at,
-                )
-                self._change_attempt(step, event.number, calls=(*row.calls, call))
-            case ModelAwaited(step=str(step)) if row := self._attempt(step, event.number):
-                wait = WaitRow(at, event.model, event.reason, event.seconds)
-                self._change_attempt(step, event.number, waits=(*row.waits, wait))
+            case ToolCalled() | ModelAwaited():
+                self._apply_work(event, at)
             case AttemptGenerated(step=step, usage=usage):
                 self._change_attempt(step, event.number, outcome="checking", usage=usage, generated=at)
             case AttemptSucceeded(step=step, outputs=outputs):
@@ -381,6 +381,28 @@ class RunView:
                 self._change_attempt(step, event.number, finished=at, gates=event.gates, **why, **texts)
             case AttemptCancelled(step=step):
                 self._change_attempt(step, event.number, finished=at, outcome="cancelled")
+            case StepPrioritised(step=step):
+                self.first.add(step)
+
+    def _apply_work(self, event: ToolCalled | ModelAwaited, at: float) -> None:
+        row = None if event.step is None else self._attempt(event.step, event.number)
+        if row is None or event.step is None:
+            return
+        if isinstance(event, ModelAwaited):
+            wait = WaitRow(at, event.model, event.reason, event.seconds)
+            self._change_attempt(event.step, event.number, waits=(*row.waits, wait))
+            return
+        call = CallRow(
+            event.tool,
+            event.arguments,
+            event.outcome,
+            event.message,
+            event.seconds,
+            event.work_seconds,
+            event.awaited_seconds,
+            at,
+        )
+        self._change_attempt(event.step, event.number, calls=(*row.calls, call))
 
     def _see(self, files: Mapping[str, str]) -> None:
         # Each version once.

@@ -86,6 +86,25 @@ class CancelAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartAttempt:
+    """Stop a running attempt, so that the step is tried again.
+
+    Answer: AttemptCancelled or the attempt's own outcome.
+    """
+
+    step: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class HurryAttempt:
+    """Let what an attempt at work requests go before the requests of others. No answer."""
+
+    step: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class FinishRun:
     """End the run, for which nothing is left to do. Answer: RunFinished."""
 
@@ -103,5 +122,7 @@ Command = (
     | AnswerDirectly
     | CheckAnswer
     | CancelAttempt
+    | RestartAttempt
+    | HurryAttempt
     | FinishRun
 )

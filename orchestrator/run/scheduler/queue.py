@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf
+from typing import Final
 
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import slack
@@ -110,12 +111,21 @@ class ReadyQueue:
         return bool(heap)
 
 
+# Slack of what the user wants first, in seconds. Engines bound what slack is worth, so this is worth nearly all of it.
+FIRST: Final = -3600.0
+
+
 @dataclass(frozen=True, slots=True)
 class Rank:
     """The position of a step in its plan."""
 
     slack: float = 0.0  # predicted seconds by which the step may be late without delaying the end of the plan
     place: tuple[float, int] = (0.0, 0)  # the smallest goes first
+
+    @property
+    def first(self) -> "Rank":
+        """The position of the same step before all that are not first, too."""
+        return Rank(FIRST, (-inf, self.place[1]))
 
 
 def rank(graph: StepGraph, mode: Mode, seconds: Mapping[str, float]) -> Mapping[str, Rank]:

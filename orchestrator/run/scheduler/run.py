@@ -8,7 +8,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from orchestrator.run.scheduler.commands import CancelAttempt, CheckAnswer, Command, ExtendPlan
+from orchestrator.run.scheduler.commands import (
+    CancelAttempt,
+    CheckAnswer,
+    Command,
+    ExtendPlan,
+    HurryAttempt,
+    RestartAttempt,
+)
 from orchestrator.run.scheduler.progress import AnswerCheck, Ending, Estimate, PlanProgress, answer_directly, outcome
 from orchestrator.run.scheduler.queue import ConcurrencyLimits, Rank, ReadyQueue
 from orchestrator.run.scheduler.step import (
@@ -36,11 +43,14 @@ from orchestrator.task.events import (
     PlanReplaced,
     ReplanFinished,
     ReplanStarted,
+    RetryRequested,
     RunAccepted,
     RunBegun,
     RunFinished,
     StepExpanded,
     StepGathered,
+    StepPrioritised,
+    StepReused,
     StepsPlanned,
     ToolCalled,
 )
@@ -84,6 +94,7 @@ class RunState:
         )
         self._steps: dict[str, StepRecord] = {}
         self._queue = ReadyQueue(ConcurrencyLimits.of(mode, parallelism or Parallelism(), agents))
+        self._first: set[str] = set()  # the steps that the user wants first, and those that these wait for
         self._to_cancel: deque[tuple[StepRecord, Cause]] = deque()
         self._commands: list[Command] = []
         self._unfinished = 0
@@ -111,6 +122,9 @@ class RunState:
             StepExpanded: self._on_expanded,
             StepGathered: self._on_done,
             CancelRequested: self._on_cancel,
+            RetryRequested: self._on_retry,
+            StepPrioritised: self._on_prioritised,
+            StepReused: self._on_reused,
             AnswerChecked: self._on_answer_checked,
             RunFinished: self._on_finished,
         }
@@ -197,7 +211,7 @@ class RunState:
             self._queue.push(record.id, record.lane, record.place)
         elif to is State.RUNNING:
             self._queue.hold(record.id, record.lane)
-            record.number, record.started = record.next_number, False
+            record.number, record.started, record.restarting = record.next_number, False, False
         elif to in FINAL:
             self._end(record)
 
@@ -243,9 +257,16 @@ class RunState:
     def _rank(self, new: Sequence[Step], ranks: Mapping[str, Rank]) -> None:
         # New steps change the chains of earlier ones, so the whole plan is ranked again.
         for record in self._steps.values():
-            record.rank = ranks[record.parent.id if record.parent else record.id]
+            rank = ranks[record.parent.id if record.parent else record.id]
+            record.rank = rank.first if self._goes_first(record) else rank
         self._steps.update((step.id, StepRecord(step, ranks[step.id])) for step in new)
         self._unfinished += len(new)
+        self._sort_queue()
+
+    def _goes_first(self, record: StepRecord) -> bool:
+        return record.id in self._first or (record.parent is not None and record.parent.id in self._first)
+
+    def _sort_queue(self) -> None:
         self._queue.replace({step: self._steps[step].place for step in self._queue.ready})
 
     def _on_plan_finished(self, event: PlanFinished) -> None:
@@ -279,9 +300,20 @@ class RunState:
             record.repairing = False
             self._move(record, State.DONE)
 
+    def _on_reused(self, event: StepReused) -> None:
+        if record := self._uncancelled(event):
+            record.number = 0  # it made no attempt
+            self._move(record, State.DONE)
+
     def _on_attempt_cancelled(self, event: AttemptCancelled) -> None:
-        if record := self._subject(event):
+        record = self._subject(event)
+        if record is None:
+            return
+        if record.cancelling or not record.restarting:
             self._end_cancelling(record)
+        else:
+            record.restart()
+            self._move(record, State.READY)
 
     def _on_failed(self, event: AttemptFailed) -> None:
         record = self._uncancelled(event)
@@ -366,7 +398,7 @@ class RunState:
             self._commands.append(CancelAttempt(record.id, record.number))
         elif record.cancelling or record.children is not None:
             self._commands.append(record.command())
-        elif record.state is State.CHECKING and record.outputs:
+        elif record.state is State.CHECKING and record.outputs and not record.restarting:
             self._commands.append(record.check())
         else:
             self._lose(record)
@@ -410,6 +442,30 @@ class RunState:
             self._stop("cancelled", event.reason)
         elif event.step in self._steps:  # it is no error if there is no such step
             self._to_cancel.append((self._steps[event.step], Cause(event.step, event.reason)))
+
+    def _on_retry(self, event: RetryRequested) -> None:
+        # It is no error if there is nothing to stop: the attempt may have ended meanwhile.
+        record = self._steps.get(event.step)
+        if record is not None and record.can_be_restarted:
+            record.restarting = True
+            self._commands.append(RestartAttempt(record.id, record.number))
+
+    def _on_prioritised(self, event: StepPrioritised) -> None:
+        if event.step not in self._steps:
+            return
+        parent = self._steps[event.step].parent
+        before = [event.step, *(self.graph.before[parent.id] if parent else ())]
+        while before:
+            step = before.pop()
+            if step not in self._first:
+                self._first.add(step)
+                before += self.graph.before.get(step, ())
+        for record in self._steps.values():
+            if self._goes_first(record) and record.rank != record.rank.first:
+                record.rank = record.rank.first
+                if record.state in ACTIVE and not (record.fans_out or record.cancelling):
+                    self._commands.append(HurryAttempt(record.id, record.number))
+        self._sort_queue()
 
     def _stop(self, status: Literal["failed", "cancelled"], reason: str) -> None:
         cause = self._ending.stop(status, reason)

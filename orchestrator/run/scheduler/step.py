@@ -15,13 +15,14 @@ from orchestrator.task.events import (
     FailureKind,
     StepExpanded,
     StepGathered,
+    StepReused,
 )
 from orchestrator.task.failures import Escalate, FailedAttempt, FailureResponse, Retry
 from orchestrator.task.states import ACTIVE, FINAL, Cause, State
 from orchestrator.task.taskir.models import Step
 
 AttemptEvent = AttemptStarted | AttemptGenerated | AttemptSucceeded | AttemptFailed | AttemptCancelled
-StepEvent = AttemptEvent | StepExpanded | StepGathered
+StepEvent = AttemptEvent | StepExpanded | StepGathered | StepReused
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class StepRecord:
     started: bool = False  # whether that attempt has started
     outputs: Mapping[str, str] = field(default_factory=dict)  # what that attempt made for its gates: digests by name
     lost: bool = False  # a restart came while it was being cancelled: it holds no slot, and only has to end
+    restarting: bool = False  # the user wants that attempt stopped and another one
     role: str = ""
     requested_role: str = ""  # of the latest attempt, which a router may have replaced
     interrupted_role: str | None = None  # of the attempt that a restart has interrupted, until the next one starts
@@ -108,6 +110,8 @@ class StepRecord:
         """Return whether the event can happen to the step now."""
         if self.pending or not (self.state is State.READY or self.state in ACTIVE):
             return False
+        if isinstance(event, StepReused):
+            return not (self.started or self.repairing)
         if isinstance(event, StepExpanded | StepGathered):
             return self.fans_out and (self.children is not None) == isinstance(event, StepGathered)
         if self.fans_out:
@@ -117,7 +121,7 @@ class StepRecord:
         if isinstance(event, AttemptStarted):  # the next number if the one before was lost in a restart
             again = self.started or self.state is State.READY
             return event.number == (self.number + 1 if again else self.number)
-        news = self.started and self.state in ACTIVE and not isinstance(event, AttemptCancelled)
+        news = self.started and self.state in ACTIVE and (self.restarting or not isinstance(event, AttemptCancelled))
         return news and event.number == self.number
 
     def command(self) -> StartAttempt | ExpandStep | GatherStep:
@@ -138,7 +142,7 @@ class StepRecord:
         )
 
     def start(self, event: AttemptStarted) -> None:
-        self.number, self.started, self.delay_seconds = event.number, True, 0.0
+        self.number, self.started, self.restarting, self.delay_seconds = event.number, True, False, 0.0
         self.outputs = {}
         self.requested_role, self.role, self.interrupted_role = self.role, event.role, None
 
@@ -160,6 +164,16 @@ class StepRecord:
             self.delay_seconds = decision.delay_seconds
 
     @property
+    def can_be_restarted(self) -> bool:
+        """Whether an attempt runs that may be stopped and made again."""
+        return self.started and self.state in ACTIVE and not (self.cancelling or self.restarting)
+
+    def restart(self) -> None:
+        """Let the next attempt be made as the one that was stopped."""
+        self.restarting, self.role = False, self.requested_role
+        self.reason, self.delay_seconds = "tried again at the request of the user", 0.0
+
+    @property
     def can_be_repaired(self) -> bool:
         """Whether its output may be written once more: it is done, by one attempt that only wrote text."""
         return self.state is State.DONE and not (self.fans_out or self.parent or self.step.acts)
@@ -175,6 +189,7 @@ class StepRecord:
 
     def lose(self) -> None:
         """Forget an attempt that a restart has interrupted. The same role is requested again."""
+        self.restarting = False
         if self.started:
             self.interrupted_role, self.role = self.role, self.requested_role
             self.reason = "run again: the orchestrator was restarted"

@@ -156,6 +156,16 @@ class SeenFiles:
                 continue
 
 
+def version_of(folder: Path, name: str) -> str:
+    """Return the digest of a file, `NO_FILE` for none, and what is no digest for one that cannot be read."""
+    try:
+        return digest_of(read_bytes(folder, name))
+    except MissingFile:
+        return NO_FILE
+    except UnreadableFile as error:
+        return str(error)
+
+
 def _with_ends_of(original: bytes, data: bytes) -> bytes:
     if original.endswith(b"\n") and data and not data.endswith(b"\n"):
         data += b"\n"

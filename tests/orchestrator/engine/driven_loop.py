@@ -13,6 +13,7 @@ from orchestrator.engine.protocol import (
     Finished,
     Frames,
     GetStats,
+    Hurry,
     Reply,
     Shutdown,
     Stats,
@@ -49,6 +50,10 @@ class Parent:
     def cancel(self, number: int) -> None:
         with self._sending:
             self._send(Cancel(number))
+
+    def hurry(self, number: int) -> None:
+        with self._sending:
+            self._send(Hurry(number))
 
     def shut_down(self) -> None:
         """Let the loop end as a stopped engine does: it stores system prompts."""

@@ -37,6 +37,25 @@ def test_a_second_of_slack_around_zero_counts_as_a_second() -> None:
     assert priority(100.0, -math.inf) == 100.0 - PATIENCE
 
 
+def test_a_request_that_is_hurried_overtakes_those_that_wait(models: Path) -> None:
+    """One slot: the requests are answered one after the other, and the last one is hurried while the first decodes."""
+    grammar = 'root ::= "a" root'
+    request = Generation(messages=(Message("user", "go"),), max_tokens=8, grammar=grammar)
+    numbers: list[int] = []
+
+    def hurry_last(parent: Parent) -> None:
+        if not numbers:
+            numbers.extend(parent.submit(request) for _ in range(3))
+            parent.hurry(numbers[-1])
+            parent.hurry(99)  # there is no such request
+
+    spec = EngineSpec(file=str(models / "quantised.gguf"), context=256, slots=1, threads=1)
+    with driven_loop(Llama(spec), spec, hurry_last) as parent:
+        first = parent.submit(request)
+        order = [parent.finished().seq for _ in range(4)]
+    assert order == [first, numbers[2], numbers[0], numbers[1]]
+
+
 holders = st.lists(st.builds(CacheHolder, st.floats(-1e3, 1e3), st.integers(0, 50)), min_size=2, max_size=8)
 
 

@@ -38,11 +38,14 @@ from orchestrator.task.events import (
     PlanReplaced,
     PromptDigests,
     ReplanStarted,
+    RetryRequested,
     RunAccepted,
+    StepPrioritised,
     StepsPlanned,
 )
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import task_from
+from orchestrator.task.urgency import heeding
 from tests.orchestrator.run_jobs import REGISTRY, step
 
 RUN = "20260101-000000-abcdef"
@@ -231,6 +234,77 @@ async def test_a_step_can_be_cancelled_while_it_waits_to_be_tried_again(
         await drive(journal, act)
         report = load_report(journal, RUN)
     assert [row.state for row in report.steps] == ["cancelled", "done"]
+
+
+async def test_a_running_attempt_is_stopped_and_made_again(journal: Journal) -> None:
+    async def act(effects: Scripted, command: StartAttempt) -> Event:
+        if (command.step.id, command.number) == ("S1", 1):
+            effects.loop.emit(RetryRequested(at=CLOCK.now(), step="S1"))
+            await asyncio.Event().wait()
+        return succeeded(command)
+
+    with journal:
+        await drive(journal, act)
+        report = load_report(journal, RUN)
+    assert report.status == "done"
+    assert [attempt.outcome for attempt in report.steps[0].attempts] == ["cancelled", "done"]
+    assert "at the request of the user" in report.steps[0].attempts[1].reason
+
+
+async def test_an_attempt_that_ends_before_it_is_stopped_counts(journal: Journal) -> None:
+    async def act(effects: Scripted, command: StartAttempt) -> Event:
+        # The success is in the inbox before the request.
+        asyncio.get_running_loop().call_soon(effects.loop.emit, RetryRequested(at=CLOCK.now(), step=command.step.id))
+        return succeeded(command)
+
+    with journal:
+        await drive(journal, act)
+        report = load_report(journal, RUN)
+    assert [[attempt.outcome for attempt in row.attempts] for row in report.steps] == [["done"], ["done"]]
+
+
+async def test_what_an_attempt_requests_is_hurried_when_its_step_goes_first(journal: Journal) -> None:
+    hurried = list[str]()
+
+    async def act(effects: Scripted, command: StartAttempt) -> Event:
+        first = asyncio.Event()
+
+        def heed() -> None:
+            hurried.append(command.step.id)
+            first.set()
+
+        with heeding(heed):
+            if command.step.id == "S2":
+                effects.loop.emit(StepPrioritised(at=CLOCK.now(), step="S2"))
+                await first.wait()
+        return succeeded(command)
+
+    with journal:
+        await drive(journal, act)
+        report = load_report(journal, RUN)
+    assert report.status == "done"
+    assert hurried == ["S2"]
+    assert [row.first for row in report.steps] == [False, True]
+
+
+async def test_a_step_that_goes_first_is_hurried_after_its_pause_too(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "BACK_OFF_SECONDS", (0.05,))
+    hurried = list[int]()
+
+    async def act(effects: Scripted, command: StartAttempt) -> Event:
+        if command.step.id == "S2":
+            return succeeded(command)
+        if command.number == 1:
+            asyncio.get_running_loop().call_soon(effects.loop.emit, StepPrioritised(at=CLOCK.now(), step="S1"))
+            return failed(command, FailureKind.RESOURCE)
+        with heeding(lambda: hurried.append(command.number)):
+            return succeeded(command)
+
+    with journal:
+        await drive(journal, act)
+    assert hurried == [2]
 
 
 async def test_a_breakdown_is_an_attempt_that_failed(journal: Journal) -> None:

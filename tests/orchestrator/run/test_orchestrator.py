@@ -3,8 +3,10 @@
 import asyncio
 import itertools
 import json
+import shutil
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from orchestrator.run.job import Job
 from orchestrator.run.journal.errors import UnknownRun
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
+from orchestrator.run.record.repeated import Repeat
+from orchestrator.run.scheduler.queue import FIRST
 from orchestrator.run.updates import EventUpdate, Progress
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, StepExpanded, StepsPlanned
 from orchestrator.task.taskir.problems import InvalidTask
@@ -66,6 +70,49 @@ async def test_a_fan_out_runs_at_once_and_its_join_afterwards(orchestrator: Orch
     folder = home / "runs" / run / "artifacts"
     assert sorted(path.name for path in folder.iterdir()) == ["comparison", "s1", "s2", "s3", "s4"]
     assert report.answer == (folder / "comparison").read_text()
+
+
+async def test_a_run_takes_over_the_finished_steps_of_another_and_outlives_it(tmp_path: Path) -> None:
+    joined = step("S3", "Compare the summaries.", ["s1", "s2"], ["both"])
+    async with Orchestrator.open(tmp_path, REGISTRY) as opened:
+        asked = job([*SUMMARIES[:2], joined])
+        first = await execute(opened, asked)
+        second = await execute(opened, replace(asked, repeats=Repeat(first, "S3")))
+        await opened.delete(first)
+        opened.journal.sweep()
+        report = opened.views.report(second)
+        texts = {name: opened.journal.get(digest) for name, digest in report.artifacts.items()}
+    assert report.status == "done"
+    assert [row.reused for row in report.steps] == [first, first, None]
+    folder = tmp_path / "runs" / second / "artifacts"
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == texts
+
+
+async def test_a_step_whose_file_was_changed_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    shutil.copytree(RECORDS, folder)
+    async with Orchestrator.open(tmp_path / "home", REGISTRY) as opened:
+        asked = job([*SUMMARIES[:2], step("S3", "Compare the summaries.", ["s1", "s2"], ["both"])], folder=folder)
+        first = await execute(opened, asked)
+        (folder / "b.txt").write_text("name: Other\n")
+        second = await execute(opened, replace(asked, repeats=Repeat(first, "S3")))
+        report = opened.views.report(second)
+    assert [row.reused for row in report.steps] == [first, None, None]
+
+
+async def test_what_goes_first_is_remembered_by_a_run_that_waits(tmp_path: Path) -> None:
+    async with Orchestrator.open(tmp_path, REGISTRY) as opened:
+        run = await opened.accept(job(SUMMARIES[:2]))
+        await opened.prioritise(run, "S2")
+    async with Orchestrator.open(tmp_path, REGISTRY) as opened:
+        await opened.resume(run)
+        started = [
+            update.event
+            async for update in opened.watch(run)
+            if isinstance(update, EventUpdate) and isinstance(update.event, AttemptStarted)
+        ]
+    assert {event.step: event.slack for event in started}["S2"] == FIRST
+    assert {event.step: event.slack for event in started}["S1"] >= 0
 
 
 async def test_figures_of_a_run_are_those_of_its_steps(orchestrator: Orchestrator, home: Path) -> None:

@@ -83,6 +83,10 @@ def go_on(driver: Driver, draw: st.DrawFn) -> None:
         "fail": list(driver.working),
         "stopped": list(driver.to_cancel),
         "cancel": list(driver.state.steps),
+        "retry": list(driver.state.steps),
+        "restarted": list(driver.to_restart),
+        "prioritise": list(driver.state.steps),
+        "reuse": driver.reusable(),
         "rest": ["plan"] * bool(driver.extending),
     }
     what = draw(st.sampled_from([name for name, subjects in can.items() if subjects]))

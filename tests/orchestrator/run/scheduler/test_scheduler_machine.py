@@ -36,6 +36,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.steps: dict[str, Step] = {}
         self.needs: dict[str, set[str]] = {}
         self.cancelled: set[str] = set()
+        self.first: set[str] = set()
         self.stopped = False
 
     @initialize(
@@ -161,6 +162,35 @@ class SchedulerMachine(RuleBasedStateMachine):
         step_id = self._pick(data, self.driver.to_cancel)
         self._do(lambda: self.driver.stopped(step_id))
 
+    @precondition(lambda self: self._attempts(started=True))
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        step_id = self._pick(data, self._attempts(started=True))
+        before = self.driver.state.steps[step_id].failures
+        self._do(lambda: self.driver.retry(step_id))
+        assert self.driver.state.steps[step_id].failures == before
+
+    @precondition(lambda self: self.driver.to_restart)
+    @rule(data=st.data())
+    def restarted(self, data: st.DataObject) -> None:
+        step_id = self._pick(data, self.driver.to_restart)
+        cancelled, before = step_id in self.driver.to_cancel, self.driver.state.steps[step_id]
+        self._do(lambda: self.driver.restarted(step_id))
+        after = self.driver.state.steps[step_id]
+        assert after.failures == before.failures, "a retry of the user is no failure"
+        assert cancelled or after.state in (State.READY, State.RUNNING), "it is made again"
+
+    @precondition(lambda self: len(self.steps) > 2)
+    @rule(data=st.data())
+    def prioritise(self, data: st.DataObject) -> None:
+        step_id = self._pick(data, self.driver.state.steps)
+        self.first.add(step_id)
+        before = [*self.needs[family(step_id)]] if "[" in step_id else [step_id]
+        while before:
+            self.first.add(step := before.pop())
+            before += self.driver.state.graph.before[step]
+        self._do(lambda: self.driver.prioritise(step_id))
+
     @precondition(lambda self: self.driver.checking)
     @rule(data=st.data())
     def check_answer(self, data: st.DataObject) -> None:
@@ -237,6 +267,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def _place(self, step_id: str) -> tuple[float, int, int]:
         """Return where a step stands: by the work that begins with it and cannot be shortened, then by age."""
         graph, item = self.driver.state.graph, self.driver.state.steps[step_id].item or 0
+        if not self.first.isdisjoint((step_id, family(step_id))):
+            order = graph.order if self.serial else list(self.steps)
+            return (-inf, order.index(family(step_id)), item)
         if self.serial:
             return (0.0, graph.order.index(family(step_id)), item)
 
