@@ -1,8 +1,8 @@
-"""Endpoints for runs: submit, list, show, cancel, retry, rate, delete, artifacts, export, and plans that do not run."""
+"""Endpoints for runs: submit, list, show, steer, rate, delete, artifacts, export, and plans that do not run."""
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from http import HTTPStatus
@@ -34,8 +34,10 @@ from orchestrator.run.planning import PlannedTask
 from orchestrator.run.record.attempt_answers import attempt_answer
 from orchestrator.run.record.attempt_prompts import attempt_prompt
 from orchestrator.run.record.chrome_trace import chrome_trace
+from orchestrator.run.record.comparison import Comparison, compare
 from orchestrator.run.record.diffs import result_diff
 from orchestrator.run.record.picture import picture_json, planned_picture
+from orchestrator.run.record.repeated import Repeat
 from orchestrator.run.record.report import Report, StepRow, build_report, explanation_json
 from orchestrator.run.record.spans import run_spans
 from orchestrator.service.archive import write_archive
@@ -105,6 +107,18 @@ class CancelBody(StrictBody):
     step: str | None = None
 
 
+class RetryBody(StrictBody):
+    """Which step to try again. Without one, the whole job is submitted again."""
+
+    step: str | None = None
+
+
+class PrioritiseBody(StrictBody):
+    """Which step to do before the others of the run."""
+
+    step: str
+
+
 class RatingBody(StrictBody):
     """A rating of a run that has ended, or of one of its steps. Who rates is the caller; a field `by` is refused."""
 
@@ -124,6 +138,17 @@ class RatingLine(BaseModel):
     at: float  # seconds since the epoch
 
 
+class FiguresLine(BaseModel):
+    """What a run was expected to take, and took so far. Failed attempts count, too."""
+
+    predicted_seconds: float  # critical path, as of the run's steps
+    path_seconds: float  # critical path
+    steps: int
+    attempts: int
+    prompt_tokens: int
+    output_tokens: int
+
+
 class RunLine(BaseModel):
     """A run in a list. Times are in seconds since the epoch."""
 
@@ -137,6 +162,7 @@ class RunLine(BaseModel):
     doubt: str  # why the answer is doubtful; empty if nothing is known against it
     owner: str  # who submitted it, as `token:ann`; empty for runs of early versions
     position: int | None = None  # of a queued run: at most so many runs are ahead of it
+    figures: FiguresLine | None = None  # if the request has `figures`; None for a run without steps
 
 
 class CancelLine(RunLine):
@@ -145,6 +171,13 @@ class CancelLine(RunLine):
     cancelled: list[str]  # the step of the request, then the steps that depend on it; or all that had not ended
     had_ended: str | None  # status of the run, or state of the step, if it had ended before
     done: str  # the same in a sentence
+
+
+class FirstLine(BaseModel):
+    """The steps of a run that now go before the others: the one of the request, then those that it waits for."""
+
+    run_id: str
+    first: list[str]
 
 
 class RunList(BaseModel):
@@ -258,13 +291,19 @@ async def runs(
     before: Annotated[
         str | None, Query(pattern=RUN_PATTERN, description="Only those accepted before this run.")
     ] = None,
+    figures: Annotated[
+        bool, Query(description="With critical paths, tokens and attempts; reads the events of runs not listed before.")
+    ] = False,
 ) -> RunList:
     """List the runs that the caller may see, newest first."""
     if before is not None:
         await owner_of_run(service, access, before)
     rows = await asyncio.to_thread(service.orchestrator.journal.runs, limit, status, before, access.only, search)
     last = rows[-1].run if len(rows) == limit else None
-    return RunList(runs=[run_line(row, service.position(row.run)) for row in rows], before=last)
+    lines = [run_line(row, service.position(row.run)) for row in rows]
+    if figures:
+        lines = await asyncio.to_thread(_with_figures, service, rows, lines)
+    return RunList(runs=lines, before=last)
 
 
 @router.get("/runs/{run}")
@@ -281,6 +320,17 @@ async def show_picture(run: str, service: ServiceDep) -> Response:
     `events` is how many events of the run it shows, so that a stream of events continues after that number.
     """
     return await asyncio.to_thread(_picture, service, run)
+
+
+@router.get("/runs/{run}/comparison/{other}", response_class=Response, responses={200: {"content": JSON_OBJECT}})
+async def show_comparison(run: str, other: str, service: ServiceDep, access: AccessDep) -> Response:
+    """Compare two runs: figures, steps by their ids, and the answers, as a unified diff.
+
+    `sides` of a step are those of the first and the second run; null in a run that does not have it.
+    """
+    await owner_of_run(service, access, other)
+    comparison = await asyncio.to_thread(_comparison, service, run, other)
+    return Response(msgspec.json.encode(comparison), media_type="application/json")
 
 
 @router.get("/runs/{run}/result")
@@ -311,15 +361,43 @@ async def resume(run: str, service: ServiceDep) -> RunLine:
     return await _line(service, run)
 
 
-@router.post("/runs/{run}/retry", status_code=201)
-async def retry(run: str, service: ServiceDep, access: AccessDep, traceparent: TraceparentDep) -> RunLine:
-    """Submit the job of a run that has ended again, as a new run of the caller."""
+@router.post(
+    "/runs/{run}/retry",
+    status_code=201,
+    responses={202: {"model": RunLine, "description": "The run, in which the step is tried again."}},
+)
+async def retry(
+    run: str,
+    response: Response,
+    service: ServiceDep,
+    access: AccessDep,
+    traceparent: TraceparentDep,
+    body: RetryBody | None = None,
+) -> RunLine:
+    """Submit the job of a run that has ended again, as a new run of the caller.
+
+    With a `step`, the new run takes over the plan and the outputs of finished steps, except for this step, those that
+    wait for it, and those whose files have changed. While the run has not ended, the step's running attempt is
+    stopped and made again, in the same run.
+    """
+    step = None if body is None else body.step
+    if step is not None and await service.retry(run, step):
+        response.status_code = HTTPStatus.ACCEPTED
+        return await _line(service, run)
     job = replace(await service.ended_job(run), owner=access.key, traceparent=traceparent)
+    if step is not None:
+        job = replace(job, any_mode=False, repeats=Repeat(run, step))
     if job.model is not None:
         access.require(Permission.TEACH, "what forces a model")
     if job.directory is not None:  # whoever retries a run needs the right to read its folder
         job = replace(job, directory=_directory(str(job.directory), service, access))
     return await _line(service, (await service.submit(job)).run)
+
+
+@router.post("/runs/{run}/prioritise", status_code=202)
+async def prioritise(run: str, body: PrioritiseBody, service: ServiceDep) -> FirstLine:
+    """Let a step and those that it waits for go before the other steps of the run, until it ends."""
+    return FirstLine(run_id=run, first=await service.prioritise(run, body.step))
 
 
 @router.post("/runs/{run}/ratings", status_code=201)
@@ -541,6 +619,19 @@ async def _report(service: Service, run: str) -> Report:
     return await asyncio.to_thread(service.orchestrator.views.report, run)
 
 
+def _with_figures(service: Service, rows: Sequence[RunRow], lines: Sequence[RunLine]) -> list[RunLine]:
+    views, updated = service.orchestrator.views, list[RunLine]()
+    for row, line in zip(rows, lines, strict=True):
+        figures = service.figures.of(views, row)
+        updated.append(line.model_copy(update={"figures": figures and FiguresLine(**asdict(figures))}))
+    return updated
+
+
+def _comparison(service: Service, first: str, second: str) -> Comparison:
+    views = service.orchestrator.views
+    return compare(views.report(first), views.report(second))
+
+
 def _picture(service: Service, run: str) -> Response:
     now = service.now()
     report, drawn = service.orchestrator.views.picture(run, now)
@@ -560,6 +651,7 @@ def _picture(service: Service, run: str) -> Response:
         "warnings": report.warnings,
         "plan_reason": report.plan_reason or report.why_direct,
         "results": [output.name for output in report.results],
+        "ratings": report.ratings,
         "concurrency": report.critical_path.concurrency,
         "path_seconds": report.critical_path.seconds,
         "predicted_seconds": report.critical_path.predicted_seconds,

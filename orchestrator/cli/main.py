@@ -27,6 +27,10 @@ COMMANDS: Final = {
     "retry": CommandPlace(
         "orchestrator.cli.submitted:retry", "Submit the job of a run that has ended again, as a new run."
     ),
+    "prioritise": CommandPlace(
+        "orchestrator.cli.submitted:prioritise",
+        "Have the daemon do a step of a run, and what that step waits for, before the run's other steps.",
+    ),
     "delete": CommandPlace(
         "orchestrator.cli.submitted:delete", "Have the daemon delete a run that has ended, and all that is kept of it."
     ),

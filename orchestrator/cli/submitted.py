@@ -1,4 +1,4 @@
-"""The commands that follow what was given to the daemon: watch, result, cancel, retry, delete."""
+"""The commands that follow what was given to the daemon: watch, result, cancel, retry, prioritise, delete."""
 
 import sys
 from pkgutil import resolve_name
@@ -65,13 +65,41 @@ def cancel(
     print_lines(line, [one_line(line["done"])], as_json=as_json)
 
 
-def retry(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
-    """Submit the job of a run that has ended again, as a new run."""
+def retry(
+    context: typer.Context,
+    run: RunArgument = "last",
+    step: Annotated[
+        str | None, typer.Argument(metavar="STEP", help="Only this step, and what depends on it or is not done.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Submit the job of a run that has ended again, as a new run.
+
+    With STEP, the new run takes over the plan and the outputs of finished steps. If the run has not ended, the step's
+    running attempt is stopped and made again, in the same run.
+    """
+    options = settings(context)
+    name, body = _run_id(options, run), {} if step is None else {"step": step}
+    with DaemonClient(options.home) as daemon:
+        line = daemon.ask("POST", f"/v1/runs/{name}/retry", json=body)
+    if line["run_id"] == name:
+        print_lines(line, [f"{step} of run {name} is tried again"], as_json=as_json)
+    else:
+        print_submitted(line, as_json=as_json)
+
+
+def prioritise(
+    context: typer.Context,
+    run: RunArgument,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The step to do before the others.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Have the daemon do a step of a run, and what that step waits for, before the run's other steps."""
     options = settings(context)
     name = _run_id(options, run)
     with DaemonClient(options.home) as daemon:
-        line = daemon.ask("POST", f"/v1/runs/{name}/retry")
-    print_submitted(line, as_json=as_json)
+        line = daemon.ask("POST", f"/v1/runs/{name}/prioritise", json={"step": step})
+    print_lines(line, [f"first in run {name}: {', '.join(line['first'])}"], as_json=as_json)
 
 
 def delete(context: typer.Context, run: RunArgument, as_json: JsonFlag = False) -> None:

@@ -25,7 +25,7 @@ from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.orchestrator import Orchestrator, Ports
-from orchestrator.run.record.view import accepted_in
+from orchestrator.run.record.view import RunView, accepted_in
 from orchestrator.run.sandbox.sandbox import SandboxOnDemand
 from orchestrator.run.state_folder import StateFolder
 from orchestrator.run.steps.tools.servers import ToolServer
@@ -37,10 +37,12 @@ from orchestrator.service.cancelling import Cancellation, cancellation
 from orchestrator.service.configuration import Configuration, tool_servers
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.extent import Extent
+from orchestrator.service.figures import KeptFigures
 from orchestrator.service.queue import RunQueue, Submitted
 from orchestrator.service.quota import Totals, effective_limits, enforce_quota, why_full
 from orchestrator.service.ratings import rate, rate_chat
 from orchestrator.service.retention import Retention, VacuumResult, vacuum
+from orchestrator.service.steering import check_restart, steps_put_first
 from orchestrator.service.telemetry import RunExporter, check_telemetry
 from orchestrator.service.uploaded_files import UploadedFiles
 from orchestrator.task.events import RatingGiven, RunAccepted
@@ -95,6 +97,7 @@ class Service:
         self.awaited_runs = AwaitedRuns(
             self.cancel, lambda work: self._tasks.create_task(work), lambda: self.configuration.server.rejoin_seconds
         )
+        self.figures = KeptFigures()
         self.uploaded_files = UploadedFiles(home, lambda: self.configuration.folder, lambda: self.folder.clock.now())
         # Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError.
         self.read_tokens: Callable[[], None] = lambda: None
@@ -272,13 +275,38 @@ class Service:
         """Cancel a run or a step of it, and return what that does. Raises UnknownRun, InputError."""
         await self.row(run)
         waited = step is None and self._queue.remove(run)
-        outcome = await asyncio.to_thread(self._cancellation, run, step)
+        outcome = await asyncio.to_thread(self._with_view, run, lambda view: cancellation(view, step))
         if outcome.ended is None:
             await self.orchestrator.cancel(run, step)
         self.totals.runs["cancelled"] += waited  # it was never executed, so `enforce_quota` does not count it
         if waited:
             self._export_when_ended(run)
         return outcome
+
+    async def retry(self, run: str, step: str) -> bool:
+        """Have the running attempt of a step stopped and made again; return False if the run has ended.
+
+        Raises UnknownRun, InputError for an unknown step, and Conflict for one of which no attempt runs.
+        """
+        if (await self.row(run)).finished is not None:
+            return False
+        await asyncio.to_thread(self._with_view, run, lambda view: check_restart(view, step))
+        await self.orchestrator.retry(run, step)
+        return True
+
+    async def prioritise(self, run: str, step: str) -> list[str]:
+        """Let a step of a run go first, and return the steps that do so with it, itself included.
+
+        Raises UnknownRun, InputError for an unknown step, and Conflict for one that has ended.
+        """
+        await self.row(run)
+        first = await asyncio.to_thread(self._with_view, run, lambda view: steps_put_first(view, step))
+        await self.orchestrator.prioritise(run, step)
+        return first
+
+    def _with_view(self, run: str, work: Callable[[RunView], T]) -> T:
+        with self.orchestrator.views.view(run) as view:
+            return work(view)
 
     def _export_when_ended(self, run: str) -> None:
         async def exported() -> None:
@@ -290,10 +318,6 @@ class Service:
             task = self._carrying.create_task(exported())
             self._carried.add(task)
             task.add_done_callback(self._carried.discard)
-
-    def _cancellation(self, run: str, step: str | None) -> Cancellation:
-        with self.orchestrator.views.view(run) as view:
-            return cancellation(view, step)
 
     async def delete(self, run: str) -> None:
         """Delete a run and all that is kept of it. Raises UnknownRun, and Conflict for a run that has not ended."""

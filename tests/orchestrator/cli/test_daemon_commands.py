@@ -99,6 +99,8 @@ def test_a_cancelled_run_or_step_is_told_with_what_depends_on_it(served: Served,
     file = tmp_path / "task.json"
     file.write_text(json.dumps({"objective": "a test", "inputs": [text], "plan": {"steps": steps}}))
     run = served.command("submit", file).out.strip()
+    assert served.command("prioritise", run, "S4").out == f"first in run {run}: S4, S1\n"
+    assert served.command("prioritise", run, "S4", "--json").json == {"run_id": run, "first": ["S4", "S1"]}
     told = f"step S2 of run {run} is cancelled, and what depends on it: S3\n"
     assert served.command("cancel", run, "S2").out == told
     assert served.command("cancel", "last").out == f"run {run} is cancelled\n"
@@ -106,6 +108,11 @@ def test_a_cancelled_run_or_step_is_told_with_what_depends_on_it(served: Served,
     again = served.command("cancel", run, "S2", "--json").json
     assert (again["had_ended"], again["cancelled"]) == ("cancelled", [])
     assert again["done"] == f"step S2 of run {run} had ended before: cancelled"
+    assert "S4 of run" in served.command("prioritise", run, "S4").err
+    resumed = served.command("retry", run, "S4", "--json").json["run_id"]
+    assert resumed != run
+    assert served.command("cancel", resumed).code == 0
+    assert "no step 'S9'" in served.command("retry", run, "S9").err
 
 
 def test_a_persona_is_added_and_retired_with_a_daemon(served: Served) -> None:
