@@ -2,6 +2,7 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ask, Lost } from "./api.js";
+import { Compare } from "./compare.js";
 import { enter, hasCode, Login } from "./login.js";
 import { Learning } from "./learning.js";
 import { New } from "./new.js";
@@ -44,6 +45,7 @@ function App() {
 function Current() {
   const [view, run, part, step] = route.value;
   if (view === undefined || (view === "runs" && run === undefined)) return html`<${Runs} />`;
+  if (view === "compare" && part !== undefined) return html`<${Compare} key=${`${run}/${part}`} first=${run} second=${part} />`;
   if (view === "new" && run === undefined && may("submit")) return html`<${New} />`;
   if (may("read:all")) {
     if (view === "learning" && run === undefined) return html`<${Learning} />`;

@@ -1,7 +1,7 @@
 // The picture of a run: the graph at the left, times at the right, in the same rows. The daemon has laid it out.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { duration, line, number } from "./format.js";
-import { Details, html, stateClass, useSome } from "./parts.js";
+import { Details, Head, html, stateClass, useSome } from "./parts.js";
 import { stateName, t } from "./texts.js";
 
 const ROW = 26; // pixels
@@ -245,7 +245,7 @@ function TableOf({ picture }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("steps")}>
       <table>
         <caption>${t("steps")}</caption>
-        <thead><tr>${["step", "state", "role", "model", "after", "start_at", "duration", "slack", "predicted", "critical"].map((key) => html`<th key=${key} scope="col">${t(key)}</th>`)}</tr></thead>
+        <${Head} keys=${["step", "state", "role", "model", "after", "start_at", "duration", "slack", "predicted", "critical"]} />
         <tbody>${steps.map((row) => html`<tr key=${row.id}>
           <th scope="row"><bdi>${line(row.id)}</bdi></th><td>${stateName(row.state)}</td><td><bdi>${line(row.role)}</bdi></td>
           <td><bdi>${line(row.model)}</bdi></td><td><bdi>${line(row.depends_on.join(", "))}</bdi></td>
@@ -258,7 +258,7 @@ function TableOf({ picture }) {
       ${moreSteps}
       <table>
         <caption>${t("edges")}</caption>
-        <thead><tr>${["before", "after", "reason", "artifact"].map((key) => html`<th key=${key} scope="col">${t(key)}</th>`)}</tr></thead>
+        <${Head} keys=${["before", "after", "reason", "artifact"]} />
         <tbody>${edges.map((edge) => html`<tr key=${`${edge.before}-${edge.after}`}>
           <td><bdi>${line(rows[edge.before].id)}</bdi></td><td><bdi>${line(rows[edge.after].id)}</bdi></td>
           <td>${edge.reason === "item" ? t("item_reason") : edge.reason}</td><td><bdi>${line(edge.artifact)}</bdi></td>

@@ -15,6 +15,7 @@ export function sentence(event) {
     number: event.number ?? "",
     tool: line(event.tool),
     note: line(event.note),
+    run: line(event.run),
     why: line(event.failure?.message ?? event.reason ?? event.message ?? event.error ?? event.doubts?.map((doubt) => doubt.text).join(" ") ?? ""),
     kind: event.failure ? event.failure.kind : "",
     outcome: stateName(event.outcome ?? event.status ?? ""),

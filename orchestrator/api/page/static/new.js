@@ -4,6 +4,7 @@ import { ask, Refused } from "./api.js";
 import { Chart, Legend, Tables } from "./chart.js";
 import { bytes, duration, line, number, shown } from "./format.js";
 import { html, Problem, Text, useTitle } from "./parts.js";
+import { Editor } from "./plan_edit.js";
 import { address } from "./state.js";
 import { t } from "./texts.js";
 
@@ -18,6 +19,7 @@ export function New() {
   const [files, setFiles] = useState([]);
   const [more, setMore] = useState({ directory: "", priority: "", seconds: "", tokens: "" });
   const [forecast, setForecast] = useState(null);
+  const [edited, setEdited] = useState(null); // the document that has become of the plan of a request
   const [selected, setSelected] = useState(null);
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState("");
@@ -29,6 +31,7 @@ export function New() {
   const changed = (set) => (value) => {
     asked.current?.abort();
     setForecast(null);
+    setEdited(null);
     setProblem(null);
     setBusy("");
     set(value);
@@ -36,20 +39,22 @@ export function New() {
   const parsed = kind === "task" ? parse(text) : {};
   const common = { files: files.map((file) => file.id) };
   if (more.directory.trim()) common.directory = more.directory.trim();
-  const job = kind === "task" ? { ...common, task: parsed.value } : { ...common, request };
+  const mode = forecast?.mode === "direct" ? "as-planned" : forecast?.mode;
+  const job = kind === "task" ? { ...common, task: parsed.value } : edited ? { ...common, task: edited, mode } : { ...common, request };
   const ready = kind === "task" ? parsed.value !== undefined : request.trim() !== "";
 
-  const look = async () => {
+  const look = async (job) => {
     asked.current?.abort();
     const stop = (asked.current = new AbortController());
     setBusy("look");
     setProblem(null);
     try {
-      setForecast(await ask("POST", "/v1/forecasts", job, { signal: stop.signal }));
+      const answer = await ask("POST", "/v1/forecasts", job, { signal: stop.signal });
+      setForecast(job.task === edited ? { ...answer, direct_seconds: forecast.direct_seconds, goes_on_after: forecast.goes_on_after } : answer);
       setSelected(null);
     } catch (error) {
       if (!stop.signal.aborted) {
-        setForecast(null);
+        if (job.request) setForecast(null);
         setProblem(error);
       }
     }
@@ -57,10 +62,10 @@ export function New() {
   };
   // A document is checked while it is written; a request is planned on demand, as that takes a model's time.
   useEffect(() => {
-    if (kind !== "task" || parsed.value === undefined) return undefined;
-    const timer = setTimeout(look, PAUSE);
+    if (!edited && (kind !== "task" || parsed.value === undefined)) return undefined;
+    const timer = setTimeout(look, PAUSE, job);
     return () => clearTimeout(timer);
-  }, [kind, text, more.directory, files]);
+  }, [kind, text, edited, more.directory, files]);
   useEffect(() => () => asked.current?.abort(), []);
 
   const submit = async (body) => {
@@ -80,6 +85,12 @@ export function New() {
     }
   };
   const own = kind === "task" ? { task: parsed.value } : { request };
+  const task = kind === "task" ? parsed.value : (edited ?? forecast?.task);
+  const edit = (value) => (kind === "task" ? setText(JSON.stringify(value, null, 2)) : setEdited(value));
+  const replan = () => {
+    setEdited(null);
+    look({ ...common, request });
+  };
   const waiting = busy !== "" || loading > 0;
   return html`<main id="content" class="new">
     <div class="head"><h1>${t("new")}</h1></div>
@@ -93,7 +104,7 @@ export function New() {
         : html`<label class="field">${t("new_task_label")}<textarea rows="12" class="mono" spellcheck="false" value=${text}
             aria-describedby="document-state" onInput=${(event) => changed(setText)(event.target.value)}></textarea></label>
           <p id="document-state" role="status" class="check">${parsed.error ? html`<span class="cause">${t("new_no_json")}: ${line(parsed.error)}</span>`
-            : busy === "look" ? t("new_checking") : forecast ? html`<span class="state done">${t("new_valid")}</span>` : ""}</p>`}
+            : busy === "look" ? t("new_checking") : forecast && !problem ? html`<span class="state done">${t("new_valid")}</span>` : ""}</p>`}
       <${Drop} files=${files} setFiles=${changed(setFiles)} setProblem=${setProblem}
         loading=${loading} setLoading=${setLoading} />
       <details class="more"><summary>${t("new_more")}</summary><div class="grid">
@@ -104,14 +115,15 @@ export function New() {
         <${Field} name="tokens" more=${more} set=${setMore} label=${t("new_tokens")} type="number" />
       </div></details>
       <div class="actions">
-        ${kind === "request" ? html`<button type="button" class="main" disabled=${!ready || waiting} onClick=${look}>${t("new_look")}</button>` : null}
+        ${kind === "request" ? html`<button type="button" class="main" disabled=${!ready || waiting} onClick=${replan}>${t("new_look")}</button>` : null}
         <button type="button" disabled=${!ready || waiting} onClick=${() => submit(own)}>${t(kind === "request" ? "new_blind" : "new_run")}</button>
-        <span class="dim" role="status">${busy === "look" && kind === "request" ? t("new_planning") : busy === "run" ? t("new_submitting") : ""}</span>
+        <span class="dim" role="status">${busy === "look" && kind === "request" ? t(edited ? "new_checking" : "new_planning") : busy === "run" ? t("new_submitting") : ""}</span>
       </div>
     </form>
     <${Problems} error=${problem} />
-    ${forecast ? html`<${Plan} forecast=${forecast} kind=${kind} waiting=${waiting} selected=${selected} onSelect=${setSelected}
-      run=${() => submit(kind === "request" && !forecast.goes_on_after && forecast.mode !== "direct" ? { task: forecast.task, mode: forecast.mode } : own)}
+    ${forecast ? html`<${Plan} forecast=${forecast} kind=${kind} waiting=${waiting || (edited && problem?.problems?.length > 0)} selected=${selected} onSelect=${setSelected}
+      task=${task} edit=${edit} edited=${edited} problems=${problem?.problems ?? []}
+      run=${() => submit(edited ? { task: edited, mode } : !forecast.goes_on_after && forecast.mode !== "direct" ? { task, mode } : own)}
       direct=${() => submit({ request, mode: "direct" })} />` : null}
   </main>`;
 }
@@ -181,7 +193,11 @@ function Drop({ files, setFiles, setProblem, loading, setLoading }) {
   </div>`;
 }
 
-function Plan({ forecast, kind, waiting, selected, onSelect, run, direct }) {
+function Plan({ forecast, kind, waiting, selected, onSelect, task, edit, edited, problems, run, direct }) {
+  const [editing, setEditing] = useState(false);
+  const [approved, setApproved] = useState(false);
+  // Steps that do more than write text. Who wrote the document knows them.
+  const acting = kind === "request" ? task.plan.steps.filter((step) => step.tools?.length || (step.kind ?? "generate") !== "generate") : [];
   const row = forecast.rows.find((step) => step.id === selected);
   const loads = Object.entries(forecast.bytes_to_load);
   const figures = [
@@ -197,14 +213,18 @@ function Plan({ forecast, kind, waiting, selected, onSelect, run, direct }) {
     <h2 id="plan-title">${t(isDirect ? "new_plan_direct" : "new_plan")}</h2>
     ${forecast.reason || forecast.goes_on_after || forecast.warnings.length ? html`<ul class="notices">
       ${forecast.reason ? html`<li><${Text}>${forecast.reason}<//></li>` : null}
-      ${forecast.goes_on_after ? html`<li>${t("new_goes_on", { step: line(forecast.goes_on_after) })}</li>` : null}
+      ${forecast.goes_on_after ? html`<li>${t(edited ? "edit_cut" : "new_goes_on", { step: line(forecast.goes_on_after) })}</li>` : null}
       ${forecast.warnings.map((text, at) => html`<li key=${at}><strong>${t("warning")}:</strong> <${Text}>${text}<//></li>`)}
     </ul>` : null}
     <dl class="figures">${figures.filter(([, value]) => value !== null).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+    ${acting.length ? html`<label><input type="checkbox" checked=${approved} onChange=${() => setApproved(!approved)} /> ${t("edit_allow", {
+      steps: line(acting.map((step) => `${step.id} (${step.tools?.join(", ") || step.kind})`).join(", ")) })}</label>` : null}
     <div class="actions">
-      ${kind === "request" ? html`<button type="button" class="main" disabled=${waiting} onClick=${run}>${t("new_approve")}</button>` : null}
+      ${kind === "request" ? html`<button type="button" class="main" disabled=${waiting || (acting.length > 0 && !approved)} onClick=${run}>${t("new_approve")}</button>` : null}
+      <button type="button" aria-expanded=${editing} onClick=${() => setEditing(!editing)}>${t("edit")}</button>
       ${kind === "request" && forecast.direct_seconds !== null ? html`<button type="button" disabled=${waiting} onClick=${direct}>${t("new_direct")}</button>` : null}
     </div>
+    ${editing && task ? html`<${Editor} task=${task} onEdit=${edit} problems=${problems} />` : null}
     <${Chart} picture=${forecast} receivedAt=${0} live=${false} selected=${selected} onSelect=${onSelect} onOpen=${() => {}} />
     <p class="action" role="status"><bdi>${row ? `${line(row.id)}: ${shown(row.action)}` : t("none_selected")}</bdi></p>
     <${Legend} />

@@ -101,6 +101,25 @@ export function useAnswers(...paths) {
   return { answers, error, reload: () => setTurn((count) => count + 1) };
 }
 
+// The heads of columns, by the keys of their words; each may have a class.
+export function Head({ keys, classes = {} }) {
+  return html`<thead><tr>${keys.map((key) => html`<th key=${key} scope="col" class=${classes[key]}>${t(key)}</th>`)}</tr></thead>`;
+}
+
+// Return the answer to a request, null before there is one or without a path, and why it was refused. The request is
+// made again when one of the `causes` changes.
+export function useAnswer(path, ...causes) {
+  const [answer, setAnswer] = useState(null);
+  const [problem, setProblem] = useState(null);
+  useEffect(() => {
+    if (!path) return setAnswer(null);
+    const stop = new AbortController();
+    ask("GET", path, undefined, { signal: stop.signal }).then(setAnswer, (error) => stop.signal.aborted || setProblem(error));
+    return () => stop.abort();
+  }, [path, ...causes]);
+  return [answer, problem];
+}
+
 export function useTitle(text) {
   useEffect(() => {
     document.title = text ? `${shown(text).slice(0, 80)} – ${t("title")}` : t("title");

@@ -5,12 +5,12 @@ import { artifactPath, ask, follow, runPath } from "./api.js";
 import { Chart, Legend, Tables } from "./chart.js";
 import { sentence } from "./events.js";
 import { bytes, duration, line, number, shown } from "./format.js";
-import { Details, html, Moment, Problem, State, Sure, Text, useSome, useTitle } from "./parts.js";
+import { Details, html, Moment, Problem, State, Sure, Text, useAnswer, useSome, useTitle } from "./parts.js";
 import { address, may } from "./state.js";
+import { ENDED, Rating, StepActions, useAct } from "./step_actions.js";
 import { t } from "./texts.js";
 
 const LOG = 200; // events that are listed
-const ENDED = ["done", "failed", "cancelled"];
 
 // Follow a run: its picture, its latest events, and what its steps are writing.
 export function useRun(run) {
@@ -108,20 +108,12 @@ export function oneAtATime(work) {
 export function RunView({ run }) {
   const { picture, error, connection, log, progress, received, reload } = useRun(run);
   const [selected, setSelected] = useState(null);
-  const [refusal, setRefusal] = useState(null);
+  const [refusal, act] = useAct(run);
   useTitle(picture?.request || run);
   if (!picture) return html`<main id="content">${error ? html`<${Problem} error=${error} again=${reload} />` : t("loading")}</main>`;
 
   const live = !ENDED.includes(picture.status);
-  const act = (method, path, body) => async () => {
-    setRefusal(null);
-    try {
-      const answer = await ask(method, path, body);
-      if (answer?.run_id && answer.run_id !== run) location.hash = address("runs", answer.run_id);
-    } catch (problem) {
-      setRefusal(problem);
-    }
-  };
+
   const row = picture.rows.find((step) => step.id === selected);
   return html`<main id="content" class="run">
     <div class="head">
@@ -135,8 +127,8 @@ export function RunView({ run }) {
         </p>
       </div>
       <div class="actions">
-        ${live && may("submit") ? html`<${Sure} label=${t("stop_run")} onSure=${act("POST", runPath(run, "cancel"), {})} />` : null}
-        ${!live && may("submit") ? html`<button type="button" onClick=${act("POST", runPath(run, "retry"))}>${t("retry")}</button>` : null}
+        ${live && may("submit") ? html`<${Sure} label=${t("stop_run")} onSure=${act("cancel", {})} />` : null}
+        ${!live && may("submit") ? html`<button type="button" onClick=${act("retry", {})}>${t("retry")}</button>` : null}
       </div>
     </div>
     <${Problem} error=${refusal} />
@@ -153,11 +145,12 @@ export function RunView({ run }) {
     <div class="pair">
       <section aria-labelledby="step-title" class="panel">
         <h2 id="step-title">${t("step")}${row ? html` <bdi>${line(row.id)}</bdi>` : null}</h2>
-        ${row ? html`<${Selected} key=${row.id} run=${run} row=${row} progress=${progress} act=${act} live=${live} />` : html`<p class="empty">${t("none_selected")}</p>`}
+        ${row ? html`<${Selected} key=${row.id} run=${run} row=${row} progress=${progress} act=${act} live=${live} reload=${reload} />` : html`<p class="empty">${t("none_selected")}</p>`}
       </section>
       <section aria-labelledby="answer-title" class="panel">
         <h2 id="answer-title">${t("answer")}</h2>
         <${Answer} run=${run} picture=${picture} live=${live} />
+        <${Rating} body=${{}} ratings=${picture.ratings} live=${live} act=${act} reload=${reload} />
       </section>
     </div>
     <${Log} log=${log} picture=${picture} />
@@ -196,7 +189,7 @@ function Figures({ picture, live }) {
     .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><bdi>${value}</bdi></dd></div>`)}</dl>`;
 }
 
-function Selected({ run, row, progress, act, live }) {
+function Selected({ run, row, progress, act, live, reload }) {
   return html`
     <p class="action"><bdi>${shown(row.action)}</bdi></p>
     <p class="facts steady"><span><${State} name=${row.state} /></span>
@@ -205,11 +198,8 @@ function Selected({ run, row, progress, act, live }) {
     </p>
     ${row.cause ? html`<p class="cause"><${Text}>${row.cause}<//></p>` : null}
     <${Writing} run=${run} row=${row} progress=${progress.of(row.id)} />
-    <p class="actions">
-      <a class="button" href=${address("runs", run, "steps", row.id)}>${t("open_step")}</a>
-      ${live && may("submit") && row.finished === null && !["done", "failed", "cancelled"].includes(row.state)
-        ? html`<${Sure} label=${t("stop_step")} onSure=${act("POST", runPath(run, "cancel"), { step: row.id })} />` : null}
-    </p>`;
+    <${StepActions} row=${row} live=${live} act=${act} reload=${reload}>
+      <a class="button" href=${address("runs", run, "steps", row.id)}>${t("open_step")}</a><//>`;
 }
 
 export function Spent({ bar }) {
@@ -222,16 +212,9 @@ export function Spent({ bar }) {
 
 // What a step is writing, or what its latest attempt has written. The space is the same, so that nothing jumps.
 export function Writing({ run, row, progress }) {
-  const [body, setBody] = useState(null);
   const last = row.bars.at(-1);
   const done = last !== undefined && last.end !== null ? last.number : 0;
-  useEffect(() => {
-    setBody(null);
-    if (!done) return undefined;
-    const stop = new AbortController();
-    ask("GET", runPath(run, "steps", row.id, "attempts", done), undefined, { signal: stop.signal }).then(setBody, () => {});
-    return () => stop.abort();
-  }, [run, row.id, done]);
+  const [body] = useAnswer(done && runPath(run, "steps", row.id, "attempts", done));
   const update = progress.value;
   const writes = update !== null && !done;
   const text = writes ? update.text_tail : (body?.answer ?? "");
@@ -250,15 +233,10 @@ function pace(update) {
 }
 
 function Answer({ run, picture, live }) {
-  const [files, setFiles] = useState([]);
   const [diff, setDiff] = useState(null);
   const done = picture.rows.filter((row) => row.state === "done").length;
-  useEffect(() => {
-    const stop = new AbortController();
-    const got = (answer) => setFiles(answer.artifacts);
-    ask("GET", runPath(run, "artifacts"), undefined, { signal: stop.signal }).then(got, () => {});
-    return () => stop.abort();
-  }, [run, done, live]);
+  const [list] = useAnswer(runPath(run, "artifacts"), done, live);
+  const files = list?.artifacts ?? [];
   const loadDiff = () => {
     if (diff === null) fetch(runPath(run, "diff")).then((answer) => answer.text()).then(setDiff, () => setDiff(""));
   };

@@ -2,12 +2,13 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask } from "./api.js";
 import { duration, line } from "./format.js";
-import { html, Moment, Problem, State, Text, useTitle } from "./parts.js";
+import { Head, html, Moment, Problem, State, Text, useTitle } from "./parts.js";
 import { address, may } from "./state.js";
 import { stateName, t } from "./texts.js";
 
 const STATES = ["queued", "planning", "running", "done", "failed", "cancelled"];
 const PAGE = 50;
+const CLASSES = { duration: "figure", critical: "figure wide", predicted: "figure wide", made_by: "wide" };
 const REFRESH = 3000; // milliseconds after an answer with runs that have not ended
 
 export function Runs() {
@@ -16,23 +17,26 @@ export function Runs() {
   const [list, setList] = useState(null);
   const [error, setError] = useState(null);
   const [turn, setTurn] = useState(0);
+  const [chosen, setChosen] = useState([]);
   const pages = useRef(1);
   useTitle(t("runs"));
 
   useEffect(() => {
     const stop = new AbortController();
     let timer = 0;
-    const load = async () => {
+    const load = async (figures) => {
       try {
-        const loaded = await some(status, search, pages.current, stop.signal);
+        const loaded = await some(status, search, pages.current, figures, stop.signal);
         setList(loaded);
         setError(null);
-        if (loaded.runs.some((run) => run.finished_at === null)) timer = setTimeout(load, REFRESH);
+        // Figures take longer the first time, so the list comes before them.
+        if (!figures) load(true);
+        else if (loaded.runs.some((run) => run.finished_at === null)) timer = setTimeout(load, REFRESH, true);
       } catch (problem) {
         if (!stop.signal.aborted) setError(problem);
       }
     };
-    load();
+    load(false);
     return () => {
       stop.abort();
       clearTimeout(timer);
@@ -48,9 +52,11 @@ export function Runs() {
     pages.current += 1;
     reload();
   };
+  const choose = (run) => setChosen((runs) => (runs.includes(run) ? runs.filter((other) => other !== run) : [run, ...runs].slice(0, 2)));
   return html`<main id="content">
     <div class="head">
       <h1>${t("runs")}</h1>
+      <p role="status">${chosen.length === 2 ? html`<a class="button" href=${address("compare", ...[...chosen].sort())}>${t("compare")}</a>` : html`<span class="dim">${t("compare_hint")}</span>`}</p>
       <form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
         <label>${t("search")}
           <input type="search" value=${search} placeholder=${t("search_hint")} maxlength="200" onInput=${filter(setSearch)} />
@@ -64,15 +70,15 @@ export function Runs() {
       </form>
     </div>
     <${Problem} error=${error} again=${reload} />
-    ${list ? html`<${List} list=${list} filtered=${Boolean(status || search)} more=${more} />` : error ? null : t("loading")}
+    ${list ? html`<${List} list=${list} filtered=${Boolean(status || search)} more=${more} chosen=${chosen} choose=${choose} />` : error ? null : t("loading")}
   </main>`;
 }
 
-async function some(status, search, pages, signal) {
+async function some(status, search, pages, figures, signal) {
   const runs = [];
   let before = null;
   for (let page = 0; page < pages; page += 1) {
-    const query = new URLSearchParams({ limit: PAGE });
+    const query = new URLSearchParams({ limit: PAGE, figures });
     if (status) query.set("status", status);
     if (search.trim()) query.set("search", search.trim());
     if (before) query.set("before", before);
@@ -84,24 +90,20 @@ async function some(status, search, pages, signal) {
   return { runs, before };
 }
 
-function List({ list, filtered, more }) {
+function List({ list, filtered, more, chosen, choose }) {
   if (!list.runs.length) return html`<p class="empty">${t(filtered ? "no_runs" : "no_runs_yet")}</p>`;
   const everybody = may("read:all");
   return html`
     <table class="runs">
-      <thead><tr>
-        <th scope="col">${t("state")}</th>
-        <th scope="col">${t("request")}</th>
-        <th scope="col">${t("submitted")}</th>
-        <th scope="col" class="figure">${t("duration")}</th>
-        ${everybody ? html`<th scope="col" class="wide">${t("made_by")}</th>` : null}
-      </tr></thead>
+      <${Head} keys=${["state", "request", "submitted", "duration", "critical", "predicted", ...(everybody ? ["made_by"] : [])]} classes=${CLASSES} />
       <tbody>
         ${list.runs.map((run) => html`<tr key=${run.run_id}>
-          <td><${State} name=${run.status} doubt=${run.doubt} /></td>
+          <td><input type="checkbox" checked=${chosen.includes(run.run_id)} onChange=${() => choose(run.run_id)} aria-label=${t("compare_run", { run: run.run_id })} /> <${State} name=${run.status} doubt=${run.doubt} /></td>
           <td class="request"><a href=${address("runs", run.run_id)}><bdi>${line(run.request) || run.run_id}</bdi></a></td>
           <td class="when"><${Moment} at=${run.accepted_at} /></td>
           <td class="figure">${run.finished_at === null ? "–" : duration(run.finished_at - run.accepted_at)}</td>
+          <td class="figure wide">${duration(run.figures?.path_seconds)}</td>
+          <td class="figure wide">${duration(run.figures?.predicted_seconds)}</td>
           ${everybody ? html`<td class="wide"><${Text}>${run.owner}<//></td>` : null}
         </tr>`)}
       </tbody>

@@ -1,31 +1,22 @@
 // The view *Step*: why this role and model, the prompt with its shared part, and all attempts with texts and gates.
-import { useEffect, useState } from "preact/hooks";
-import { ask, runPath } from "./api.js";
+import { runPath } from "./api.js";
 import { duration, line, number, shown } from "./format.js";
-import { html, Problem, State, Text, useTitle } from "./parts.js";
+import { Head, html, Problem, State, Text, useAnswer, useTitle } from "./parts.js";
 import { Spent, useRun, Writing } from "./run.js";
 import { address } from "./state.js";
+import { ENDED, StepActions, useAct } from "./step_actions.js";
 import { stateName, t } from "./texts.js";
 
 const FINDING = /^(.+?):(\d+): (.*)$/; // as the daemon writes what a gate found
 
 export function StepView({ run, step }) {
   const { picture, error, progress, reload } = useRun(run);
-  const [facts, setFacts] = useState(null);
-  const [refusal, setRefusal] = useState(null);
+  const [refused, act] = useAct(run);
   const row = picture?.rows.find((one) => one.id === step);
   const version = row ? `${row.state} ${row.bars.length} ${row.bars.at(-1)?.outcome}` : "";
   useTitle(`${step} – ${picture?.request ?? run}`);
-  useEffect(() => {
-    if (!picture) return undefined;
-    const stop = new AbortController();
-    ask("GET", runPath(run, "steps", step), undefined, { signal: stop.signal }).then(setFacts, (problem) => {
-      if (!stop.signal.aborted) setRefusal(problem);
-    });
-    return () => stop.abort();
-  }, [run, step, version, picture === null]);
-
-  const problem = refusal ?? error;
+  const [facts, refusal] = useAnswer(picture && runPath(run, "steps", step), version);
+  const problem = refusal ?? error ?? refused;
   if (!facts || !row) {
     return html`<main id="content">${problem ? html`<${Problem} error=${problem} again=${reload} />` : t("loading")}
       <p><a href=${address("runs", run)}>${t("back_run")}</a></p></main>`;
@@ -40,6 +31,7 @@ export function StepView({ run, step }) {
     </div></div>
     <${Problem} error=${problem} again=${reload} />
     <${Facts} run=${run} facts=${facts} row=${row} />
+    <${StepActions} row=${row} live=${!ENDED.includes(picture.status)} act=${act} reload=${reload} />
     ${writing ? html`<section class="panel"><h2>${t("written")}</h2><${Writing} run=${run} row=${row} progress=${progress.of(step)} /></section>` : null}
     <section aria-labelledby="attempts-title">
       <h2 id="attempts-title">${t("attempts")}</h2>
@@ -76,14 +68,7 @@ function Facts({ run, facts, row }) {
 }
 
 function Attempt({ run, step, attempt, bar }) {
-  const [body, setBody] = useState(null);
-  const [problem, setProblem] = useState(null);
-  useEffect(() => {
-    const stop = new AbortController();
-    const failed = (error) => !stop.signal.aborted && setProblem(error);
-    ask("GET", runPath(run, "steps", step, "attempts", attempt.number), undefined, { signal: stop.signal }).then(setBody, failed);
-    return () => stop.abort();
-  }, [run, step, attempt.number, attempt.outcome]);
+  const [body, problem] = useAnswer(runPath(run, "steps", step, "attempts", attempt.number), attempt.outcome);
   const name = t("attempt", { number: attempt.number });
   return html`<article class="attempt panel" aria-label=${name}>
     <h3>${name} <${State} name=${attempt.outcome} /></h3>
@@ -136,7 +121,7 @@ function Listing({ text, gates }) {
 function Gates({ gates }) {
   if (!gates.length) return html`<p class="dim">${t("gates_none")}</p>`;
   return html`<table class="gates"><caption>${t("gates")}</caption>
-    <thead><tr>${["gate", "state", "duration", "evidence"].map((key) => html`<th key=${key} scope="col" class=${key === "duration" ? "figure" : null}>${t(key)}</th>`)}</tr></thead>
+    <${Head} keys=${["gate", "state", "duration", "evidence"]} classes=${{ duration: "figure" }} />
     <tbody>${gates.map((gate, at) => html`<tr key=${at}>
       <th scope="row"><bdi>${line(gate.gate)}</bdi></th><td><${State} name=${gate.status} /></td>
       <td class="figure">${duration(gate.seconds)}</td>
@@ -147,7 +132,7 @@ function Gates({ gates }) {
 function Calls({ calls }) {
   if (!calls.length) return null;
   return html`<table class="gates"><caption>${t("calls")}</caption>
-    <thead><tr>${["tool", "state", "duration", "evidence"].map((key) => html`<th key=${key} scope="col" class=${key === "duration" ? "figure" : null}>${t(key)}</th>`)}</tr></thead>
+    <${Head} keys=${["tool", "state", "duration", "evidence"]} classes=${{ duration: "figure" }} />
     <tbody>${calls.map((call, at) => html`<tr key=${at}>
       <th scope="row"><bdi>${line(call.tool)}</bdi></th><td>${stateName(call.outcome)}</td>
       <td class="figure">${duration(call.seconds)}</td>

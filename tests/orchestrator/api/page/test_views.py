@@ -44,12 +44,6 @@ def gated(daemon: Running) -> dict[str, Any]:
         return executed(client, {"task": task})
 
 
-@pytest.fixture
-def visit(browser: Browser, daemon: Running, client: httpx2.Client) -> Iterator[Visit]:
-    with visiting(browser, daemon, link_of(client)) as opened:
-        yield opened
-
-
 def shown_ids(visit: Visit) -> list[str]:
     return visit.page.locator("[role=option] .id").all_inner_texts()
 
@@ -409,6 +403,7 @@ def test_every_view_fits_and_is_accessible(
     options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "bypass_csp": True}
     views = {
         (): "table.runs",
+        ("compare", planned["run_id"], gated["run_id"]): ".compare .text",
         ("runs", planned["run_id"]): ".answer",
         ("runs", gated["run_id"], "steps", "S1"): ".gates",
         ("new",): ".drop",

@@ -1,0 +1,62 @@
+// What a user may do with a run and its steps: stop, try again, put first, rate.
+import { useState } from "preact/hooks";
+import { ask, runPath } from "./api.js";
+import { line, number } from "./format.js";
+import { html, Sure, Text } from "./parts.js";
+import { address, may } from "./state.js";
+import { t } from "./texts.js";
+
+export const ENDED = ["done", "failed", "cancelled"];
+
+// Return why the last request was refused, and a function that makes handlers: they send a request about the run, and
+// open the run that it has started.
+export function useAct(run) {
+  const [refusal, setRefusal] = useState(null);
+  const act = (verb, body, after) => async () => {
+    setRefusal(null);
+    try {
+      const answer = await ask("POST", runPath(run, verb), body);
+      if (answer.run_id !== run) location.hash = address("runs", answer.run_id);
+      after?.();
+    } catch (problem) {
+      setRefusal(problem);
+    }
+  };
+  return [refusal, act];
+}
+
+export function StepActions({ row, live, act, reload, children }) {
+  const step = { step: row.id };
+  const open = live && !ENDED.includes(row.state);
+  const attempt = row.bars.at(-1);
+  const submits = may("submit");
+  return html`
+    ${row.reused ? html`<p><a href=${address("runs", row.reused)}>${t("reused", { run: line(row.reused) })}</a></p>` : null}
+    <p class="actions wrap">${children}
+      ${submits && open ? html`<${Sure} label=${t("stop_step")} onSure=${act("cancel", step)} />` : null}
+      ${submits && open && attempt && attempt.end === null ? html`<${Sure} label=${t("retry_step")} onSure=${act("retry", step)} />` : null}
+      ${row.first ? html`<span class="onpath">${t("goes_first")}</span>`
+        : submits && open ? html`<button type="button" onClick=${act("prioritise", step)}>${t("prioritise")}</button>` : null}
+      ${submits && !live ? html`<button type="button" onClick=${act("retry", step)}>${t("retry_new")}</button>` : null}
+    </p>
+    ${submits && !live ? html`<p class="dim">${t("retry_new_hint")}</p>` : null}
+    <${Rating} key=${row.id} body=${step} ratings=${row.ratings} live=${live} act=${act} reload=${reload} />`;
+}
+
+// The ratings of a run that has ended, or of a step of it, and a form for another one.
+export function Rating({ body, ratings, live, act, reload }) {
+  const [score, setScore] = useState("1");
+  const [note, setNote] = useState("");
+  if (live) return null;
+  const send = (event) => {
+    event.preventDefault();
+    act("ratings", { ...body, score: Number(score), note }, reload)();
+    setNote("");
+  };
+  return html`
+    ${ratings.length ? html`<ul class="plain">${ratings.map((rating, at) => html`<li key=${at}>${t("rated", { score: number(rating.score, 2), by: line(rating.by) })} <${Text}>${rating.note}<//></li>`)}</ul>` : null}
+    ${may("teach") ? html`<form class="filters" aria-label=${t("rating")} onSubmit=${send}>
+      <label>${t("rating")}<input type="number" min="0" max="1" step="any" required value=${score} onInput=${(event) => setScore(event.target.value)} /></label>
+      <label>${t("note")}<input value=${note} maxlength="10000" onInput=${(event) => setNote(event.target.value)} /></label>
+      <button>${t("rate")}</button></form>` : null}`;
+}
