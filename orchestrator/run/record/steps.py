@@ -295,7 +295,7 @@ class PlanRecord:
             case AttemptCancelled() if row := self._subject(event):
                 self._end_attempt(row)
             case StepReused() if row := self._uncancelled(event):
-                row.attempts = 0
+                row.attempts -= not row.fans_out  # the attempt that was requested is not made
                 self._move(row, State.DONE)
             case StepExpanded() if row := self._uncancelled(event):
                 self._expand(row, event.count)

@@ -302,7 +302,7 @@ class RunState:
 
     def _on_reused(self, event: StepReused) -> None:
         if record := self._uncancelled(event):
-            record.number = 0  # it made no attempt
+            record.number -= not record.fans_out  # the attempt that was requested is not made
             self._move(record, State.DONE)
 
     def _on_attempt_cancelled(self, event: AttemptCancelled) -> None:

@@ -13,7 +13,7 @@ export function Compare({ first, second }) {
   useTitle(t("compare"));
   if (!facts) return html`<main id="content">${problem ? html`<${Problem} error=${problem} />` : t("loading")}</main>`;
   const { runs, steps, answers } = facts;
-  const longest = Math.max(...steps.flatMap(({ sides }) => sides.map((side) => side?.seconds ?? 0)));
+  const longest = Math.max(1e-3, ...runs.map((run) => run.seconds));
   const whole = runs.map((run) => ({ ...run.figures, ...run, state: run.status, role: run.mode }));
   return html`<main id="content" class="compare">
     <div class="head"><h1>${t("compare")}</h1></div>
@@ -33,11 +33,10 @@ export function Compare({ first, second }) {
 }
 
 function Side({ side, other, longest }) {
-  const part = Math.min(1, side.seconds / longest) || 0;
   const differs = (...names) => (other && names.some((name) => other[name] !== side[name]) ? "differs" : null);
   return html`<td class=${differs("state")}><${State} name=${side.state} /></td>
     <td class=${differs("role", "model")}><bdi>${line(`${side.role} ${side.model ?? ""}`)}</bdi></td>
     <td class=${differs("attempts")}>${side.attempts}</td>
-    <td class="figure"><svg width="80" height="8" aria-hidden="true"><rect class=${side.critical ? "bar-onpath" : "bar-write"} width=${80 * part} height="8" /></svg> ${duration(side.seconds)}${side.critical ? " ◆" : ""}</td>
+    <td><svg width="80" height="8" aria-hidden="true"><rect class=${side.critical ? "bar-onpath" : "bar-write"} width=${(80 * side.seconds) / longest} height="8" /></svg> ${duration(side.seconds)}${side.critical ? " ◆" : ""}</td>
     <td>${duration(side.predicted_seconds)}</td><td>${number(side.prompt_tokens)}</td><td>${number(side.output_tokens)}</td>`;
 }

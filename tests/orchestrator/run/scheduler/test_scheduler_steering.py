@@ -162,6 +162,17 @@ def test_what_has_started_or_waits_is_not_reused() -> None:
         driver.send(StepReused(at=0, step="S1", run="R", outputs={}))
 
 
+def test_attempts_are_numbered_without_gaps_whatever_is_reused() -> None:
+    driver = planned(step(1), step(2), checks_answer=True)
+    driver.start("S1")
+    driver.retry("S1")
+    driver.restarted("S1")
+    driver.reuse("S1")
+    driver.succeed("S2")
+    driver.check(S1="It is too short.")
+    assert driver.attempt("S1").number == 2
+
+
 def test_a_reused_answer_that_is_doubtful_is_repaired() -> None:
     driver = planned(step(1), checks_answer=True)
     driver.reuse("S1")
