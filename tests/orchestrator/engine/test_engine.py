@@ -18,6 +18,7 @@ import pytest_asyncio
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import BadGrammar, BadRequest, PromptTooLong
+from orchestrator.task.urgency import Urgency, hurried_by
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -61,6 +62,24 @@ async def test_what_llama_cpp_takes_to_make_tokens_of_prompts_is_not_our_own_tim
     assert own > 0
     assert inside > 0
     assert own + inside <= time.monotonic() - started, "nothing is counted twice"
+
+
+async def test_work_that_is_hurried_overtakes_what_waits(models: Path) -> None:
+    order, urgency = list[str](), Urgency()
+    spec = EngineSpec(file=str(models / "quantised.gguf"), context=256, slots=1, threads=1)
+    async with await Engine.start(spec) as single, asyncio.TaskGroup() as tasks:
+
+        async def answer(name: str) -> None:
+            await single.generate(ask(name))
+            order.append(name)
+
+        for name in "abc":
+            tasks.create_task(answer(name))
+        with hurried_by(urgency):
+            tasks.create_task(answer("hurried"))
+        await asyncio.sleep(0)
+        urgency.hurry()
+    assert order.index("hurried") <= 1, "at most the one that had the slot comes first"
 
 
 async def test_greedy_text_is_the_same_alone_and_in_company(engine: Engine, models: Path) -> None:

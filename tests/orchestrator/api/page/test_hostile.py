@@ -1,6 +1,7 @@
 """A run whose texts attack the page: names, outputs, thoughts and tool results with scripts and hidden characters."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -23,8 +24,10 @@ from orchestrator.task.events import (
     NoteChanged,
     PlanFinished,
     PromptDigests,
+    RatingGiven,
     RunAccepted,
     RunFinished,
+    StepPrioritised,
     StepsPlanned,
     ToolCalled,
     Usage,
@@ -42,12 +45,13 @@ HIDDEN: Final = "\u202egnp.exe\u202c \u2066x\u2069 \u200b\u200d\ufeff \x1b[31mre
 EVIL: Final = f"\u202e{SCRIPT} {HIDDEN}"
 NAME: Final = "<img src=x onerror=window.ran=1>\u202etxt.exe"
 RUN: Final = "20260101-000000-hostile"
+OTHER: Final = "20260101-000001-hostile"
 
 expect.set_options(timeout=PATIENCE)
 
 
-def hostile_events(journal: Journal) -> list[Event]:
-    evil = journal.put(EVIL.encode())
+def hostile_events(journal: Journal, run: str, text: str) -> list[Event]:
+    evil = journal.put(text.encode())
     steps = (
         Step(id="S1", actor="worker", action=EVIL, outputs=(NAME,)),
         Step(id="S2", actor="worker", action=EVIL, inputs=(NAME,), outputs=("answer",)),
@@ -57,7 +61,7 @@ def hostile_events(journal: Journal) -> list[Event]:
     prompts = PromptDigests(system=evil, persona=evil)
     first = {"step": "S1", "role": "<b>worker</b>", "persona": EVIL, "model": EVIL, "reason": EVIL, "prompts": prompts}
     return [
-        RunAccepted(at=1.0, run=RUN, mode="as-planned", request=EVIL, warnings=(EVIL,), owner=f"token:{SCRIPT}"),
+        RunAccepted(at=1.0, run=run, mode="as-planned", request=EVIL, warnings=(EVIL,), owner=f"token:{SCRIPT}"),
         StepsPlanned(at=1.0, steps=steps),
         PlanFinished(at=1.0, origin="planned", reason=EVIL),
         AttemptStarted(at=1.0, number=1, **first),  # type: ignore[arg-type]
@@ -67,16 +71,20 @@ def hostile_events(journal: Journal) -> list[Event]:
         AttemptStarted(at=2.0, number=2, **first),  # type: ignore[arg-type]
         AttemptGenerated(at=3.0, step="S1", number=2, usage=Usage(prompt_tokens=9, output_tokens=9)),
         AttemptSucceeded(at=3.0, step="S1", number=2, outputs={NAME: evil}, reasoning=evil),
+        StepPrioritised(at=3.0, step="S2"),
         AttemptStarted(at=3.0, step="S2", number=1, role="worker", persona=None, model="m", reason=EVIL),
         AttemptSucceeded(at=4.0, step="S2", number=1, outputs={"answer": evil}),
         AnswerChecked(at=4.0, doubts=(AnswerDoubt(EVIL, "S2"),)),
         RunFinished(at=4.0, status="done", error=EVIL, doubt=EVIL),
+        RatingGiven(at=5.0, score=0.5, by=SCRIPT, note=EVIL),
+        RatingGiven(at=5.0, score=0.5, by=SCRIPT, note=EVIL, step="S1"),
     ]
 
 
 async def write(home: Path) -> None:
     with Journal.open(home) as journal:
-        await journal.append(RUN, hostile_events(journal))
+        await journal.append(RUN, hostile_events(journal, RUN, EVIL))
+        await journal.append(OTHER, hostile_events(journal, OTHER, f"{EVIL}\n{EVIL}"))
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +130,8 @@ def test_a_run_is_harmless(visit: Visit) -> None:
     page.get_by_text("The picture as a table").click()
     page.get_by_role("listbox").get_by_role("option").first.click()
     expect(page.locator(".pair pre").first).to_contain_text("<script>")
-    expect(page.locator(".events li")).to_have_count(14)
+    expect(page.locator(".events li")).to_have_count(17)
+    expect(page.get_by_text("Rated 0.50").first).to_contain_text("<script>")
     check_harmless(visit)
     name = page.get_by_role("link", name="Download: <img")
     page.get_by_text("All artifacts").click()
@@ -142,4 +151,24 @@ def test_a_step_is_harmless(visit: Visit) -> None:
     check_harmless(visit)
     visit.go("runs", RUN, "steps", "S2")
     expect(page.locator(".part").last).to_be_visible()
+    check_harmless(visit)
+
+
+def test_two_runs_side_by_side_are_harmless(visit: Visit) -> None:
+    visit.go("compare", RUN, OTHER)
+    expect(visit.page.locator(".compare pre")).to_contain_text("<script>")
+    check_harmless(visit)
+
+
+def test_a_plan_in_a_form_is_harmless(visit: Visit) -> None:
+    page = visit.page
+    visit.go("new")
+    page.get_by_label("A TaskIR document").check()
+    step = {"id": "S1", "actor": "worker", "action": EVIL, "outputs": ["out"]}
+    page.get_by_label("TaskIR, as JSON").fill(json.dumps({"objective": EVIL, "plan": {"steps": [step]}}))
+    page.get_by_role("button", name="Edit the plan").click()
+    persona = page.get_by_label("Persona")
+    persona.fill(SCRIPT)
+    persona.press("Tab")
+    expect(page.locator(".editor .cause")).to_contain_text("is refused")
     check_harmless(visit)

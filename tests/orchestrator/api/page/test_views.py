@@ -422,6 +422,11 @@ def test_every_view_fits_and_is_accessible(
                 visit.page.get_by_label("A TaskIR document").check()
                 visit.ready(".problems")
                 visit.page.get_by_text("Folder, priority, limits").click()
+                check_view(visit, width)
+                visit.page.get_by_label("TaskIR, as JSON").fill(json.dumps(lasting()["task"]))
+                visit.page.get_by_role("button", name="Edit the plan").click()
+                visit.page.get_by_role("button", name="Remove S1").click()
+                visit.ready(".editor .cause, #document-state .done")
             check_view(visit, width)
         ground = visit.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}[scheme]
