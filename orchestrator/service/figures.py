@@ -4,7 +4,7 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Final
 
-from orchestrator.run.journal.errors import UnknownRun
+from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.comparison import RunFigures
@@ -20,14 +20,14 @@ class KeptFigures:
         self._lock = Lock()
 
     def of(self, views: ViewCache, row: RunRow) -> RunFigures | None:
-        """Return the figures of a run; None if it has no steps, or was deleted meanwhile. Blocks on the disk."""
+        """Return the figures of a run; None if it has no steps, or cannot be read. Blocks on the disk."""
         with self._lock:
             if row.run in self._kept:
                 self._kept.move_to_end(row.run)
                 return self._kept[row.run]
         try:
             report = views.report(row.run)
-        except UnknownRun:
+        except JournalError:  # also for a run whose events are damaged: the others are listed all the same
             return None
         if not report.steps:
             return None

@@ -25,7 +25,9 @@ def steps_put_first(view: RunView, step: str) -> list[str]:
     steps = view.state.steps
     if steps.state_of(step) in FINAL:
         raise Conflict(f"{step} of run {view.accepted.run} has ended: {steps.state_of(step)}; accepted: another step")
-    reached = [step]
+    reached, found = [step], {step}
     for name in reached:  # it grows meanwhile
-        reached += [before for before in view.graph.before.get(name, ()) if before not in reached]
+        earlier = [before for before in view.graph.before.get(name, ()) if before not in found]
+        reached += earlier
+        found.update(earlier)
     return [name for name in reached if steps.state_of(name) not in FINAL]
