@@ -46,8 +46,8 @@ from orchestrator.run.scheduler.commands import Command
 from orchestrator.run.scheduler.run import fresh_state
 from orchestrator.run.services import RunProposes, Services, no_procedures_of_runs
 from orchestrator.run.state_folder import Clock, StateFolder, SystemClock
-from orchestrator.run.steps.role import system_messages
 from orchestrator.run.steps.files import version_of
+from orchestrator.run.steps.role import system_messages
 from orchestrator.run.steps.tools.servers import Configured, ToolServers, no_servers
 from orchestrator.run.updates import Broadcast, EventUpdate, Update
 from orchestrator.task.analysis import analyze

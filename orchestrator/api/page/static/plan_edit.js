@@ -1,7 +1,7 @@
 // The plan of a job as a form. Each change makes another TaskIR document, which the daemon checks and prices.
 import { useEffect, useState } from "preact/hooks";
 import { line } from "./format.js";
-import { html, Text, useAnswer } from "./parts.js";
+import { html, Problem, Text, useAnswer } from "./parts.js";
 import { t } from "./texts.js";
 
 const FIELDS = { actor: "role", persona: "persona", inputs: "prompt_input", depends_on: "after", foreach: "edit_each" };
@@ -9,7 +9,8 @@ const LISTS = ["inputs", "depends_on"];
 const count = (text) => (text ? Number(text) : undefined);
 
 export function Editor({ task, onEdit, problems }) {
-  const [registry] = useAnswer("/v1/registry");
+  const [registry, problem] = useAnswer("/v1/registry");
+  if (!registry) return problem ? html`<${Problem} error=${problem} />` : t("loading");
   const { steps, parallelism, wanted } = task.plan;
   const agents = task.agents ?? [];
   const edit = (plan, more) => onEdit({ ...task, ...more, plan: { ...task.plan, ...plan } });
@@ -24,12 +25,12 @@ export function Editor({ task, onEdit, problems }) {
   };
   const limited = (role) => agents.find((agent) => agent.role === role);
   const limit = (role, text) => {
-    const agent = limited(role) ?? { role, tier: registry?.roles.find(({ name }) => name === role)?.tier };
+    const agent = limited(role) ?? { role, tier: registry.roles.find(({ name }) => name === role)?.tier };
     edit({}, { agents: [...agents.filter((other) => other !== agent), { ...agent, max_concurrency: count(text) }] });
   };
-  const offered = { actor: registry?.roles, persona: registry?.personas };
+  const offered = { actor: registry.roles, persona: registry.personas };
   return html`<div class="editor">
-    ${Object.entries(offered).map(([id, entries]) => html`<datalist id=${id}>${entries?.map(({ name }) => html`<option value=${name} />`)}</datalist>`)}
+    ${Object.entries(offered).map(([id, entries]) => html`<datalist id=${id}>${entries.map(({ name }) => html`<option value=${name} />`)}</datalist>`)}
     <${Input} label="edit_width" type="number" min="1" value=${parallelism?.max_concurrent_steps}
       set=${(text) => edit({ parallelism: { ...parallelism, max_concurrent_steps: count(text) } })} />
     ${steps.map((step, at) => html`<fieldset key=${step.id} class="panel">
