@@ -38,7 +38,7 @@ def test_a_second_of_slack_around_zero_counts_as_a_second() -> None:
 
 
 def test_a_request_that_is_hurried_overtakes_those_that_wait(models: Path) -> None:
-    """One slot: the requests are answered one after the other, and the last one is hurried while the first decodes."""
+    """One slot: the requests are answered one after the other, and the last of three that come together is hurried."""
     grammar = 'root ::= "a" root'
     request = Generation(messages=(Message("user", "go"),), max_tokens=8, grammar=grammar)
     numbers: list[int] = []
@@ -51,9 +51,9 @@ def test_a_request_that_is_hurried_overtakes_those_that_wait(models: Path) -> No
 
     spec = EngineSpec(file=str(models / "quantised.gguf"), context=256, slots=1, threads=1)
     with driven_loop(Llama(spec), spec, hurry_last) as parent:
-        first = parent.submit(request)
+        parent.submit(request)
         order = [parent.finished().seq for _ in range(4)]
-    assert order == [first, numbers[2], numbers[0], numbers[1]]
+    assert [number for number in order if number in numbers] == [numbers[2], numbers[0], numbers[1]]
 
 
 holders = st.lists(st.builds(CacheHolder, st.floats(-1e3, 1e3), st.integers(0, 50)), min_size=2, max_size=8)
