@@ -53,10 +53,11 @@ export function Runs() {
     reload();
   };
   const choose = (run) => setChosen((runs) => (runs.includes(run) ? runs.filter((other) => other !== run) : [run, ...runs].slice(0, 2)));
+  const place = (run) => list?.runs.findIndex((row) => row.run_id === run);
   return html`<main id="content">
     <div class="head">
       <h1>${t("runs")}</h1>
-      <p role="status">${chosen.length === 2 ? html`<a class="button" href=${address("compare", ...[...chosen].sort())}>${t("compare")}</a>` : html`<span class="dim">${t("compare_hint")}</span>`}</p>
+      <p role="status">${chosen.length === 2 ? html`<a class="button" href=${address("compare", ...[...chosen].sort((one, other) => place(other) - place(one)))}>${t("compare")}</a>` : html`<span class="dim">${t("compare_hint")}</span>`}</p>
       <form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
         <label>${t("search")}
           <input type="search" value=${search} placeholder=${t("search_hint")} maxlength="200" onInput=${filter(setSearch)} />
