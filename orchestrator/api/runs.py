@@ -2,14 +2,13 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from http import HTTPStatus
 from pathlib import Path as FilePath
 from typing import IO, Annotated, Any, Final
 
-import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, Field
@@ -31,11 +30,11 @@ from orchestrator.run.job import Job
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.orchestrator import JobForecast
 from orchestrator.run.planning import PlannedTask
-from orchestrator.run.record.attempt_answers import attempt_answer
-from orchestrator.run.record.attempt_prompts import attempt_prompt
+from orchestrator.run.record.attempt_prompts import SharedPrompts
 from orchestrator.run.record.chrome_trace import chrome_trace
 from orchestrator.run.record.comparison import Comparison, compare
 from orchestrator.run.record.diffs import result_diff
+from orchestrator.run.record.documents import attempt_document, joined, picture_document
 from orchestrator.run.record.picture import picture_json, planned_picture
 from orchestrator.run.record.repeated import Repeat
 from orchestrator.run.record.report import Report, StepRow, build_report, explanation_json
@@ -635,34 +634,8 @@ def _comparison(service: Service, first: str, second: str) -> Comparison:
 def _picture(service: Service, run: str) -> Response:
     now = service.now()
     report, drawn = service.orchestrator.views.picture(run, now)
-    ended = report.status in ("done", "failed", "cancelled")
-    summary = {
-        "run_id": report.run_id,
-        "status": report.status,
-        "mode": report.mode,
-        "request": report.request,
-        "accepted_at": report.accepted_at,
-        "position": service.position(run),
-        "events": report.events,
-        "answer": report.answer,
-        "error": report.error,
-        "doubt": report.doubt,
-        "missing": report.missing,
-        "warnings": report.warnings,
-        "plan_reason": report.plan_reason or report.why_direct,
-        "results": [output.name for output in report.results],
-        "ratings": report.ratings,
-        "concurrency": report.critical_path.concurrency,
-        "path_seconds": report.critical_path.seconds,
-        "predicted_seconds": report.critical_path.predicted_seconds,
-        "seconds": report.wall_seconds if ended else max(report.wall_seconds, now - report.accepted_at),
-    }
-    return _with_picture(summary, drawn)
-
-
-def _with_picture(summary: Mapping[str, Any], drawn: bytes) -> Response:
-    # Both are JSON objects. A picture may have 10,000 rows, so it stays as it was encoded.
-    return Response(msgspec.json.encode(summary)[:-1] + b"," + drawn[1:], media_type="application/json")
+    document = picture_document(report, drawn, now - report.accepted_at, service.position(run))
+    return Response(document, media_type="application/json")
 
 
 def _price(expected: JobForecast) -> Response:
@@ -684,7 +657,7 @@ def _price(expected: JobForecast) -> Response:
         "bytes_to_load": dict(expected.bytes_to_load),
     }
     shown = planned_picture(plan, expected.models)
-    return _with_picture({**summary, "seconds": shown.seconds}, picture_json(shown))
+    return Response(joined({**summary, "seconds": shown.seconds}, picture_json(shown)), media_type="application/json")
 
 
 def _step(report: Report, step: str) -> StepRow:
@@ -695,16 +668,9 @@ def _step(report: Report, step: str) -> StepRow:
 
 
 def _attempt(service: Service, run: str, row: StepRow, number: int) -> AttemptBody:
-    journal = service.orchestrator.journal
-    answer = attempt_answer(journal, row, number)
-    digest = next(attempt.reasoning for attempt in row.attempts if attempt.number == number)
     with service.orchestrator.views.view(run) as view:
-        prompt = attempt_prompt(journal, view, row.id, number)
-    return AttemptBody(
-        **asdict(answer),
-        reasoning=journal.get(digest).decode(errors="replace") if digest else "",
-        prompt=[PromptPartBody(**asdict(part)) for part in prompt],
-    )
+        document = attempt_document(service.orchestrator.journal, view, row, number, SharedPrompts(view))
+    return AttemptBody(**document)
 
 
 def _artifact_lines(service: Service, report: Report) -> list[ArtifactLine]:

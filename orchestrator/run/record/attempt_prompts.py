@@ -4,9 +4,9 @@ The journal has no prompts, but what they are made of. The parts are in the orde
 and what tools and code steps add, are left out.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -47,33 +47,56 @@ class _Key:
     version: str  # a digest, the text itself, or empty for what has one version in a run
 
 
-def attempt_prompt(journal: JournalReader, view: RunView, step: str, number: int) -> tuple[PromptPart, ...]:
+class SharedPrompts:
+    """Which steps of a run have prompts that start with the same parts.
+
+    For each start of a prompt, as a model has computed it, the two steps that used it first are kept: the second one
+    answers for the first.
+    """
+
+    def __init__(self, view: RunView) -> None:
+        self.names = _names_that_several_steps_read(view)
+        self._nodes: dict[tuple[str | int, _Key], int] = {}  # numbers of starts, by the one without the last part
+        self._first: defaultdict[int, dict[str, float]] = defaultdict(dict)  # by step, when it used this start
+        for step, attempts in view.attempts.items():
+            for row in attempts:
+                self._add(step, row, _keys(view, step, row, self.names))
+
+    def partners(self, step: str, attempt: AttemptRow, keys: Sequence[_Key]) -> list[str]:
+        """Return for each part the step that used this start first, other than `step`; empty for none."""
+        return [
+            min(((at, other) for other, at in self._first[node].items() if other != step), default=(0.0, ""))[1]
+            for node in self._path(attempt, keys)
+        ]
+
+    def _add(self, step: str, attempt: AttemptRow, keys: Sequence[_Key]) -> None:
+        for node in self._path(attempt, keys):
+            first = self._first[node]
+            first[step] = min(attempt.started, first.get(step, attempt.started))
+            if len(first) > 2:
+                del first[max(first, key=lambda name: (first[name], name))]
+
+    def _path(self, attempt: AttemptRow, keys: Sequence[_Key]) -> Iterator[int]:
+        start: str | int = attempt.model  # what a model has computed is of no use to another
+        for key in keys:
+            start = self._nodes.setdefault((start, key), len(self._nodes))
+            yield start
+
+
+def attempt_prompt(
+    journal: JournalReader, view: RunView, step: str, number: int, shared: SharedPrompts | None = None
+) -> tuple[PromptPart, ...]:
     """Return the parts of the prompt of an attempt. Blocks on the disk.
 
-    The step and the attempt must exist. Inputs have the versions that are in force now.
+    The step and the attempt must exist. Inputs have the versions that are in force now. Give `shared`, of the same
+    view, to ask for several attempts.
     """
     row = next(row for row in view.attempts[step] if row.number == number)
-    shared = _names_that_several_steps_read(view)
-    keys = _keys(view, step, row, shared)
-    partners = _partners(view, step, row, keys, shared)
+    prompts = shared or SharedPrompts(view)
+    keys = _keys(view, step, row, prompts.names)
     parts = (_part(journal, view, step, key) for key in keys)
+    partners = prompts.partners(step, row, keys)
     return tuple(replace(part, shared_with=partner) for part, partner in zip(parts, partners, strict=True))
-
-
-def _partners(view: RunView, step: str, attempt: AttemptRow, keys: Sequence[_Key], shared: frozenset[str]) -> list[str]:
-    # For each part the step that started first among those whose prompts start with the same parts.
-    partners: list[tuple[float, str]] = [(float("inf"), "")] * len(keys)
-    for other, attempts in view.attempts.items():
-        if other == step:
-            continue
-        for row in attempts:
-            if row.model != attempt.model:  # what a model has computed is of no use to another
-                continue
-            pairs = zip(keys, _keys(view, other, row, shared), strict=False)
-            common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-            for place in range(common):
-                partners[place] = min(partners[place], (row.started, other))
-    return [name for _, name in partners]
 
 
 def _keys(view: RunView, step: str, attempt: AttemptRow, shared: frozenset[str]) -> list[_Key]:

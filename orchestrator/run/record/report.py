@@ -308,6 +308,8 @@ class Report:
 
     def warnings_of(self, step: StepRow) -> tuple[str, ...]:
         """Return the warnings about one of the steps, or about its parent."""
+        if not self.warnings:  # most runs have none, and a run may have 10,000 steps
+            return ()
         planned = [row.id for row in self.steps if row.parent is None]
         place = f"/plan/steps/{planned.index(step.parent or step.id)}/"
         return tuple(warning for warning in self.warnings if warning.startswith(place))
@@ -335,7 +337,7 @@ class Report:
             "accepted_at": self.accepted_at,
             "wall_seconds": self.wall_seconds,
             "planning_seconds": self.planning_seconds,
-            "steps": [_step_json(step) for step in self.steps],
+            "steps": [step_json(step) for step in self.steps],
             "edges": _plain(self.graph.edges),
             "waves": [list(wave) for wave in self.waves],
             "width": self.width,
@@ -436,7 +438,7 @@ def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
         "mode": report.mode,
         "why_direct": report.why_direct,
         "forecast": _plain(report.forecast),
-        "step": _step_json(step),
+        "step": step_json(step),
         "waited_for": [asdict(edge) for edge in report.graph.edges if edge.after == planned],
         "last_dependency": last_dependency(report, step),
         "needed_by": [asdict(edge) for edge in report.graph.edges if edge.before == planned],
@@ -588,7 +590,8 @@ def _answer(view: RunView, read: Read) -> str:
     return answer_text(texts, view.title)
 
 
-def _step_json(step: StepRow) -> dict[str, Any]:
+def step_json(step: StepRow) -> dict[str, Any]:
+    """Return a step as it is in the report."""
     row: dict[str, Any] = _plain(step)
     row |= {"prompt_tokens": step.prompt_tokens, "output_tokens": step.output_tokens}
     row |= {"reasoning_tokens": step.reasoning_tokens, "reuse": _reuse_json(step.reuse)}

@@ -1,0 +1,64 @@
+"""What the API and an exported page say of a run: its picture, its steps and their attempts, as JSON objects."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from orchestrator.run.journal.reader import JournalReader
+from orchestrator.run.record.attempt_answers import attempt_answer
+from orchestrator.run.record.attempt_prompts import SharedPrompts, attempt_prompt
+from orchestrator.run.record.report import Report, StepRow
+from orchestrator.run.record.view import RunView
+
+
+def picture_document(report: Report, drawn: bytes, now: float, position: int | None) -> bytes:
+    """Return a run as rows to draw, with its summary, as a JSON object.
+
+    `drawn` is its picture as `picture_json` has it, `now` in seconds since it was accepted, `position` of a queued run.
+    """
+    ended = report.status in ("done", "failed", "cancelled")
+    summary = {
+        "run_id": report.run_id,
+        "status": report.status,
+        "mode": report.mode,
+        "request": report.request,
+        "accepted_at": report.accepted_at,
+        "position": position,
+        "events": report.events,
+        "answer": report.answer,
+        "error": report.error,
+        "doubt": report.doubt,
+        "missing": report.missing,
+        "warnings": report.warnings,
+        "plan_reason": report.plan_reason or report.why_direct,
+        "results": [output.name for output in report.results],
+        "ratings": report.ratings,
+        "concurrency": report.critical_path.concurrency,
+        "path_seconds": report.critical_path.seconds,
+        "predicted_seconds": report.critical_path.predicted_seconds,
+        "seconds": report.wall_seconds if ended else max(report.wall_seconds, now),
+    }
+    return joined(summary, drawn)
+
+
+def joined(summary: Mapping[str, Any], drawn: bytes) -> bytes:
+    """Return one JSON object of two. A picture may have 10,000 rows, so it stays as it was encoded."""
+    return msgspec.json.encode(summary)[:-1] + b"," + drawn[1:]
+
+
+def attempt_document(
+    journal: JournalReader, view: RunView, row: StepRow, number: int, shared: SharedPrompts
+) -> dict[str, Any]:
+    """Return an attempt at a step: its prompt, its answer, and how it ended. Blocks on the disk.
+
+    Raises `InputError` for an attempt that was not made, and `JournalError`.
+    """
+    answer = attempt_answer(journal, row, number)
+    digest = next(attempt.reasoning for attempt in row.attempts if attempt.number == number)
+    return {
+        **asdict(answer),
+        "reasoning": journal.get(digest).decode(errors="replace") if digest else "",
+        "prompt": [asdict(part) for part in attempt_prompt(journal, view, row.id, number, shared)],
+    }
