@@ -9,6 +9,7 @@ from http import HTTPStatus
 from pathlib import Path as FilePath
 from typing import IO, Annotated, Any, Final
 
+import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, Field

@@ -1,4 +1,4 @@
-"""The commands about what a run has made: diff, apply, export, which also writes what it did when into a trace file.
+"""The commands about what a run has made: diff, apply, export, which also writes a trace file, or a page to look at.
 
 `run --out` writes results, too.
 """
@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from orchestrator.api.page.exported import exported_page
 from orchestrator.cli.changes import NewFile, WrittenFile, write_files
 from orchestrator.cli.daemon import answers
 from orchestrator.cli.run_names import RunArgument, find_run
@@ -43,21 +44,35 @@ def export(
             " chrome://tracing. The run need not have ended.",
         ),
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Write the run into this file instead, as the web page shows it, for a browser without a daemon and"
+            " without a network. The run need not have ended.",
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write the results of a run into a folder, over files of the same names: all of them or none.
 
     The results are the outputs that the request asked for, and new versions of files. The folder may not be the one
-    that the run read: use `orchestrator apply` for that. With --trace, write a trace file instead.
+    that the run read: use `orchestrator apply` for that. With --trace or --html, write one
+    file about the run instead.
     """
-    if (folder is None) == (trace is None):
-        problem = "neither DIR nor --trace is given" if folder is None else "DIR and --trace are both given"
+    given = [name for name, path in (("DIR", folder), ("--trace", trace), ("--html", page)) if path is not None]
+    if len(given) != 1:
+        names = " and ".join(given)
+        problem = f"{names} are given" if given else "none of DIR, --trace and --html is given"
         raise InputError(Problem("export", problem, "exactly one of them"))
     with JournalReader.open_to_read(settings(context).home) as journal:
+        # Without a daemon a run that has not ended was probably interrupted: it is shown up to its latest event.
+        now = time.time() if folder is None and answers(settings(context).home) else None
         if trace is not None:
-            # Without a daemon a run that has not ended was probably interrupted: it is shown up to its latest event.
-            now = time.time() if answers(settings(context).home) else None
             _export_trace(journal, find_run(journal, run), trace, now, as_json=as_json)
+        elif page is not None:
+            _export_page(journal, find_run(journal, run), page, now, as_json=as_json)
         elif folder is not None:
             view = done_run(journal, run)
             check_target("DIR", folder, view.accepted.directory)
@@ -69,14 +84,24 @@ def _export_trace(journal: JournalReader, run: str, path: Path, now: float | Non
     view = RunView.of(event for _, event in journal.events(run))
     report = build_report(view, journal.get)
     text = chrome_trace(run_spans(view, report, None if now is None else now - view.accepted.at))
+    _write("--trace", path, text)
+    body = {"run_id": run, "status": view.status, "trace": str(path.absolute())}
+    line = f"{one_line(str(path))}  open it in https://ui.perfetto.dev or chrome://tracing"
+    print_lines(body, [line], as_json=as_json)
+
+
+def _export_page(journal: JournalReader, run: str, path: Path, now: float | None, *, as_json: bool) -> None:
+    _write("--html", path, exported_page(journal, run, now))
+    body = {"run_id": run, "status": journal.run(run).status, "html": str(path.absolute())}
+    print_lines(body, [f"{one_line(str(path))}  open it in a browser"], as_json=as_json)
+
+
+def _write(option: str, path: Path, text: str) -> None:
     try:
         replace_file(path, text)
     except OSError as error:
         problem = f"cannot be written: {error.strerror}"
-        raise InputError(Problem(f"--trace {path}", problem, "a file in a folder that can be written to")) from error
-    body = {"run_id": run, "status": view.status, "trace": str(path.absolute())}
-    line = f"{one_line(str(path))}  open it in https://ui.perfetto.dev or chrome://tracing"
-    print_lines(body, [line], as_json=as_json)
+        raise InputError(Problem(f"{option} {path}", problem, "a file in a folder that can be written to")) from error
 
 
 def done_run(journal: JournalReader, run: str) -> RunView:

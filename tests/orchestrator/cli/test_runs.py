@@ -97,11 +97,13 @@ def test_a_trace_file_has_the_steps_of_a_run(finished: Finished, tmp_path: Path)
     assert line == f"{file}  open it in https://ui.perfetto.dev or chrome://tracing\n"
 
 
-def test_a_run_is_exported_into_a_folder_or_a_trace_file(finished: Finished, tmp_path: Path) -> None:
+def test_a_run_is_exported_into_a_folder_or_one_file(finished: Finished, tmp_path: Path) -> None:
     for arguments, problem in (
-        ((), "neither DIR nor --trace is given"),
-        ((tmp_path / "out", "--trace", tmp_path / "run.json"), "DIR and --trace are both given"),
+        ((), "none of DIR, --trace and --html is given"),
+        ((tmp_path / "out", "--trace", tmp_path / "run.json"), "DIR and --trace are given"),
+        (("--trace", tmp_path / "run.json", "--html", tmp_path / "run.html"), "--trace and --html are given"),
         (("--trace", tmp_path / "missing" / "run.json"), "cannot be written: No such file or directory"),
+        (("--html", tmp_path / "missing" / "run.html"), "cannot be written: No such file or directory"),
     ):
         refused = finished.command("export", "last", *arguments)
         assert refused.code == 2

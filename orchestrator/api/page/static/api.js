@@ -14,8 +14,19 @@ export class Refused extends Error {
 
 export class Lost extends Error {}
 
+let source = null; // what answers instead of a daemon, in a file of `orchestrator export --html`
+
+export function answerBy(other) {
+  source = other;
+}
+
+export function isRecorded() {
+  return source !== null;
+}
+
 // Return the JSON of an answer, null if it has none. Throws Refused, Lost.
 export async function ask(method, path, body, more = {}) {
+  if (source) return source.answer(path);
   const options = { method, cache: "no-store", ...more };
   if (body instanceof FormData) options.body = body;
   else if (body !== undefined) {
@@ -24,6 +35,11 @@ export async function ask(method, path, body, more = {}) {
   }
   const response = await answer(path, options);
   return response.status === 204 ? null : response.json();
+}
+
+// Return the text of an answer. Throws Refused, Lost.
+export async function askText(path) {
+  return source ? source.answer(path) : (await answer(path, { cache: "no-store" })).text();
 }
 
 async function answer(path, options) {
@@ -48,8 +64,9 @@ export function runPath(run, ...parts) {
   return ["/v1/runs", run, ...parts].map((part, at) => (at ? encodeURIComponent(part) : part)).join("/");
 }
 
-// Names of artifacts may have folders.
+// Names of artifacts may have folders. Without a daemon, returns null for one that there is none of.
 export function artifactPath(run, name) {
+  if (source) return source.file(name);
   return `${runPath(run, "artifacts")}/${name.split("/").map(encodeURIComponent).join("/")}`;
 }
 
@@ -57,6 +74,11 @@ export function artifactPath(run, name) {
 // is between them, until `isLast(event)`, or `isOver()` when the stream ends. A lost connection is made again. A page that
 // nobody sees has none, since browsers allow six to a host. Returns a function that stops this.
 export function follow(path, after, { onEvent, onProgress, onState, isLast = () => false, isOver }) {
+  if (source) {
+    source.events.slice(after).forEach((event, at) => onEvent(event, after + at + 1));
+    onState("ended");
+    return () => {};
+  }
   const stop = new AbortController();
   let last = after;
   let ended = false;

@@ -6,13 +6,13 @@ import { Compare } from "./compare.js";
 import { enter, hasCode, Login } from "./login.js";
 import { Learning } from "./learning.js";
 import { New } from "./new.js";
-import { html, Problem, Text } from "./parts.js";
+import { html, Language, Problem, Skip, Text } from "./parts.js";
 import { ExecutionView, Procedures, ProcedureView } from "./procedures.js";
 import { RunView } from "./run.js";
 import { Runs } from "./runs.js";
-import { address, language, lost, may, route, session, setLanguage } from "./state.js";
+import { address, lost, may, route, session } from "./state.js";
 import { StepView } from "./step.js";
-import { LANGUAGES, t } from "./texts.js";
+import { t } from "./texts.js";
 
 const RESERVED = ["executions", "audit"]; // no procedure has such a name
 
@@ -32,9 +32,6 @@ function App() {
   useEffect(() => {
     if (code) begin();
   }, [code]);
-  useEffect(() => {
-    document.documentElement.lang = language.value;
-  }, [language.value]);
   if (session.value === undefined) {
     return html`<main id="content">${error ? html`<${Problem} error=${error} again=${begin} />` : t("loading")}</main>`;
   }
@@ -68,29 +65,17 @@ function Frame({ children }) {
     session.value = null;
   };
   return html`
-    <a class="skip" href="#content" onClick=${skip}>${t("skip")}</a>
+    <${Skip} />
     <header class="bar">
       <a class="brand" href=${address("runs")}>${t("title")}</a>
       ${session.value ? html`<nav>${places.map((name) => html`<a key=${name} href=${address(name)} aria-current=${here === name ? "page" : null}>${t(name)}</a>`)}</nav>` : null}
       <span class="space"></span>
-      <label class="language"><span class="unseen">${t("language")}</span>
-        <select value=${language.value} onChange=${(event) => setLanguage(event.target.value)}>
-          ${Object.entries(LANGUAGES).map(([name, text]) => html`<option value=${name}>${text}</option>`)}
-        </select>
-      </label>
+      <${Language} />
       ${session.value ? html`<span class="who"><${Text}>${session.value.key}<//></span>` : null}
       ${session.value?.seconds_left != null ? html`<button type="button" onClick=${logout}>${t("logout")}</button>` : null}
     </header>
     <div class="notice" role="status">${lost.value ? t("daemon_lost") : ""}</div>
     ${children}`;
-}
-
-// The address names the view, so a link to a part of it would leave the view.
-function skip(event) {
-  event.preventDefault();
-  const content = document.getElementById("content");
-  content.tabIndex = -1;
-  content.focus();
 }
 
 render(html`<${App} />`, document.getElementById("page"));

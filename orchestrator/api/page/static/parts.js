@@ -4,7 +4,8 @@ import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ask, Lost } from "./api.js";
 import { iso, moment, momentInFull, number, shown } from "./format.js";
-import { stateName, t } from "./texts.js";
+import { language, setLanguage } from "./state.js";
+import { LANGUAGES, stateName, t } from "./texts.js";
 
 export const html = htm.bind(h);
 
@@ -124,4 +125,24 @@ export function useTitle(text) {
   useEffect(() => {
     document.title = text ? `${shown(text).slice(0, 80)} – ${t("title")}` : t("title");
   }, [text]);
+}
+
+export function Language() {
+  return html`<label class="language"><span class="unseen">${t("language")}</span>
+    <select value=${language.value} onChange=${(event) => setLanguage(event.target.value)}>
+      ${Object.entries(LANGUAGES).map(([name, text]) => html`<option value=${name}>${text}</option>`)}
+    </select>
+  </label>`;
+}
+
+export function Skip() {
+  return html`<a class="skip" href="#content" onClick=${skip}>${t("skip")}</a>`;
+}
+
+// The address names the view, so a link to a part of it would leave the view.
+function skip(event) {
+  event.preventDefault();
+  const content = document.getElementById("content");
+  content.tabIndex = -1;
+  content.focus();
 }

@@ -1,7 +1,7 @@
 // The view *Run*: the picture, the selected step with what it writes, the answer with its files, and the events.
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { artifactPath, ask, follow, runPath } from "./api.js";
+import { artifactPath, ask, askText, follow, isRecorded, runPath } from "./api.js";
 import { Chart, Legend, Tables } from "./chart.js";
 import { sentence } from "./events.js";
 import { bytes, duration, line, number, shown } from "./format.js";
@@ -112,7 +112,7 @@ export function RunView({ run }) {
   useTitle(picture?.request || run);
   if (!picture) return html`<main id="content">${error ? html`<${Problem} error=${error} again=${reload} />` : t("loading")}</main>`;
 
-  const live = !ENDED.includes(picture.status);
+  const live = !isRecorded() && !ENDED.includes(picture.status);
 
   const row = picture.rows.find((step) => step.id === selected);
   return html`<main id="content" class="run">
@@ -238,7 +238,7 @@ function Answer({ run, picture, live }) {
   const [list] = useAnswer(runPath(run, "artifacts"), done, live);
   const files = list?.artifacts ?? [];
   const loadDiff = () => {
-    if (diff === null) fetch(runPath(run, "diff")).then((answer) => answer.text()).then(setDiff, () => setDiff(""));
+    if (diff === null) askText(runPath(run, "diff")).then(setDiff, () => setDiff(""));
   };
   const results = new Set(picture.results);
   const wanted = files.filter((file) => results.has(file.name));
@@ -249,7 +249,7 @@ function Answer({ run, picture, live }) {
     ${wanted.length ? html`<h3>${t("files")}</h3><${Files} run=${run} files=${wanted} />` : null}
     ${!live && wanted.length ? html`<${Details} summary=${t("diff")} onOpen=${loadDiff}>${() => html`<pre class="text">${shown(diff ?? "")}</pre>`}<//>` : null}
     ${others.length ? html`<${Details} summary=${`${t("artifacts")} (${number(others.length)})`}>${() => html`<${Files} run=${run} files=${others} />`}<//>` : null}
-    ${live ? null : html`<p><a href=${runPath(run, "export")} download=${`${run}.tar.gz`}>${t("archive")}</a></p>`}`;
+    ${live || isRecorded() ? null : html`<p><a href=${runPath(run, "export")} download=${`${run}.tar.gz`}>${t("archive")}</a></p>`}`;
 }
 
 function Files({ run, files }) {

@@ -1,11 +1,14 @@
 // What all views share: who is logged in, the address, the language, and whether the daemon answers.
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 
 export const session = signal(undefined); // undefined: not known yet; null: nobody is logged in
 export const lost = signal(false); // the daemon did not answer the latest request
 export const route = signal(parse(location.hash));
 export const language = signal(stored("language") ?? (navigator.language.startsWith("de") ? "de" : "en"));
 
+effect(() => {
+  document.documentElement.lang = language.value;
+});
 addEventListener("hashchange", () => {
   route.value = parse(location.hash);
 });

@@ -69,12 +69,19 @@ def link_of(client: httpx2.Client) -> str:
 
 @contextmanager
 def visiting(browser: Browser, daemon: Running, link: str, **options: Any) -> Iterator[Visit]:
-    """Open the page by a link, and check at the end that it had no error and ran no script of others."""
+    """Open the page by a link, and check at the end what `opening` checks."""
+    with opening(browser, link, f"http://127.0.0.1:{daemon.port}/", **options) as visit:
+        yield visit
+
+
+@contextmanager
+def opening(browser: Browser, address: str, base: str, **options: Any) -> Iterator[Visit]:
+    """Open an address, and check at the end that the page had no error and ran no script of others."""
     options = {"viewport": {"width": 1440, "height": 900}, "locale": "en-US", **options}
     context = browser.new_context(**options)
     context.set_default_timeout(PATIENCE)
     context.add_init_script(WATCH)
-    visit = Visit(context.new_page(), f"http://127.0.0.1:{daemon.port}/")
+    visit = Visit(context.new_page(), base)
 
     def log(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning") and not message.text.startswith(QUIET):
@@ -84,7 +91,7 @@ def visiting(browser: Browser, daemon: Running, link: str, **options: Any) -> It
     visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
     visit.page.on("dialog", lambda dialog: visit.errors.append(f"a dialog: {dialog.message}"))
     try:
-        visit.page.goto(link)
+        visit.page.goto(address)
         yield visit
         assert visit.errors == []
         assert visit.page.evaluate("window.ran") == 0
