@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 
-from orchestrator.api import admin, chats, events, metrics, models, runs
+from orchestrator.api import admin, chats, events, machine, metrics, models, runs
 from orchestrator.api.access import authorise, check_declared
 from orchestrator.api.anthropic import messages
 from orchestrator.api.errors import ErrorHandler, add_error_handlers
@@ -28,6 +28,7 @@ from orchestrator.api.openai import models as openai_models
 from orchestrator.api.page import files as page_files
 from orchestrator.api.page import login
 from orchestrator.api.page.sessions import Sessions
+from orchestrator.pool.processor_times import ProcessorTimes
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home
 from orchestrator.service.attachments import Learner, Procedures
@@ -118,7 +119,8 @@ def _add_all_others(app: FastAPI, service: Service, attached: Iterable[Endpoints
     app.state.threads = StoredResponses(home.threads, "msg")
     app.state.sessions = Sessions()
     app.state.page_url = None  # until a listener on TCP has an address for browsers
-    for module in (login, page_files, *OPENAI_MODULES, *DIALECTS):
+    app.state.processor_times = ProcessorTimes()
+    for module in (machine, login, page_files, *OPENAI_MODULES, *DIALECTS):
         app.include_router(module.router)
     for endpoints in attached:
         app.include_router(endpoints.router)

@@ -345,6 +345,24 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """What steps of an engine take in a nearly empty cache, as it expects now, and its latest step without a prompt.
+
+    Times are in seconds, sizes in tokens.
+    """
+
+    decode: tuple[tuple[int, float], ...]  # for so many sequences, one token each
+    verify: tuple[tuple[int, float], ...]  # so many tokens of one sequence
+    prompt_token: float  # one more token of a large prompt
+    cell: float  # for each token and cell that it attends to
+    pads: bool  # steps are padded if a wider one takes less
+    measured: bool  # otherwise assumed, or in doubt
+    width: int  # sequences of the latest step; 0 before the first
+    tokens: int  # of the latest step, with drafts
+    seconds: float  # of the latest step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
     """Counters since the model was loaded, and the current state."""
 
@@ -382,3 +400,6 @@ class EngineStats:
     split_cache: bool = False  # each sequence has its own stream of KV cells now
     attention_changes: int = 0  # changes between flash attention and attention that keeps its scores
     keeps_scores: bool = False  # attention keeps its scores now
+    cells_by_role: dict[str, int] = field(default_factory=dict)  # held by sequences of requests of a role
+    finished_cells: int = 0  # held by finished prompts alone, for others that start like them
+    step_times: StepTimes | None = None  # None for an engine that does not generate

@@ -387,6 +387,7 @@ class ManagedModel:
             state=self._state(now),
             bytes=sum(replica.bytes for replica in instances),
             waiting=len(self.waiting) + self.resting,
+            waiting_batch=sum(not waiter.request.interactive for waiter in self.waiting),
             requests=len(self.waiting) + self.resting + sum(replica.requests for replica in instances),
             active=sum(replica.active for replica in instances),
             threads=sum(replica.threads or 0 for replica in running) if running else None,

@@ -28,7 +28,16 @@ from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica,
 from orchestrator.pool.policy import PoolBudget, Rules
 from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.pool.residency import Folders, Residency
-from orchestrator.pool.status import Counters, ModelState, ModelStatus, PoolSnapshot, RoleUse, sum_counters
+from orchestrator.pool.status import (
+    Counters,
+    EngineState,
+    ModelState,
+    ModelStatus,
+    PoolSnapshot,
+    RoleUse,
+    engine_state,
+    sum_counters,
+)
 from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.thinking import Thinking
 from orchestrator.registry.watch import difference
@@ -301,6 +310,10 @@ class Pool:
 
     async def survey(self) -> PoolSnapshot:
         """Return the snapshot with engine counters, which may be older during long steps."""
+        return (await self.inspect())[0]
+
+    async def inspect(self) -> tuple[PoolSnapshot, tuple[EngineState, ...]]:
+        """Return the same, and the state of each engine that has answered."""
         running = {
             name: [replica.engine for replica in managed.instances if replica.engine]
             for name, managed in self._managed.items()
@@ -312,7 +325,13 @@ class Pool:
         }
         snapshot = self.snapshot()
         models = (dataclasses.replace(status, counters=counted.get(status.model)) for status in snapshot.models)
-        return dataclasses.replace(snapshot, models=tuple(models))
+        states = (
+            engine_state(replica.status(), name, stats[engine])
+            for name, managed in self._managed.items()
+            for replica in managed.instances
+            if (engine := replica.engine) is not None and engine in stats
+        )
+        return dataclasses.replace(snapshot, models=tuple(models)), tuple(states)
 
     def _model(self, model: str) -> ManagedModel:
         managed = self._managed.get(model)

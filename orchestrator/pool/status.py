@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 from weakref import WeakKeyDictionary
 
-from orchestrator.engine.contract import NOT_SET_UP, EngineStats
+from orchestrator.engine.contract import NOT_SET_UP, EngineStats, StepTimes
 from orchestrator.engine.errors import EngineDied
 from orchestrator.pool.handle import EngineHandle
 
@@ -81,6 +81,7 @@ class ModelStatus:
     pid: int | None  # of the first engine
     reason: str | None  # why it is unavailable, or how its engine failed last
     instances: tuple[ReplicaStatus, ...]
+    waiting_batch: int = 0  # of those that wait, the ones of the class `batch`
     roles: Mapping[str, RoleUse] = field(default_factory=dict)  # by role; requests without a role have the empty name
     counters: ModelCounters | None = None  # set by `Pool.survey` only
 
@@ -93,6 +94,24 @@ class PoolSnapshot:
     used: int
     cores: int
     models: tuple[ModelStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineState:
+    """What one engine does, what its KV cache holds and what its steps take, as it has last said."""
+
+    model: str
+    number: int  # of the replica
+    pid: int
+    threads: int  # in use
+    running: int  # sequences that decode
+    prefilling: int  # sequences whose prompt is read
+    queued: int  # sequences that wait inside the engine
+    cells: int  # KV cells, in tokens
+    used_cells: int  # held, or reserved for prompts and answers
+    cells_by_role: Mapping[str, int]  # held by sequences of requests of a role
+    finished_cells: int  # held by finished prompts alone, for others that start like them
+    step_times: StepTimes | None  # None for an engine that does not generate
 
 
 class Counters:
@@ -127,3 +146,20 @@ def sum_counters(counted: Sequence[EngineStats]) -> ModelCounters | None:
     sums = {name: sum(getattr(stats, name) for stats in counted) for name in summed}
     speculation = counted[0].speculation
     return ModelCounters(**sums, speculation=None if speculation == NOT_SET_UP else speculation)
+
+
+def engine_state(replica: ReplicaStatus, model: str, stats: EngineStats) -> EngineState:
+    assert replica.pid is not None, "it has answered"
+    same = (
+        "threads",
+        "running",
+        "prefilling",
+        "queued",
+        "cells",
+        "used_cells",
+        "cells_by_role",
+        "finished_cells",
+        "step_times",
+    )
+    facts = {name: getattr(stats, name) for name in same}
+    return EngineState(model=model, number=replica.number, pid=replica.pid, **facts)

@@ -68,6 +68,7 @@ _OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
         "POST /v1/session/links",  # which give no more than the caller has
         "GET /v1/registry",
         "GET /v1/pool",
+        "GET /v1/machine",
         "GET /v1/personas",
         "GET /v1/personas/{name}",
         "GET /props",

@@ -16,6 +16,14 @@ class Submitted:
     new: bool  # accepted now, and not earlier with the same key
 
 
+@dataclass(frozen=True, slots=True)
+class QueueLength:
+    """How many runs of a class wait, and how many are executed."""
+
+    waiting: int
+    running: int
+
+
 class RunQueue:
     """The runs that wait, in order of arrival within their priority, and those that are being executed.
 
@@ -41,6 +49,9 @@ class RunQueue:
 
     def waiting_as(self, priority: Priority) -> int:
         return self._counts[priority]
+
+    def running_as(self, priority: Priority) -> int:
+        return Counter(self._running.values())[priority]
 
     @property
     def running(self) -> frozenset[str]:

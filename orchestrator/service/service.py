@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, get_args
 
 import structlog
 
@@ -38,7 +38,7 @@ from orchestrator.service.configuration import Configuration, tool_servers
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.extent import Extent
 from orchestrator.service.figures import KeptFigures
-from orchestrator.service.queue import RunQueue, Submitted
+from orchestrator.service.queue import QueueLength, RunQueue, Submitted
 from orchestrator.service.quota import Totals, effective_limits, enforce_quota, why_full
 from orchestrator.service.ratings import rate, rate_chat
 from orchestrator.service.retention import Retention, VacuumResult, vacuum
@@ -179,6 +179,12 @@ class Service:
     @property
     def waiting(self) -> int:
         return self._queue.waiting
+
+    @property
+    def queue_lengths(self) -> Mapping[Priority, QueueLength]:
+        """How many runs of each class wait and run."""
+        queue, names = self._queue, get_args(Priority)
+        return {name: QueueLength(queue.waiting_as(name), queue.running_as(name)) for name in names}
 
     @property
     def waiting_exports(self) -> int:

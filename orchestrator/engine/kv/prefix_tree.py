@@ -3,7 +3,8 @@
 Cells depend on the adapters they were computed with, so sequences with different adapters share nothing.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -112,6 +113,16 @@ class PrefixTree:
     def cells_of(self, seqs: Iterable[int]) -> int:
         """Return how many tokens these sequences hold; shared ones count once."""
         return sum(len(node.tokens) for node in {node for seq in seqs for node in self._path(seq)})
+
+    def cells_by(self, owners: Mapping[int, str]) -> Counter[str]:
+        """Return how many tokens the sequences of each owner hold; shared ones count once, for the first of them."""
+        counts: Counter[str] = Counter()
+        counted: set[_Node] = set()
+        for seq, owner in owners.items():
+            nodes = [node for node in self._path(seq) if node not in counted]
+            counts[owner] += sum(len(node.tokens) for node in nodes)
+            counted.update(nodes)
+        return counts
 
     def fork(self, source: int, target: int, length: int) -> None:
         """Add `target`, which shares the first `length` tokens of `source`, at least one of them.

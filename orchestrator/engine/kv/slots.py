@@ -2,7 +2,8 @@
 
 import bisect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +73,18 @@ class Slots(ABC):
         answers = sum(need.answer_cells(self._llama.held(seq)) for seq, need in self._live.items())
         retained = min(self.tree.cells, self._llama.context_limit)
         return answers + max(retained, self.tree.cells_of(self._live))
+
+    def cells_by(self, owners: Mapping[int, str]) -> Counter[str]:
+        """Return how many cells the live sequences of each owner hold; shared ones count for the first of them."""
+        counts = self.tree.cells_by(owners)
+        for seq, owner in owners.items():
+            counts[owner] += self._live[seq].answer_cells(self._llama.held(seq))
+        return counts
+
+    @property
+    def finished_cells(self) -> int:
+        """How many cells only finished prompts hold."""
+        return self.tree.cells - self.tree.cells_of(self._live)
 
     @property
     def full(self) -> bool:

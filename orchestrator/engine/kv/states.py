@@ -61,8 +61,7 @@ class StateSlots(PooledSlots):
 
     @property
     def _retained_cells(self) -> int:
-        # Retained sequences are often prefixes of each other.
-        return self.tree.cells - self.tree.cells_of(self._live)
+        return self.finished_cells  # retained sequences are often prefixes of each other
 
     def _stands(self, seq: int) -> bool:
         # Whether its state is that after the tokens which the tree has of it.

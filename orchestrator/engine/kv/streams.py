@@ -1,5 +1,8 @@
 """Admit sequences to a split KV cache, and choose which finished prompts stay in the unused streams."""
 
+from collections import Counter
+from collections.abc import Mapping
+
 from orchestrator.engine.kv.slots import NO_TOKENS, CellReservation, PrefillSeconds, Slots
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.registry.options import Adapters
@@ -27,6 +30,16 @@ class StreamSlots(Slots):
         return sum(held.values()) + sum(
             need.to_compute + need.answer - need.answer_cells(held[seq]) for seq, need in live
         )
+
+    def cells_by(self, owners: Mapping[int, str]) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for seq, owner in owners.items():
+            counts[owner] += self._llama.held(seq)
+        return counts
+
+    @property
+    def finished_cells(self) -> int:
+        return sum(map(self._llama.held, self._retained))
 
     def available_cells(self, cells: int) -> int:
         return cells  # each stream is long enough for its sequence

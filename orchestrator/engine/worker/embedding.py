@@ -165,4 +165,6 @@ class EmbeddingLoop:
             calibrated=True,
             split_cache=False,
             keeps_scores=False,
+            cells_by_role={},
+            step_times=None,
         )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from orchestrator.engine import protocol
-from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Generation
+from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Generation, StepTimes
 from orchestrator.engine.errors import (
     AdapterNotLoaded,
     BadGrammar,
@@ -132,6 +132,7 @@ class Loop:
         self._history = PromptHistory(llama.vocab.is_control)
         self._sequences = self._without_sequences()
         self._llama_seconds = self._own_seconds = 0.0
+        self._latest_step = 0, 0, 0.0  # sequences, tokens and seconds of the latest one without a prompt
 
     @property
     def thinks(self) -> bool:
@@ -551,6 +552,8 @@ class Loop:
         if not (prompts or lora or changed):
             padded = width if batch.size == width else 0
             self._step_costs.observe(size, running, seconds, cells, padded, disturbed=disturbed)
+        if not prompts:
+            self._latest_step = running, size, seconds
         if not (lora or changed or disturbed):
             decoded = sum(count for count, _ in parts[:running])
             self._record_alternatives(size - decoded, decoded, running, cells, seconds)
@@ -836,6 +839,23 @@ class Loop:
             calibrated=self._idle.wait() is None,
             split_cache=self._llama.split,
             keeps_scores=self._llama.flash_attention == "off",
+            cells_by_role=self._sequences.cells_by_role(),
+            finished_cells=self._sequences.slots.finished_cells,
+            step_times=self._step_times(),
+        )
+
+    def _step_times(self) -> StepTimes:
+        costs, (width, tokens, seconds) = self._step_costs.current, self._latest_step
+        return StepTimes(
+            decode=tuple(zip(costs.decode.sizes, costs.decode.seconds, strict=True)),
+            verify=tuple(zip(costs.verify.sizes, costs.verify.seconds, strict=True)),
+            prompt_token=costs.prefill,
+            cell=costs.per_cell,
+            pads=costs.pads,
+            measured=self._step_costs.measured,
+            width=width,
+            tokens=tokens,
+            seconds=seconds,
         )
 
 

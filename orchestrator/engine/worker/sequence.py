@@ -74,6 +74,7 @@ class Sequence:
         "prompt_logprobs",
         "rejections",
         "reuse",
+        "role",
         "sampler",
         "seq",
         "steps_left_out",
@@ -138,6 +139,7 @@ class Sequence:
         self.arrived = now
         self.priority = priority(now, now + request.slack)
         self.interactive = request.priority == "interactive"
+        self.role = request.role
         self.deadline = None if request.deadline_seconds is None else now + request.deadline_seconds
         self.seq = -1  # number in the KV cache, -1 outside
         self.cached = 0  # prefill tokens that a shared prefix saved when it first entered the cache

@@ -97,6 +97,10 @@ class Sequences:
         if self.queue and self.queue[0] is sequence:
             self.slots.retry_admission()
 
+    def cells_by_role(self) -> dict[str, int]:
+        """Return how many cells the sequences of requests of each role hold; shared ones count once."""
+        return dict(self.slots.cells_by({live.seq: live.role for live in (*self.decoding, *self.prefilling)}))
+
     def overdue(self, now: float) -> list[Sequence]:
         """Return the sequences whose deadline has passed at the time `now`."""
         return [

@@ -74,8 +74,15 @@ class Parent:
 
     def stats(self) -> Stats:
         """Return what the loop counts; replies that come before are dropped."""
+        self.ask_stats()
+        return self.next_stats()
+
+    def ask_stats(self) -> None:
+        """Ask what the loop counts after its current step."""
         with self._sending:
             self._send(GetStats(0))
+
+    def next_stats(self) -> Stats:
         while True:
             if isinstance(reply := self._next(), Stats):
                 return reply

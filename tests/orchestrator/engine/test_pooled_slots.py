@@ -100,3 +100,14 @@ def test_a_sequence_that_did_not_fit_blocks_no_other_after_it_has_left(slots: Po
     assert slots.admit(head(200, 10), 8) is None, "who waits first is not overtaken"
     slots.retry_admission()
     enter(slots, head(200, 10))
+
+
+def test_cells_belong_to_live_sequences_and_to_finished_prompts(slots: PooledSlots) -> None:
+    finish(slots, head(1, 60))
+    assert slots.finished_cells == 60
+    seq, reused = enter(slots, np.concatenate((head(1, 50), head(90, 20))))
+    slots.mark_computed(seq, head(90, 20))
+    assert reused == 50
+    assert slots.cells_by({seq: "worker"}) == {"worker": 70}
+    assert slots.finished_cells == 10
+    assert slots.cells_by({seq: "worker"})["worker"] + slots.finished_cells == slots.tree.cells

@@ -136,3 +136,16 @@ def test_ends_against_cells_that_are_listed_one_by_one(actions: Actions, usable:
         end, length = tree.match_end(tokens(*wanted), usable.__contains__)
         assert length == max(ends.values(), default=0)
         assert length == 0 or ends[end] == length
+
+
+def test_cells_count_once_for_the_first_owner() -> None:
+    tree = PrefixTree()
+    tree.start(1)
+    tree.extend(1, tokens(1, 2, 3, 4))
+    tree.fork(1, 2, 2)
+    tree.extend(2, tokens(9))
+    tree.fork(1, 3, 4)
+    assert tree.cells_by({1: "a", 2: "b", 3: "c"}) == {"a": 4, "b": 1, "c": 0}
+    assert tree.cells_by({2: "b", 1: "a"}) == {"b": 3, "a": 2}
+    assert tree.cells_by({1: "a", 2: "a", 3: "a"}) == {"a": tree.cells}
+    assert tree.cells_by({}) == {}

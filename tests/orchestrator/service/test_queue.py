@@ -99,3 +99,12 @@ def test_every_run_begins_once_in_the_order_of_its_class_and_places_are_kept(
     for priority in ("interactive", "batch"):
         of_class = [run for run in pushed if pushed[run] == priority and run not in removed]
         assert [run for run in order if pushed[run] == priority] == of_class
+
+
+def test_runs_are_counted_by_class() -> None:
+    queue = filled(3, 1, interactive=2, batch=3)
+    assert [queue.waiting_as(name) for name in get_args(Priority)] == [2, 3]
+    assert queue.pop() is not None
+    assert (queue.waiting_as("interactive"), queue.running_as("interactive"), queue.running_as("batch")) == (1, 1, 0)
+    queue.end("interactive0")
+    assert queue.running_as("interactive") == 0
