@@ -56,6 +56,7 @@ PROCEDURES: Final = Attachment(
         )
     },
 )
+SIMULATIONS: Final = "orchestrator.bench.simulate.endpoints:ENDPOINTS"  # of runs on other machines
 PROPOSALS: Final = "orchestrator.procedures.commands:ask_about_proposals"  # called after a run that has some
 
 
@@ -70,7 +71,7 @@ def attached() -> "Attached":
 
 
 def _endpoints() -> "tuple[Endpoints, ...]":
-    return tuple(resolve_name(attachment.endpoints) for attachment in (LEARNED_ROUTING, PROCEDURES))
+    return tuple(map(resolve_name, (LEARNED_ROUTING.endpoints, PROCEDURES.endpoints, SIMULATIONS)))
 
 
 def _ask_about_proposals(options: "Settings", run: str) -> None:

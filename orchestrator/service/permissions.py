@@ -124,6 +124,7 @@ _OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
         "DELETE /v1/runs/{run}",
         "POST /v1/plans",
         "POST /v1/forecasts",
+        "POST /v1/runs/{run}/what-if",
         "POST /v1/messages",
         "POST /v1/messages/count_tokens",
         "POST /completion",
