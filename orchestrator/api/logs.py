@@ -7,6 +7,8 @@ import asyncio
 import logging
 import os
 import sys
+from collections import deque
+from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +18,9 @@ import structlog
 from orchestrator.service.configuration import LogSettings
 
 FILE_NAME: Final = "daemon.log"
+MAX_LINES: Final = 1000  # that are kept in memory
 REPEATED_SECONDS: Final = 60.0  # repetitions of an error are only counted for so long
-_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _SHARED: Final[list[Any]] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
@@ -44,15 +47,18 @@ def log_to(logs: Path, settings: LogSettings) -> None:
     terminal.setFormatter(
         _formatter(structlog.dev.ConsoleRenderer() if is_terminal else structlog.processors.JSONRenderer(default=str))
     )
-    before, root.handlers = root.handlers, [file, terminal]  # in one assignment, because other threads may be logging
+    latest = _latest_lines(root)
+    latest.setFormatter(_formatter(structlog.processors.JSONRenderer(default=str)))
+    # In one assignment, because other threads may be logging.
+    before, root.handlers = root.handlers, [file, terminal, latest]
     for handler in before:
-        if handler is not file:
+        if handler not in (file, latest):
             handler.close()
-    root.setLevel(_LEVELS[settings.level])
+    root.setLevel(LEVELS[settings.level])
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.level]),
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[settings.level]),
     )
 
 
@@ -76,6 +82,45 @@ class LogFile(RotatingFileHandler):
             self.stream.truncate(0)
         else:
             super().doRollover()
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of the log. Numbers are from 1, in the order of the lines."""
+
+    number: int
+    level: int  # as of `logging`
+    text: str  # a JSON object
+
+
+class LatestLines(logging.Handler):
+    """The latest lines of the log, in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[LogLine] = deque(maxlen=MAX_LINES)
+        self._count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line; `logging` calls this by one thread at a time."""
+        try:
+            text = self.format(record)
+        except Exception:  # noqa: BLE001 (boundary: what cannot be formatted must not stop whoever logs it)
+            self.handleError(record)
+            return
+        self._count += 1
+        self._lines.append(LogLine(self._count, record.levelno, text))
+
+    def after(self, number: int, level: int, limit: int) -> list[LogLine]:
+        """Return the latest `limit` lines of at least a level after number `number`, the oldest first."""
+        assert self.lock is not None, "`logging.Handler` makes one"
+        with self.lock:
+            return [line for line in self._lines if line.number > number and line.level >= level][-limit:]
+
+
+def latest_lines() -> LatestLines:
+    """Return the lines of this process."""
+    return _latest_lines(logging.getLogger())
 
 
 class LoopErrors:
@@ -111,6 +156,10 @@ def _log_file(root: logging.Logger, path: Path, settings: LogSettings) -> LogFil
             handler.reopen(settings)  # two handlers would rename each other's files
             return handler
     return LogFile(path, settings)
+
+
+def _latest_lines(root: logging.Logger) -> LatestLines:
+    return next((handler for handler in root.handlers if isinstance(handler, LatestLines)), None) or LatestLines()
 
 
 def _formatter(renderer: Any) -> structlog.stdlib.ProcessorFormatter:

@@ -209,6 +209,8 @@ def _lock(home: Path) -> Check:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released at once, since the file is closed
             except BlockingIOError:
                 holder = file.read(32).decode("ascii", "replace").strip()
+                if holder == str(os.getpid()):
+                    return Check("lock", "ok", "held by this daemon")
                 who = f"process {holder}" if holder.isdigit() else "a process"
                 return Check("lock", "note", f"{who} owns the state folder", "wait for it, or use another --home")
     except OSError:

@@ -14,7 +14,8 @@ class Permission(StrEnum):
     READ_OWN = "read:own"  # see one's own runs, chats, responses and files
     READ_ALL = "read:all"  # see everybody's, what the router has learned, and plans of procedures; includes read:own
     SUBMIT = "submit"  # give work to models; cancel, retry and delete one's own
-    OPERATE = "operate"  # change others' objects, load models, add personas, make backups, run operators' procedures
+    # change others' objects, load models, add personas, make backups, run operators' procedures, read the log
+    OPERATE = "operate"
     APPROVE = "approve"  # approve plans of procedures, as a person
     OWN = "own"  # replace or purge what is kept, name any folder, run owners' procedures
     TEACH = "teach"  # rate, and force a choice that the router learns from
@@ -143,6 +144,8 @@ _OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
         "POST /v1/procedures/recover",
         "GET /v1/backups",
         "POST /v1/backups",
+        "GET /v1/doctor",
+        "GET /v1/log",
     ),
     Permission.APPROVE: ("POST /v1/procedures/executions/{execution}/approve",),
     Permission.OWN: (
