@@ -3,8 +3,10 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ask, Lost } from "./api.js";
 import { Compare } from "./compare.js";
+import { Doctor } from "./doctor.js";
 import { enter, hasCode, Login } from "./login.js";
 import { Learning } from "./learning.js";
+import { Machine } from "./machine.js";
 import { New } from "./new.js";
 import { html, Language, Problem, Skip, Text } from "./parts.js";
 import { ExecutionView, Procedures, ProcedureView } from "./procedures.js";
@@ -13,6 +15,7 @@ import { Runs } from "./runs.js";
 import { address, lost, may, route, session } from "./state.js";
 import { StepView } from "./step.js";
 import { t } from "./texts.js";
+import { WhatIf } from "./what_if.js";
 
 const RESERVED = ["executions", "audit"]; // no procedure has such a name
 
@@ -50,7 +53,10 @@ function Current() {
     if (view === "procedures" && run === "executions" && part) return html`<${ExecutionView} key=${part} id=${part} />`;
     if (view === "procedures" && part === undefined && !RESERVED.includes(run)) return html`<${ProcedureView} key=${run} name=${run} />`;
   }
+  if (view === "machine" && run === undefined) return html`<${Machine} />`;
+  if (view === "doctor" && run === undefined && may("operate")) return html`<${Doctor} />`;
   if (view === "runs" && part === undefined) return html`<${RunView} key=${run} run=${run} />`;
+  if (view === "runs" && part === "what-if" && may("submit")) return html`<${WhatIf} key=${run} run=${run} />`;
   if (view === "runs" && part === "steps" && step !== undefined) {
     return html`<${StepView} key=${`${run}/${step}`} run=${run} step=${step} />`;
   }
@@ -59,7 +65,7 @@ function Current() {
 
 function Frame({ children }) {
   const here = route.value[0] ?? "runs";
-  const places = ["runs", ...(may("submit") ? ["new"] : []), ...(may("read:all") ? ["learning", "procedures"] : [])];
+  const places = ["runs", ...(may("submit") ? ["new"] : []), ...(may("read:all") ? ["learning", "procedures"] : []), "machine", ...(may("operate") ? ["doctor"] : [])];
   const logout = async () => {
     await ask("DELETE", "/v1/session").catch(() => {});
     session.value = null;

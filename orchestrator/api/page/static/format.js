@@ -41,7 +41,7 @@ export function duration(seconds) {
 export function bytes(size) {
   if (size < 1000) return `${size} B`;
   if (size < 1e6) return `${number(size / 1000, 1)} kB`;
-  return `${number(size / 1e6, 1)} MB`;
+  return size < 1e9 ? `${number(size / 1e6, 1)} MB` : `${number(size / 1e9, 2)} GB`;
 }
 
 // Characters that hide, reorder or cannot be seen, all but line breaks and tabs.

@@ -121,6 +121,28 @@ export function useAnswer(path, ...causes) {
   return [answer, problem];
 }
 
+// Call `look` now, and again `period` milliseconds after its answer. Returns its latest error.
+export function useLooks(look, period, given = []) {
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer = 0;
+    const turn = async () => {
+      let problem = null;
+      await look(stop.signal).catch((refusal) => (problem = refusal));
+      if (stop.signal.aborted) return;
+      setError(problem);
+      timer = setTimeout(turn, period);
+    };
+    turn();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, given);
+  return error;
+}
+
 export function useTitle(text) {
   useEffect(() => {
     document.title = text ? `${shown(text).slice(0, 80)} – ${t("title")}` : t("title");

@@ -128,7 +128,8 @@ export function RunView({ run }) {
       </div>
       <div class="actions">
         ${live && may("submit") ? html`<${Sure} label=${t("stop_run")} onSure=${act("cancel", {})} />` : null}
-        ${!live && may("submit") ? html`<button type="button" onClick=${act("retry", {})}>${t("retry")}</button>` : null}
+        ${!live && may("submit") ? html`<a class="button" href=${address("runs", run, "what-if")}>${t("what_if")}</a>
+          <button type="button" onClick=${act("retry", {})}>${t("retry")}</button>` : null}
       </div>
     </div>
     <${Problem} error=${refusal} />

@@ -24,7 +24,15 @@ STATIC: Final = Path(str(files("orchestrator.api.page") / "static"))
 VENDOR: Final = STATIC / "vendor"
 VERSIONS: Final = json.loads((VENDOR / "versions.json").read_text())
 SCRIPTS: Final = {path.name: path.read_text() for path in (*STATIC.glob("*.js"), STATIC.parent / "exported.js")}
-BUILT: Final = ("state_", "part_", "event_", "connection_")  # starts of keys whose rest the daemon names
+BUILT: Final = (
+    "state_",
+    "part_",
+    "event_",
+    "connection_",
+    "class_",
+    "owner_",
+    "verb_",
+)  # starts of keys whose rest the daemon names
 KEY: Final = re.compile(r'"((?:\\.|[^"\\])+)": \[')
 
 

@@ -1,0 +1,150 @@
+// The view *Machine*: who uses cores, memory and KV caches, the queue, and what steps take.
+import { useRef, useState } from "preact/hooks";
+import { ask } from "./api.js";
+import { bytes, line, number, shown } from "./format.js";
+import { html, Problem, Table, useLooks, useTitle } from "./parts.js";
+import { may } from "./state.js";
+import { stateName, t } from "./texts.js";
+
+const PERIOD = 1000; // milliseconds
+const LOOKS = 120; // that are drawn
+const WIDE = 600;
+const TALL = 120;
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+const fill = (place) => `bar-${["write", "tools", "gates", "onpath", "read", "paused", "core", "other"][place % 8]}`;
+
+export function Machine() {
+  const [state, setState] = useState(null);
+  const looks = useRef([]);
+  useTitle(t("machine"));
+  const error = useLooks(async (signal) => {
+    const loaded = await ask("GET", "/v1/machine", undefined, { signal });
+    looks.current = [...looks.current, loaded].slice(-LOOKS - 1);
+    setState(loaded);
+  }, PERIOD);
+  return html`<main id="content">
+    <div class="head"><h1>${t("machine")}</h1></div>
+    <${Problem} error=${error} />
+    ${state ? html`<div class="cards">
+      <${Cores} state=${state} looks=${looks.current} />
+      <${Queue} state=${state} />
+      <${Models} pool=${state.pool} />
+      ${state.engines.filter((engine) => engine.cells).map((engine) => html`<${Engine} key=${`${engine.model} ${engine.number}`} engine=${engine} />`)}
+    </div>` : error ? null : t("loading")}
+  </main>`;
+}
+
+function Card({ title, note, whole, children }) {
+  return html`<section class=${whole ? "panel whole" : "panel"}><h2>${title} <span class="dim">${note}</span></h2>${children}</section>`;
+}
+
+function Key({ place }) {
+  return html`<svg width="14" height="10" aria-hidden="true"><rect class=${fill(place)} width="10" height="10" /></svg>`;
+}
+
+// Processor seconds of each owner.
+function spent({ processor_seconds: { engines, daemon, programs } }) {
+  const models = Object.entries(engines).map(([model, seconds]) => [`model ${model}`, seconds]);
+  return new Map([...models, ["daemon", daemon], ["programs", programs]]);
+}
+
+// Cores in use: the seconds that each owner spent between two looks.
+function Cores({ state, looks }) {
+  const owners = [...spent(state).keys()];
+  const samples = looks.slice(1).map((look, at) => {
+    const [old, now, seconds] = [spent(looks[at]), spent(look), look.at - looks[at].at];
+    return owners.map((owner) => Math.max(0, ((now.get(owner) ?? 0) - (old.get(owner) ?? now.get(owner) ?? 0)) / seconds));
+  });
+  const most = Math.max(state.processors, ...samples.map(sum));
+  const edge = (place) => samples.map((values, at) => `${(WIDE * (LOOKS - samples.length + at)) / (LOOKS - 1)} ${TALL * (1 - sum(values.slice(0, place)) / most)}`);
+  const area = (place) => (samples.length ? `M${[...edge(place), ...edge(place + 1).reverse()].join("L")}Z` : "");
+  const rows = owners.map((owner, place) => {
+    const values = samples.map((sample) => sample[place]);
+    const name = owner.startsWith("model ") ? line(owner.slice(6)) : t(`owner_${owner}`);
+    return [html`<${Key} place=${place} /><bdi>${name}</bdi>`, number(values.at(-1) ?? 0, 2), number(sum(values) / Math.max(1, values.length), 2)];
+  });
+  const limit = TALL * (1 - state.processors / most);
+  return html`<${Card} title=${t("cores")} note=${t("cores_of", { count: number(state.processors), cores: number(state.pool.cores) })}>
+    <svg class="series" viewBox=${`0 0 ${WIDE} ${TALL}`} preserveAspectRatio="none" role="img" aria-label=${t("cores")}>
+      ${owners.map((owner, place) => html`<path key=${owner} class=${fill(place)} d=${area(place)} />`)}
+      <path class="limit" d=${`M0 ${limit}H${WIDE}`} />
+    </svg>
+    <${Table} caption=${t("cores")} head=${["used_by", "cores_now", "cores_mean"]} rows=${rows} figures=${[1, 2]} /><//>`;
+}
+
+function Queue({ state }) {
+  const total = (name) => sum(state.pool.models.map((model) => model[name]));
+  const requests = { interactive: total("waiting") - total("waiting_batch"), batch: total("waiting_batch") };
+  const rows = Object.entries(state.queue).map(([name, runs]) => [t(`class_${name}`), number(runs.waiting), number(runs.running), number(requests[name])]);
+  return html`<${Card} title=${t("queue")}>
+    <${Table} caption=${t("queue")} head=${["class", "runs_waiting", "runs_running", "requests_waiting"]} rows=${rows} figures=${[1, 2, 3]} />
+    <p class="dim">${t("queue_inside", { count: number(sum(state.engines.map((engine) => engine.queued))) })}</p><//>`;
+}
+
+function Models({ pool }) {
+  const [refusal, setRefusal] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const loaded = pool.models.filter((model) => model.bytes);
+  const act = (model, verb) => async () => {
+    setBusy(true);
+    setRefusal(await ask("POST", `/v1/pool/${encodeURIComponent(model)}/${verb}`).then(() => null, (problem) => problem));
+    setBusy(false);
+  };
+  const actions = ({ model, pinned, state }) => (pinned ? ["unpin"] : [["ready", "loading"].includes(state) ? "unload" : "load", "pin"]).map((verb) => html`<button
+    key=${verb} type="button" disabled=${busy} onClick=${act(model, verb)} aria-label=${`${t(`verb_${verb}`)}: ${line(model)}`}>${t(`verb_${verb}`)}</button> `);
+  const head = ["model", "state", "residency", "memory", "requests", "threads"];
+  const rows = pool.models.map((model) => [
+    html`${model.bytes ? html`<${Key} place=${loaded.indexOf(model)} />` : null}<bdi>${line(model.model)}</bdi>`,
+    html`${stateName(model.state)} <span class="dim"><bdi>${shown(model.reason)}</bdi></span>`,
+    model.pinned ? t("pinned") : model.residency,
+    bytes(model.bytes),
+    t("requests_of", { active: number(model.active), count: number(model.requests) }),
+    model.threads ?? "–",
+    ...(may("operate") ? [model.instances.length ? actions(model) : ""] : []),
+  ]);
+  return html`<${Card} title=${t("models")} note=${t("memory_of", { used: bytes(pool.used), budget: bytes(pool.budget) })} whole>
+    <${Scale} parts=${loaded.map((model) => model.bytes)} whole=${pool.budget} label=${t("memory")} />
+    <${Problem} error=${refusal} />
+    <${Table} caption=${t("models")} head=${may("operate") ? [...head, "actions"] : head} rows=${rows} figures=${[3, 5]} /><//>`;
+}
+
+// To scale.
+function Scale({ parts, whole, label }) {
+  const x = (size) => (WIDE * size) / Math.max(1, whole);
+  return html`<svg class="scale" viewBox=${`0 0 ${WIDE} 20`} preserveAspectRatio="none" role="img" aria-label=${label}>
+    <rect class="bar-slack" width=${WIDE} height="20" />
+    ${parts.map((size, place) => html`<rect key=${place} class=${fill(place)} x=${x(sum(parts.slice(0, place)))} width=${x(size)} height="20" />`)}
+  </svg>`;
+}
+
+function Engine({ engine }) {
+  const roles = Object.entries(engine.cells_by_role).map(([role, cells]) => [line(role) || "–", cells]);
+  const held = sum(roles.map(([, cells]) => cells)) + engine.finished_cells;
+  const used = Math.max(held, engine.used_cells);
+  const parts = [...roles, [t("cells_finished"), engine.finished_cells], [t("cells_reserved"), used - held], [t("cells_free"), Math.max(0, engine.cells - used)]];
+  const rows = parts.map(([name, cells], place) => [
+    html`${place < parts.length - 1 ? html`<${Key} place=${place} />` : null}<bdi>${name}</bdi>`, number(cells), `${number((100 * cells) / engine.cells, 1)} %`,
+  ]);
+  const now = t("engine_now", { running: number(engine.running), reading: number(engine.prefilling), threads: number(engine.threads) });
+  return html`<${Card} title=${html`<bdi>${line(engine.model)}</bdi> ${engine.number || ""}`} note=${now}>
+    <h3>${t("cache")}</h3>
+    <${Scale} parts=${parts.slice(0, -1).map(([, cells]) => cells)} whole=${engine.cells} label=${t("cache")} />
+    <${Table} caption=${t("cache")} head=${["used_by", "cells", "share"]} rows=${rows} figures=${[1, 2]} />
+    ${engine.step_times ? html`<${Steps} times=${engine.step_times} />` : null}<//>`;
+}
+
+// At the circle is what the latest step took.
+function Steps({ times: { decode, width, tokens, seconds, measured } }) {
+  const last = Math.max(decode.at(-1)[0], tokens);
+  const most = Math.max(seconds, ...decode.map(([, time]) => time));
+  const at = (count, time) => [8 + ((WIDE - 16) * (count - 1)) / Math.max(1, last - 1), TALL - 8 - ((TALL - 16) * time) / most];
+  const rows = decode.map(([count, time]) => [number(count), number(1000 * time, 2), number(count / time, 1)]);
+  const [x, y] = at(tokens, seconds);
+  return html`<h3>${t("step_costs")} <span class="dim">${t(measured ? "measured" : "assumed")}</span></h3>
+    <svg class="series" viewBox=${`0 0 ${WIDE} ${TALL}`} role="img" aria-label=${t("step_costs")}>
+      <path class="curve" d=${`M${decode.map((point) => at(...point).join(" ")).join("L")}`} />
+      ${width ? html`<circle class="operating" cx=${x} cy=${y} r="6" />` : null}
+    </svg>
+    <p>${width ? t("steps_now", { count: number(width), tokens: number(tokens), time: `${number(1000 * seconds, 1)} ms` }) : "–"}</p>
+    <${Table} caption=${t("step_costs")} head=${["tokens", "milliseconds", "tokens_second"]} rows=${rows} figures=${[1, 2]} />`;
+}
