@@ -92,6 +92,7 @@ def restart(driver: Driver, step: str) -> None:
     """Start the next attempt of a step whose attempt was lost, as after a restart."""
     command = driver.attempt(step)
     driver.working[step] = replace(command, number=command.number + 1)
+    driver.to_restart.pop(step, None)  # it is forgotten, too
     driver.start(step)
 
 
