@@ -31,6 +31,7 @@ _PARTS = {("150m", 64, 1024): 16, ("500m", 16, 1024): 4}
 EMBEDDED = "tiny-large"
 # The same with many more layers and a trained head (`benchmarks.heads`), by the method that drafts with it.
 HEADED = {method: f"{EMBEDDED}-deep-{method}" for method in HEADS}
+TRIAL_HEADED = {method: f"{EMBEDDED}-{method}" for method in HEADS}  # without more layers
 KINDS = ("hybrid", "windowed")  # Models that keep something else of a prompt than a cell for each token: `NAME-KIND`
 USER_WIDTHS = (1, 4, 16)
 USER_SLOTS = 16
@@ -166,7 +167,7 @@ class HeadCell(Cell):
     @property
     def method(self) -> str:
         """Return which kind of head drafts: one of `HEADS`."""
-        return next(method for method, model in HEADED.items() if model == self.model)
+        return next(method for method in HEADS if self.model in (HEADED[method], TRIAL_HEADED[method]))
 
     @property
     def name(self) -> str:
@@ -218,7 +219,7 @@ def all_cells() -> tuple[Cell, ...]:
     small, large = ([_plain(model, *size) for size in sizes] for model in ("150m", "500m"))
     speculation = [_speculating(width, task) for task in TASKS for width in SPECULATION_WIDTHS]
     embedded = [Cell(model=EMBEDDED, width=width, own=352, answer=32) for width in WIDTHS if width != BETWEEN]
-    headed = [_headed(method, width, 64) for method in HEADS for width in SPECULATION_WIDTHS]
+    headed = [_headed(model, width, 64) for model in HEADED.values() for width in SPECULATION_WIDTHS]
     kinds = [cell for kind in KINDS for cell in _keeping(f"150m-{kind}")]
     return (*small, *speculation, *headed, *large, *kinds, *embedded, _plain("150m", *_LARGEST))
 
@@ -232,7 +233,7 @@ def trial_cells() -> tuple[Cell, ...]:
         model = f"trial-{kind}"
         kinds.append(Cell(model=model, width=3, prefix=64, own=8, answer=4))
         kinds.append(TurnCell(model=model, width=1, own=80, answer=4, question=8))
-    headed = [_headed(method, 2, 4) for method in HEADS]
+    headed = [_headed(model, 2, 4) for model in TRIAL_HEADED.values()]
     return (*plain, *speculation, *kinds, *headed, Cell(model=EMBEDDED, width=3, own=352, answer=4))
 
 
@@ -260,9 +261,9 @@ def _speculating(width: int, task: Task) -> Cell:
     return Cell(model="500m", width=width, own=128 >> halved, answer=112 >> halved, task=task)
 
 
-def _headed(method: str, width: int, answer: int) -> HeadCell:
-    """Return a cell that compares drafts of a head with none."""
-    return HeadCell(model=HEADED[method], width=width, own=352, answer=answer)
+def _headed(model: str, width: int, answer: int) -> HeadCell:
+    """Return a cell that compares drafts of a model's head with none."""
+    return HeadCell(model=model, width=width, own=352, answer=answer)
 
 
 def _keeping(model: str) -> list[Cell]:

@@ -11,6 +11,7 @@ from benchmarks.engine.cells import (
     EMBEDDED,
     HEADED,
     SERVED_WIDTHS,
+    TRIAL_HEADED,
     Cell,
     CoderCell,
     HeadCell,
@@ -96,15 +97,15 @@ class Place:
 
     def _file(self, name: str) -> Path:
         """Return the path of a model. A generated model is written first if it is not there."""
-        if name == EMBEDDED:
+        if name in (EMBEDDED, TRIAL_HEADED["eagle"]):
             return TINY
         models = self.folder / "models"
         if name == HEADED["eagle"]:  # an EAGLE-3 head is a file of its own
             return deepened(TINY.stem, models, DEEP)
         if name == CODER:
             return models / CODER_FILE
-        if name == HEADED["mtp"]:
-            return headed(TINY.stem, models, DEEP)
+        if name in (HEADED["mtp"], TRIAL_HEADED["mtp"]):
+            return headed(TINY.stem, models, DEEP if name == HEADED["mtp"] else 0)
         return SMOLLM2.file(models) if name == SMOLLM2.name else MODELS[name].write(models)
 
     def drafter(self, task: Task, model: str) -> Generated:
@@ -157,16 +158,17 @@ def _starters(place: Place, setup: SystemSetup, cells: Sequence[Cell]) -> list[S
     if isinstance(cells[0], UserCell):
         return _served(place, setup, cells)
     if isinstance(cells[0], HeadCell):
-        return (
-            [partial(Ours.start, setup), _drafting_with_head(setup, cells[0].method)] if OURS in place.systems else []
-        )
+        return _with_and_without_head(setup, cells[0]) if OURS in place.systems else []
     return _speculating(place, setup, cells[0]) if cells[0].task else _plain(place, setup, cells)
 
 
-def _drafting_with_head(setup: SystemSetup, method: str) -> Starter:
-    if method == "mtp":
-        return partial(Ours.start, setup, speculating(OURS, method), mtp=MtpOptions())
-    return partial(Ours.start, setup, speculating(OURS, method), eagle=EagleOptions(str(eagle_file(TINY.stem))))
+def _with_and_without_head(setup: SystemSetup, cell: HeadCell) -> list[Starter]:
+    # Steps of a model with many layers take long to measure, which would disturb the other engine.
+    start = partial(Ours.start, setup, calibrated=cell.model in HEADED.values())
+    name = speculating(OURS, cell.method)
+    if cell.method == "mtp":
+        return [start, partial(start, name, mtp=MtpOptions())]
+    return [start, partial(start, name, eagle=EagleOptions(str(eagle_file(TINY.stem))))]
 
 
 def _served(place: Place, setup: SystemSetup, cells: Sequence[Cell]) -> list[Starter]:

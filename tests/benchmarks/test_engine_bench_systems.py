@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.engine import rows
 from benchmarks.engine.__main__ import main
-from benchmarks.engine.cells import HEADED, Cell, HeadCell
+from benchmarks.engine.cells import TRIAL_HEADED, Cell, HeadCell
 from benchmarks.engine.chats import Chats
 from benchmarks.engine.measure import WrongAnswer, measure
 from benchmarks.engine.models import TRIAL
@@ -63,7 +63,7 @@ async def test_a_cell_is_measured_and_kept(folder: Path) -> None:
 
 @pytest.mark.parametrize("method", HEADS)
 async def test_a_head_is_measured_with_its_drafts_and_without(tmp_path: Path, method: str) -> None:
-    cell = HeadCell(model=HEADED[method], width=2, own=352, answer=4)
+    cell = HeadCell(model=TRIAL_HEADED[method], width=2, own=352, answer=4)
     told: list[str] = []
     assert await run(plan(tmp_path, told, cells=(cell,), file=tmp_path / "rows.jsonl")) == []
     found = rows.read(tmp_path / "rows.jsonl", STAMP, [cell])[cell.name].rows

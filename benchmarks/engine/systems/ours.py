@@ -31,11 +31,12 @@ class Ours:
         mtp: MtpOptions | None = None,
         eagle: EagleOptions | None = None,
         library: Path | None = None,
+        calibrated: bool = False,
     ) -> Self:
         """Start an engine with its default settings, the given kind of drafts and build of llama.cpp.
 
-        It has measured what steps cost when this returns, so that it does nothing while another system is measured.
-        Raises ModelLoadFailed.
+        If it is to be `calibrated`, it has measured what steps cost when this returns, so that it does nothing while
+        another system is measured. Raises ModelLoadFailed.
         """
         spec = EngineSpec(
             file=str(setup.model),
@@ -52,7 +53,8 @@ class Ours:
             hung_seconds=120.0,
         )
         engine = await Engine.start(spec)
-        await until_calibrated(engine)
+        if calibrated:
+            await until_calibrated(engine)
         return cls(name, engine)
 
     async def run(self, load: RequestLoad) -> Measured:

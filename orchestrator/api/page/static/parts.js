@@ -86,6 +86,17 @@ export function useSome(list, step = 500) {
 
 // What GETs of several paths answer: null until all have. `reload` asks again.
 export function useAnswers(...paths) {
+  return useRequests(paths, []);
+}
+
+// Return the answer to a request, null before there is one or without a path, and why it was refused. The request is
+// made again when one of the `causes` changes.
+export function useAnswer(path, ...causes) {
+  const { answers, error } = useRequests(path ? [path] : [], causes);
+  return [answers?.[0] ?? null, error];
+}
+
+function useRequests(paths, causes) {
   const [answers, setAnswers] = useState(null);
   const [error, setError] = useState(null);
   const [turn, setTurn] = useState(0);
@@ -95,30 +106,16 @@ export function useAnswers(...paths) {
       setAnswers(values);
       setError(null);
     };
-    const asked = paths.map((path) => ask("GET", path, undefined, { signal: stop.signal }));
-    Promise.all(asked).then(got, (problem) => !stop.signal.aborted && setError(problem));
+    const sent = paths.map((path) => ask("GET", path, undefined, { signal: stop.signal }));
+    Promise.all(sent).then(got, (problem) => !stop.signal.aborted && setError(problem));
     return () => stop.abort();
-  }, [turn, ...paths]);
+  }, [turn, ...paths, ...causes]);
   return { answers, error, reload: () => setTurn((count) => count + 1) };
 }
 
 // The heads of columns, by the keys of their words; each may have a class.
 export function Head({ keys, classes = {} }) {
   return html`<thead><tr>${keys.map((key) => html`<th key=${key} scope="col" class=${classes[key]}>${t(key)}</th>`)}</tr></thead>`;
-}
-
-// Return the answer to a request, null before there is one or without a path, and why it was refused. The request is
-// made again when one of the `causes` changes.
-export function useAnswer(path, ...causes) {
-  const [answer, setAnswer] = useState(null);
-  const [problem, setProblem] = useState(null);
-  useEffect(() => {
-    if (!path) return setAnswer(null);
-    const stop = new AbortController();
-    ask("GET", path, undefined, { signal: stop.signal }).then(setAnswer, (error) => stop.signal.aborted || setProblem(error));
-    return () => stop.abort();
-  }, [path, ...causes]);
-  return [answer, problem];
 }
 
 // Call `look` now, and again `period` milliseconds after its answer. Returns its latest error.
