@@ -74,9 +74,18 @@ def exported_page(journal: JournalReader, run: str, now: float | None) -> str:
 <script type="application/json" id="data">{data}</script>
 <script type="module">{script}</script>
 <noscript>This file needs JavaScript.</noscript>
+<!-- Licences of Preact, htm and signals, which the script contains:
+
+{_licences()}
+-->
 </body>
 </html>
 """
+
+
+def _licences() -> str:
+    texts = (static_text(f"vendor/LICENSE.{name}") for name in ("preact", "htm", "signals"))
+    return "\n\n".join(text.replace("--", "- -") for text in texts)  # "-->" would end the comment
 
 
 def _title(request: str) -> str:

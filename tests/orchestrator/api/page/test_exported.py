@@ -186,6 +186,13 @@ def test_a_file_fits_and_is_accessible(exported: Exported, browser: Browser, wid
         check_view(visit, width)
 
 
+def test_the_file_names_the_licences_of_what_it_contains(exported: Exported) -> None:
+    text = exported.file(exported.planned).read_text(encoding="utf-8")
+    comment = text[text.index("<!-- Licences") : text.index("-->", text.index("<!-- Licences"))]
+    for words in ("Preact", "MIT License", "Apache License", "Permission is hereby granted"):
+        assert words.casefold() in comment.casefold()
+
+
 def test_a_bundle_has_each_module_once_and_no_module_syntax() -> None:
     script = bundle(ENTRY.read_text())
     names = re.findall(r"^const (module\d+) = ", script, re.MULTILINE)
