@@ -22,9 +22,11 @@ export function New() {
   const [edited, setEdited] = useState(null); // the document that has become of the plan of a request
   const [selected, setSelected] = useState(null);
   const [problem, setProblem] = useState(null);
-  const [busy, setBusy] = useState("");
+  const [looking, setLooking] = useState(false); // a plan or a check is awaited
+  const [sending, setSending] = useState(false);
   const [loading, setLoading] = useState(0); // files that are being uploaded
   const asked = useRef(null);
+  const submission = useRef(null); // the latest one, with its idempotency key
   useTitle(t("new"));
 
   // What was planned or checked is about the job as it was.
@@ -33,7 +35,7 @@ export function New() {
     setForecast(null);
     setEdited(null);
     setProblem(null);
-    setBusy("");
+    setLooking(false);
     set(value);
   };
   const parsed = kind === "task" ? parse(text) : {};
@@ -46,11 +48,11 @@ export function New() {
   const look = async (job) => {
     asked.current?.abort();
     const stop = (asked.current = new AbortController());
-    setBusy("look");
+    setLooking(true);
     setProblem(null);
     try {
       const answer = await ask("POST", "/v1/forecasts", job, { signal: stop.signal });
-      setForecast(job.task === edited ? { ...answer, direct_seconds: forecast.direct_seconds, goes_on_after: forecast.goes_on_after } : answer);
+      setForecast(job.task === edited ? { ...answer, of: edited, direct_seconds: forecast.direct_seconds, goes_on_after: forecast.goes_on_after } : answer);
       setSelected(null);
     } catch (error) {
       if (!stop.signal.aborted) {
@@ -58,7 +60,7 @@ export function New() {
         setProblem(error);
       }
     }
-    if (!stop.signal.aborted) setBusy("");
+    if (!stop.signal.aborted) setLooking(false);
   };
   // A document is checked while it is written; a request is planned on demand, as that takes a model's time.
   useEffect(() => {
@@ -69,19 +71,24 @@ export function New() {
   useEffect(() => () => asked.current?.abort(), []);
 
   const submit = async (body) => {
-    setBusy("run");
+    if (sending) return;
+    setSending(true);
     setProblem(null);
     const limits = {};
     if (more.seconds) limits.seconds = Number(more.seconds);
     if (more.tokens) limits.tokens = Number(more.tokens);
+    const whole = { ...common, ...body, limits, ...(more.priority ? { priority: more.priority } : {}) };
+    const text = JSON.stringify(whole);
+    // The same job again is the same submission, whose answer was lost.
+    if (submission.current?.text !== text) submission.current = { text, key: newKey() };
     try {
-      const run = await ask("POST", "/v1/runs", { ...common, ...body, limits, ...(more.priority ? { priority: more.priority } : {}) });
+      const run = await ask("POST", "/v1/runs", whole, { headers: { "Idempotency-Key": submission.current.key } });
       // The run has the texts of the files.
       await Promise.allSettled(files.map((file) => ask("DELETE", `/v1/files/${encodeURIComponent(file.id)}`)));
       location.hash = address("runs", run.run_id);
     } catch (error) {
       setProblem(error);
-      setBusy("");
+      setSending(false);
     }
   };
   const own = kind === "task" ? { task: parsed.value } : { request };
@@ -91,7 +98,8 @@ export function New() {
     setEdited(null);
     look({ ...common, request });
   };
-  const waiting = busy !== "" || loading > 0;
+  const waiting = looking || sending || loading > 0;
+  const again = !edited && Boolean(forecast?.goes_on_after); // the rest depends on outputs, so the run is planned again
   return html`<main id="content" class="new">
     <div class="head"><h1>${t("new")}</h1></div>
     <form onSubmit=${(event) => event.preventDefault()}>
@@ -104,7 +112,7 @@ export function New() {
         : html`<label class="field">${t("new_task_label")}<textarea rows="12" class="mono" spellcheck="false" value=${text}
             aria-describedby="document-state" onInput=${(event) => changed(setText)(event.target.value)}></textarea></label>
           <p id="document-state" role="status" class="check">${parsed.error ? html`<span class="cause">${t("new_no_json")}: ${line(parsed.error)}</span>`
-            : busy === "look" ? t("new_checking") : forecast && !problem ? html`<span class="state done">${t("new_valid")}</span>` : ""}</p>`}
+            : looking ? t("new_checking") : forecast && !problem ? html`<span class="state done">${t("new_valid")}</span>` : ""}</p>`}
       <${Drop} files=${files} setFiles=${changed(setFiles)} setProblem=${setProblem}
         loading=${loading} setLoading=${setLoading} />
       <details class="more"><summary>${t("new_more")}</summary><div class="grid">
@@ -117,15 +125,19 @@ export function New() {
       <div class="actions">
         ${kind === "request" ? html`<button type="button" class="main" disabled=${!ready || waiting} onClick=${replan}>${t("new_look")}</button>` : null}
         <button type="button" disabled=${!ready || waiting} onClick=${() => submit(own)}>${t(kind === "request" ? "new_blind" : "new_run")}</button>
-        <span class="dim" role="status">${busy === "look" && kind === "request" ? t(edited ? "new_checking" : "new_planning") : busy === "run" ? t("new_submitting") : ""}</span>
+        <span class="dim" role="status">${sending ? t("new_submitting") : looking && kind === "request" ? t(edited ? "new_checking" : "new_planning") : ""}</span>
       </div>
     </form>
     <${Problems} error=${problem} />
-    ${forecast ? html`<${Plan} forecast=${forecast} kind=${kind} waiting=${waiting || (edited && problem?.problems?.length > 0)} selected=${selected} onSelect=${setSelected}
-      task=${task} edit=${edit} edited=${edited} problems=${problem?.problems ?? []}
-      run=${() => submit(edited ? { task: edited, mode } : !forecast.goes_on_after && forecast.mode !== "direct" ? { task, mode } : own)}
+    ${forecast ? html`<${Plan} forecast=${forecast} kind=${kind} waiting=${waiting || (edited && forecast.of !== edited)} selected=${selected} onSelect=${setSelected}
+      task=${task} edit=${edit} edited=${edited} again=${again} problems=${problem?.problems ?? []}
+      run=${() => submit(edited ? { task: edited, mode } : !again && forecast.mode !== "direct" ? { task, mode } : own)}
       direct=${() => submit({ request, mode: "direct" })} />` : null}
   </main>`;
+}
+
+function newKey() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 function parse(text) {
@@ -193,11 +205,11 @@ function Drop({ files, setFiles, setProblem, loading, setLoading }) {
   </div>`;
 }
 
-function Plan({ forecast, kind, waiting, selected, onSelect, task, edit, edited, problems, run, direct }) {
+function Plan({ forecast, kind, waiting, selected, onSelect, task, edit, edited, again, problems, run, direct }) {
   const [editing, setEditing] = useState(false);
-  const [approved, setApproved] = useState(false);
-  // Steps that do more than write text. Who wrote the document knows them.
-  const acting = kind === "request" ? task.plan.steps.filter((step) => step.tools?.length || (step.kind ?? "generate") !== "generate") : [];
+  const [approved, setApproved] = useState(null); // the task that may do more than write: each plan is another one
+  // Steps that do more than write text. Who wrote the document knows them, and nobody those of a plan that is still to be made.
+  const acting = kind === "request" && !again ? task.plan.steps.filter((step) => step.tools?.length || (step.kind ?? "generate") !== "generate") : [];
   const row = forecast.rows.find((step) => step.id === selected);
   const loads = Object.entries(forecast.bytes_to_load);
   const figures = [
@@ -217,10 +229,10 @@ function Plan({ forecast, kind, waiting, selected, onSelect, task, edit, edited,
       ${forecast.warnings.map((text, at) => html`<li key=${at}><strong>${t("warning")}:</strong> <${Text}>${text}<//></li>`)}
     </ul>` : null}
     <dl class="figures">${figures.filter(([, value]) => value !== null).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
-    ${acting.length ? html`<label><input type="checkbox" checked=${approved} onChange=${() => setApproved(!approved)} /> ${t("edit_allow", {
+    ${acting.length ? html`<label><input type="checkbox" checked=${approved === task} onChange=${() => setApproved(approved === task ? null : task)} /> ${t("edit_allow", {
       steps: line(acting.map((step) => `${step.id} (${step.tools?.join(", ") || step.kind})`).join(", ")) })}</label>` : null}
     <div class="actions">
-      ${kind === "request" ? html`<button type="button" class="main" disabled=${waiting || (acting.length > 0 && !approved)} onClick=${run}>${t("new_approve")}</button>` : null}
+      ${kind === "request" ? html`<button type="button" class="main" disabled=${waiting || (acting.length > 0 && approved !== task)} onClick=${run}>${t(again ? "new_again" : "new_approve")}</button>` : null}
       <button type="button" aria-expanded=${editing} onClick=${() => setEditing(!editing)}>${t("edit")}</button>
       ${kind === "request" && forecast.direct_seconds !== null ? html`<button type="button" disabled=${waiting} onClick=${direct}>${t("new_direct")}</button>` : null}
     </div>

@@ -188,6 +188,7 @@ const TEXTS = {
   "needed_by": ["Needed by", "Gebraucht von"],
   "new": ["New", "Neu"],
   "new_accepted": ["accepted", "erlaubt"],
+  "new_again": ["Plan again and run", "Neu planen und ausführen"],
   "new_approve": ["Run this plan", "Diesen Plan ausführen"],
   "new_batch": ["batch: nobody waits for it", "Stapel: niemand wartet darauf"],
   "new_blind": ["Run without preview", "Ohne Vorschau ausführen"],

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import httpx2
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.orchestrator.api.daemon_process import RECORDS, finished
 from tests.orchestrator.api.page.browser import PATIENCE, Visit
@@ -152,3 +152,55 @@ def test_what_may_do_more_than_write_is_allowed_first(visit: Visit, client: http
     page.get_by_label("They may do more than write: S1 (procedure)").check()
     task = run_plan(visit, client)
     assert task["plan"]["steps"][0]["tools"] == ["procedure"]
+
+
+def planned_procedure(visit: Visit) -> Page:
+    """Have a request planned whose step may do more than write."""
+    page = visit.page
+    visit.ready("h1")
+    visit.go("new")
+    page.get_by_label("What is to be done?").fill("Back up the state")
+    page.get_by_role("button", name="Show the plan").click()
+    expect(page.get_by_role("region", name="The plan")).to_be_visible()
+    return page
+
+
+def test_another_plan_of_the_same_request_is_allowed_again(visit: Visit) -> None:
+    page = planned_procedure(visit)
+    tick = page.get_by_label("They may do more than write: S1 (procedure)")
+    tick.check()
+    expect(page.get_by_role("button", name="Run this plan")).to_be_enabled()
+    page.get_by_role("button", name="Show the plan").click()
+    expect(tick).not_to_be_checked()
+    expect(page.get_by_role("button", name="Run this plan")).to_be_disabled()
+
+
+def test_nobody_allows_a_plan_that_is_still_to_be_made(visit: Visit) -> None:
+    def continued(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "goes_on_after": "S1"})
+
+    visit.page.route("**/v1/forecasts", continued)
+    page = planned_procedure(visit)
+    expect(page.get_by_label("They may do more than write")).to_have_count(0)
+    expect(page.get_by_role("button", name="Run this plan")).to_have_count(0)
+    expect(page.get_by_role("button", name="Plan again and run")).to_be_enabled()
+
+
+def test_a_plan_without_a_price_does_not_run(visit: Visit) -> None:
+    page = visit.page
+    planned(visit)
+    run = page.get_by_role("button", name="Run this plan")
+    expect(run).to_be_enabled()
+    expect(page.get_by_role("button", name="Remove S1")).to_be_visible()
+    with page.expect_request("**/v1/forecasts"):
+        page.route("**/v1/forecasts", lambda route: route.abort())
+        assert page.evaluate(
+            """async () => {
+              document.querySelector(".editor button").click();
+              await new Promise(requestAnimationFrame);
+              return document.querySelector(".plan .actions .main").disabled;
+            }"""
+        ), "before the check is sent"
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(run).to_be_disabled()
