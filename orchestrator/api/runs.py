@@ -298,8 +298,10 @@ async def runs(
     """List the runs that the caller may see, newest first."""
     if before is not None:
         await owner_of_run(service, access, before)
-    rows = await asyncio.to_thread(service.orchestrator.journal.runs, limit, status, before, access.only, search)
-    last = rows[-1].run if len(rows) == limit else None
+    # One more than are listed tells whether there are older ones.
+    found = await asyncio.to_thread(service.orchestrator.journal.runs, limit + 1, status, before, access.only, search)
+    rows = found[:limit]
+    last = rows[-1].run if len(found) > limit else None
     lines = [run_line(row, service.position(row.run)) for row in rows]
     if figures:
         lines = await asyncio.to_thread(_with_figures, service, rows, lines)

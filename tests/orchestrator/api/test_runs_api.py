@@ -89,6 +89,9 @@ def test_runs_are_listed_newest_first_page_by_page(client: httpx2.Client) -> Non
     assert [row["run_id"] for row in page["runs"]] == [runs[2], runs[1]]
     rest = client.get("/v1/runs", params={"limit": 1, "before": page["before"], "status": "done"}).json()
     assert [row["run_id"] for row in rest["runs"]] == [runs[0]]
+    count = len(client.get("/v1/runs", params={"limit": 1000}).json()["runs"])
+    assert client.get("/v1/runs", params={"limit": count}).json()["before"] is None, "there are no older ones"
+    assert client.get("/v1/runs", params={"limit": count - 1}).json()["before"] is not None
     unknown = client.get("/v1/runs", params={"before": "20260101-000000-abcdef"})
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_run")
 
