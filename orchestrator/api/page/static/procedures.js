@@ -196,7 +196,7 @@ export function ExecutionView({ id }) {
         ${body.approved_by ? html`<span>${t("proc_approved_by", { name: line(body.approved_by) })}</span>` : null}</p></div>
       <div class="actions">
         ${busy ? html`<span role="status">${t("loading")}</span>` : html`
-          ${body.state === "planned" && body.needs_approval && mine && may("approve") ? html`<button type="button" class="main" onClick=${act("approve", { digest: body.plan })}>${t("proc_approve")}</button>` : null}
+          ${body.state === "planned" && body.needs_approval && mine && may("approve") ? (body.plan_of?.destructive ? sure("approve", t("proc_approve"), { digest: body.plan }) : html`<button type="button" class="main" onClick=${act("approve", { digest: body.plan })}>${t("proc_approve")}</button>`) : null}
           ${WAITING.includes(body.state) && mine ? html`<button type="button" onClick=${act("withdraw")}>${t("proc_withdraw")}</button>` : null}
           ${!OVER.includes(body.state) && !WAITING.includes(body.state) && mine ? sure("cancel", t("proc_cancel")) : null}
           ${UNDOABLE.includes(body.state) && mine && body.plan_of ? html`<label><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.target.checked)} /> ${t("proc_force")}</label> ${sure("rollback", t("proc_rollback"), { force })}` : null}`}

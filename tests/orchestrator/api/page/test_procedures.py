@@ -215,6 +215,17 @@ def test_what_cannot_be_restored_is_confirmed_twice(visit: Visit) -> None:
     expect(state(visit)).to_have_text("done")
 
 
+def test_what_cannot_be_restored_is_confirmed_twice_when_it_waits_too(visit: Visit, client: httpx2.Client) -> None:
+    page = visit.page
+    visit.go("procedures", "executions", begun(client, "burn"))
+    page.get_by_role("button", name="Approve and run").click()
+    page.get_by_role("button", name="Not now").click()
+    expect(state(visit)).to_have_text("planned")
+    page.get_by_role("button", name="Approve and run").click()
+    page.get_by_role("button", name="Yes, do it").click()
+    expect(state(visit)).to_have_text("done")
+
+
 def test_the_audit_log_is_shown_and_checked(visit: Visit, client: httpx2.Client) -> None:
     page = visit.page
     begun(client, "take-note", text="for the log")
