@@ -40,6 +40,7 @@ export function useRun(run) {
       try {
         const loaded = await load();
         if (!loaded) return;
+        setLog([]);
         stop = follow(runPath(run, "events"), Math.max(0, loaded.events - LOG), {
           onEvent: (event, count) => {
             setLog((lines) => [...lines, { event, count }].slice(-LOG));

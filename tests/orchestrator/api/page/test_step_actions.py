@@ -92,6 +92,11 @@ def test_a_run_and_its_steps_are_rated(visit: Visit, client: httpx2.Client, ende
     report = client.get(f"/v1/runs/{ended}").json()
     assert [(row["score"], row["note"]) for row in report["steps"][0]["ratings"]] == [(0.25, "too <b>long</b>")]
     assert [row["score"] for row in report["ratings"]] == [1.0]
+    page.get_by_text("What happened").click()
+    count = sum(line.startswith("id: ") for line in client.get(f"/v1/runs/{ended}/events").text.splitlines())
+    expect(page.locator(".events li")).to_have_count(count)
+    numbers = page.locator(".events li").evaluate_all("lines => lines.map((line) => Number(line.dataset.number))")
+    assert numbers == list(range(1, count + 1)), "each event once, though the run was loaded again"
 
 
 def test_a_refusal_is_shown(visit: Visit, client: httpx2.Client, ended: str) -> None:
