@@ -131,7 +131,8 @@ export function follow(path, after, { onEvent, onProgress, onState, isLast = () 
   return () => stop.abort();
 }
 
-function seen(signal) {
+// Wait until somebody sees the page again, or the signal.
+export function seen(signal) {
   return new Promise((resolve) => {
     document.addEventListener("visibilitychange", resolve, { once: true });
     signal.addEventListener("abort", resolve, { once: true });

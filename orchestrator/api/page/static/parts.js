@@ -2,7 +2,7 @@
 import htm from "htm";
 import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { ask, Lost } from "./api.js";
+import { ask, Lost, seen } from "./api.js";
 import { iso, moment, momentInFull, number, shown } from "./format.js";
 import { language, setLanguage } from "./state.js";
 import { LANGUAGES, stateName, t } from "./texts.js";
@@ -56,7 +56,7 @@ export function Details({ summary, kind, onOpen, children }) {
 // A button that asks once more before it acts.
 export function Sure({ label, sure = t("stop_sure"), keep = t("close"), onSure }) {
   const [open, setOpen] = useState(false);
-  if (!open) return html`<button type="button" onClick=${() => setOpen(true)}>${label}</button>`;
+  if (!open) return html`<button type="button" disabled=${disabled} onClick=${() => setOpen(true)}>${label}</button>`;
   const act = () => {
     setOpen(false);
     onSure();
@@ -118,20 +118,23 @@ export function Head({ keys, classes = {} }) {
   return html`<thead><tr>${keys.map((key) => html`<th key=${key} scope="col" class=${classes[key]}>${t(key)}</th>`)}</tr></thead>`;
 }
 
-// Call `look` now, and again `period` milliseconds after its answer. Returns its latest error.
+// Call `look(signal, isFirst)` now, and again `period` milliseconds after its answer or error, while the page is seen. Returns
+// its latest error.
 export function useLooks(look, period, given = []) {
   const [error, setError] = useState(null);
   useEffect(() => {
     const stop = new AbortController();
     let timer = 0;
-    const turn = async () => {
+    const turn = async (isFirst) => {
+      if (document.hidden && !isFirst) await seen(stop.signal);
+      if (stop.signal.aborted) return;
       let problem = null;
-      await look(stop.signal).catch((refusal) => (problem = refusal));
+      await look(stop.signal, isFirst).catch((refusal) => (problem = refusal));
       if (stop.signal.aborted) return;
       setError(problem);
-      timer = setTimeout(turn, period);
+      timer = setTimeout(turn, period, false);
     };
-    turn();
+    turn(true);
     return () => {
       stop.abort();
       clearTimeout(timer);

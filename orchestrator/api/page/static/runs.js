@@ -1,47 +1,30 @@
 // The view *Runs*: all runs that the caller may see, newest first.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { ask } from "./api.js";
 import { duration, line } from "./format.js";
-import { Head, html, Moment, Problem, State, Text, useTitle } from "./parts.js";
+import { Head, html, Moment, Problem, State, Text, useLooks, useTitle } from "./parts.js";
 import { address, may } from "./state.js";
 import { stateName, t } from "./texts.js";
 
 const STATES = ["queued", "planning", "running", "done", "failed", "cancelled"];
 const PAGE = 50;
 const CLASSES = { duration: "figure", critical: "figure wide", predicted: "figure wide", made_by: "wide" };
-const REFRESH = 3000; // milliseconds after an answer with runs that have not ended
+const REFRESH = 3000; // milliseconds
 
 export function Runs() {
   const [status, setStatus] = useState("");
   const [search, setSearch] = useState("");
   const [list, setList] = useState(null);
-  const [error, setError] = useState(null);
   const [turn, setTurn] = useState(0);
   const [chosen, setChosen] = useState([]);
   const pages = useRef(1);
   useTitle(t("runs"));
 
-  useEffect(() => {
-    const stop = new AbortController();
-    let timer = 0;
-    const load = async (figures) => {
-      try {
-        const loaded = await some(status, search, pages.current, figures, stop.signal);
-        setList(loaded);
-        setError(null);
-        // Figures take longer the first time, so the list comes before them.
-        if (!figures) load(true);
-        else if (loaded.runs.some((run) => run.finished_at === null)) timer = setTimeout(load, REFRESH, true);
-      } catch (problem) {
-        if (!stop.signal.aborted) setError(problem);
-      }
-    };
-    load(false);
-    return () => {
-      stop.abort();
-      clearTimeout(timer);
-    };
-  }, [status, search, turn]);
+  const error = useLooks(async (signal, isFirst) => {
+    // Figures take longer the first time, so the list comes before them.
+    if (isFirst) setList(await some(status, search, pages.current, false, signal));
+    setList(await some(status, search, pages.current, true, signal));
+  }, REFRESH, [status, search, turn]);
 
   const reload = () => setTurn((count) => count + 1);
   const filter = (set) => (event) => {

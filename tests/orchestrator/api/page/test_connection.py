@@ -10,7 +10,7 @@ from typing import Final
 import httpx2
 from playwright.sync_api import Browser, Page, expect
 
-from tests.orchestrator.api.daemon_process import Running, finished, lasting, submitted
+from tests.orchestrator.api.daemon_process import Running, executed, finished, lasting, submitted, summary
 from tests.orchestrator.api.page.browser import PATIENCE, link_of, visiting
 
 PIECE: Final = 1 << 16
@@ -135,9 +135,10 @@ def test_a_daemon_that_has_gone_is_said_to_have(browser: Browser, daemon: Runnin
         with page.expect_event("requestfailed", lambda request: "anything" in request.url):
             page.get_by_label("Search").fill("anything")
         expect(page.get_by_role("alert")).to_contain_text("orchestrator serve")
+        with page.expect_event("requestfailed", lambda request: "anything" in request.url):
+            page.get_by_role("button", name="Try again").click()
         relay.restore()
-        page.get_by_role("button", name="Try again").click()
-        expect(page.get_by_role("alert")).to_have_count(0)
+        expect(page.get_by_role("alert")).to_have_count(0)  # the page tries again by itself
 
 
 def test_a_session_that_has_ended_asks_for_a_login(browser: Browser, daemon: Running, client: httpx2.Client) -> None:
@@ -167,6 +168,21 @@ def test_a_page_that_nobody_sees_holds_no_connection(browser: Browser, daemon: R
         count = sum(line.startswith("id: ") for line in client.get(f"/v1/runs/{run}/events").text.splitlines())
         expect(page.locator(".events li")).to_have_count(count)
         assert _numbers(page.locator(".events li")) == [str(number) for number in range(1, count + 1)]
+
+
+def test_the_list_gets_new_runs_while_somebody_sees_it(
+    browser: Browser, daemon: Running, client: httpx2.Client
+) -> None:
+    first = executed(client, summary())["run_id"]
+    with visiting(browser, daemon, link_of(client)) as visit:
+        page = visit.page
+        expect(page.locator(f"a[href='#/runs/{first}']")).to_be_visible()  # all runs have ended
+        second = executed(client, summary())["run_id"]
+        expect(page.locator(f"a[href='#/runs/{second}']")).to_be_visible()
+        hide(page, True)
+        third = executed(client, summary())["run_id"]
+        hide(page, False)
+        expect(page.locator(f"a[href='#/runs/{third}']")).to_be_visible()
 
 
 def hide(page: Page, hidden: bool) -> None:
