@@ -54,7 +54,7 @@ export function Details({ summary, kind, onOpen, children }) {
 }
 
 // A button that asks once more before it acts.
-export function Sure({ label, sure = t("stop_sure"), keep = t("close"), onSure }) {
+export function Sure({ label, sure = t("stop_sure"), keep = t("close"), disabled = false, onSure }) {
   const [open, setOpen] = useState(false);
   if (!open) return html`<button type="button" disabled=${disabled} onClick=${() => setOpen(true)}>${label}</button>`;
   const act = () => {
@@ -62,7 +62,7 @@ export function Sure({ label, sure = t("stop_sure"), keep = t("close"), onSure }
     onSure();
   };
   return html`<span class="sure">
-    <button type="button" class="danger" autofocus onClick=${act}>${sure}</button>
+    <button type="button" class="danger" autofocus disabled=${disabled} onClick=${act}>${sure}</button>
     <button type="button" onClick=${() => setOpen(false)}>${keep}</button>
   </span>`;
 }

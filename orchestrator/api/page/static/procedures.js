@@ -95,7 +95,7 @@ export function ProcedureView({ name }) {
     <${Problem} error=${refusal} />
     ${plan ? html`<${Plan} plan=${plan} />
       ${plan.problems.length ? null : html`<div class="actions">${plan.needs_approval && !may("approve") ? html`<button type="button" disabled=${busy} onClick=${begin(null)}>${t("proc_propose")}</button>`
-        : plan.destructive ? html`<${Sure} label=${t("proc_approve")} sure=${t("proc_sure")} keep=${t("proc_keep")} onSure=${begin(plan.digest)} />`
+        : plan.destructive ? html`<${Sure} label=${t("proc_approve")} sure=${t("proc_sure")} keep=${t("proc_keep")} disabled=${busy} onSure=${begin(plan.digest)} />`
         : html`<button type="button" class="main" disabled=${busy} onClick=${begin(plan.digest)}>${t(plan.needs_approval ? "proc_approve" : "new_run")}</button>`}</div>`}` : null}
     <${Details} summary=${t("proc_file")}>${() => html`<p class="dim"><${Text}>${procedure.file}<//></p><pre class="text" tabindex="0" aria-label=${t("proc_file")}><bdi>${shown(procedure.text)}</bdi></pre>`}<//>
   </main>`;

@@ -109,7 +109,7 @@ export function oneAtATime(work) {
 export function RunView({ run }) {
   const { picture, error, connection, log, progress, received, reload } = useRun(run);
   const [selected, setSelected] = useState(null);
-  const [refusal, act] = useAct(run);
+  const { refusal, busy, act } = useAct(run);
   useTitle(picture?.request || run);
   if (!picture) return html`<main id="content">${error ? html`<${Problem} error=${error} again=${reload} />` : t("loading")}</main>`;
 
@@ -128,9 +128,9 @@ export function RunView({ run }) {
         </p>
       </div>
       <div class="actions">
-        ${live && may("submit") ? html`<${Sure} label=${t("stop_run")} onSure=${act("cancel", {})} />` : null}
+        ${live && may("submit") ? html`<${Sure} label=${t("stop_run")} disabled=${busy} onSure=${act("cancel", {})} />` : null}
         ${!live && may("submit") ? html`<a class="button" href=${address("runs", run, "what-if")}>${t("what_if")}</a>
-          <button type="button" onClick=${act("retry", {})}>${t("retry")}</button>` : null}
+          <button type="button" disabled=${busy} onClick=${act("retry", {})}>${t("retry")}</button>` : null}
       </div>
     </div>
     <${Problem} error=${refusal} />
@@ -147,12 +147,12 @@ export function RunView({ run }) {
     <div class="pair">
       <section aria-labelledby="step-title" class="panel">
         <h2 id="step-title">${t("step")}${row ? html` <bdi>${line(row.id)}</bdi>` : null}</h2>
-        ${row ? html`<${Selected} key=${row.id} run=${run} row=${row} progress=${progress} act=${act} live=${live} reload=${reload} />` : html`<p class="empty">${t("none_selected")}</p>`}
+        ${row ? html`<${Selected} key=${row.id} run=${run} row=${row} progress=${progress} act=${act} busy=${busy} live=${live} reload=${reload} />` : html`<p class="empty">${t("none_selected")}</p>`}
       </section>
       <section aria-labelledby="answer-title" class="panel">
         <h2 id="answer-title">${t("answer")}</h2>
         <${Answer} run=${run} picture=${picture} live=${live} />
-        <${Rating} body=${{}} ratings=${picture.ratings} live=${live} act=${act} reload=${reload} />
+        <${Rating} body=${{}} ratings=${picture.ratings} live=${live} act=${act} busy=${busy} reload=${reload} />
       </section>
     </div>
     <${Log} log=${log} picture=${picture} />
@@ -191,7 +191,7 @@ function Figures({ picture, live }) {
     .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><bdi>${value}</bdi></dd></div>`)}</dl>`;
 }
 
-function Selected({ run, row, progress, act, live, reload }) {
+function Selected({ run, row, progress, act, busy, live, reload }) {
   return html`
     <p class="action"><bdi>${shown(row.action)}</bdi></p>
     <p class="facts steady"><span><${State} name=${row.state} /></span>
@@ -200,7 +200,7 @@ function Selected({ run, row, progress, act, live, reload }) {
     </p>
     ${row.cause ? html`<p class="cause"><${Text}>${row.cause}<//></p>` : null}
     <${Writing} run=${run} row=${row} progress=${progress.of(row.id)} />
-    <${StepActions} row=${row} live=${live} act=${act} reload=${reload}>
+    <${StepActions} row=${row} live=${live} act=${act} busy=${busy} reload=${reload}>
       <a class="button" href=${address("runs", run, "steps", row.id)}>${t("open_step")}</a><//>`;
 }
 

@@ -11,7 +11,7 @@ const FINDING = /^(.+?):(\d+): (.*)$/; // as the daemon writes what a gate found
 
 export function StepView({ run, step }) {
   const { picture, error, progress, reload } = useRun(run);
-  const [refused, act] = useAct(run);
+  const { refusal: refused, busy, act } = useAct(run);
   const row = picture?.rows.find((one) => one.id === step);
   const version = row ? `${row.state} ${row.bars.length} ${row.bars.at(-1)?.outcome}` : "";
   useTitle(`${step} – ${picture?.request ?? run}`);
@@ -31,7 +31,7 @@ export function StepView({ run, step }) {
     </div></div>
     <${Problem} error=${problem} again=${reload} />
     <${Facts} run=${run} facts=${facts} row=${row} />
-    <${StepActions} row=${row} live=${!ENDED.includes(picture.status)} act=${act} reload=${reload} />
+    <${StepActions} row=${row} live=${!ENDED.includes(picture.status)} act=${act} busy=${busy} reload=${reload} />
     ${writing ? html`<section class="panel"><h2>${t("written")}</h2><${Writing} run=${run} row=${row} progress=${progress.of(step)} /></section>` : null}
     <section aria-labelledby="attempts-title">
       <h2 id="attempts-title">${t("attempts")}</h2>

@@ -1,5 +1,5 @@
 // What a user may do with a run and its steps: stop, try again, put first, rate.
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { ask, runPath } from "./api.js";
 import { line, number } from "./format.js";
 import { html, Sure, Text } from "./parts.js";
@@ -8,11 +8,16 @@ import { t } from "./texts.js";
 
 export const ENDED = ["done", "failed", "cancelled"];
 
-// Return why the last request was refused, and a function that makes handlers: they send a request about the run, and
-// open the run that it has started.
+// Return why the last request was refused, whether one is in flight, and a function that makes handlers: they send a request
+// about the run, unless one is in flight, and open the run that it has started.
 export function useAct(run) {
   const [refusal, setRefusal] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const sending = useRef(false); // at once, also for a second click before the buttons are drawn again
   const act = (verb, body, after) => async () => {
+    if (sending.current) return;
+    sending.current = true;
+    setBusy(true);
     setRefusal(null);
     try {
       const answer = await ask("POST", runPath(run, verb), body);
@@ -21,11 +26,13 @@ export function useAct(run) {
     } catch (problem) {
       setRefusal(problem);
     }
+    sending.current = false;
+    setBusy(false);
   };
-  return [refusal, act];
+  return { refusal, busy, act };
 }
 
-export function StepActions({ row, live, act, reload, children }) {
+export function StepActions({ row, live, act, busy, reload, children }) {
   const step = { step: row.id };
   const open = live && !ENDED.includes(row.state);
   const attempt = row.bars.at(-1);
@@ -33,18 +40,18 @@ export function StepActions({ row, live, act, reload, children }) {
   return html`
     ${row.reused ? html`<p><a href=${address("runs", row.reused)}>${t("reused", { run: line(row.reused) })}</a></p>` : null}
     <p class="actions wrap">${children}
-      ${submits && open ? html`<${Sure} label=${t("stop_step")} onSure=${act("cancel", step)} />` : null}
-      ${submits && open && attempt && attempt.end === null ? html`<${Sure} label=${t("retry_step")} onSure=${act("retry", step)} />` : null}
+      ${submits && open ? html`<${Sure} label=${t("stop_step")} disabled=${busy} onSure=${act("cancel", step)} />` : null}
+      ${submits && open && attempt && attempt.end === null ? html`<${Sure} label=${t("retry_step")} disabled=${busy} onSure=${act("retry", step)} />` : null}
       ${row.first ? html`<span class="onpath">${t("goes_first")}</span>`
-        : submits && open ? html`<button type="button" onClick=${act("prioritise", step)}>${t("prioritise")}</button>` : null}
-      ${submits && !live ? html`<button type="button" onClick=${act("retry", step)}>${t("retry_new")}</button>` : null}
+        : submits && open ? html`<button type="button" disabled=${busy} onClick=${act("prioritise", step)}>${t("prioritise")}</button>` : null}
+      ${submits && !live ? html`<button type="button" disabled=${busy} onClick=${act("retry", step)}>${t("retry_new")}</button>` : null}
     </p>
     ${submits && !live ? html`<p class="dim">${t("retry_new_hint")}</p>` : null}
-    <${Rating} key=${row.id} body=${step} ratings=${row.ratings} live=${live} act=${act} reload=${reload} />`;
+    <${Rating} key=${row.id} body=${step} ratings=${row.ratings} live=${live} act=${act} busy=${busy} reload=${reload} />`;
 }
 
 // The ratings of a run that has ended, or of a step of it, and a form for another one.
-export function Rating({ body, ratings, live, act, reload }) {
+export function Rating({ body, ratings, live, act, busy, reload }) {
   const [score, setScore] = useState("1");
   const [note, setNote] = useState("");
   if (live) return null;
@@ -58,5 +65,5 @@ export function Rating({ body, ratings, live, act, reload }) {
     ${may("teach") ? html`<form class="filters" aria-label=${t("rating")} onSubmit=${send}>
       <label>${t("rating")}<input type="number" min="0" max="1" step="any" required value=${score} onInput=${(event) => setScore(event.target.value)} /></label>
       <label>${t("note")}<input value=${note} maxlength="10000" onInput=${(event) => setNote(event.target.value)} /></label>
-      <button>${t("rate")}</button></form>` : null}`;
+      <button disabled=${busy}>${t("rate")}</button></form>` : null}`;
 }

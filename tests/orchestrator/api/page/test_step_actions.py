@@ -2,7 +2,7 @@
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.orchestrator.api.callers import client_of, daemon_with
 from tests.orchestrator.api.daemon_process import RECORDS, Running, executed, finished, lasting, submitted
@@ -97,6 +97,23 @@ def test_a_run_and_its_steps_are_rated(visit: Visit, client: httpx2.Client, ende
     expect(page.locator(".events li")).to_have_count(count)
     numbers = page.locator(".events li").evaluate_all("lines => lines.map((line) => Number(line.dataset.number))")
     assert numbers == list(range(1, count + 1)), "each event once, though the run was loaded again"
+
+
+@pytest.mark.parametrize("button", ["Run again", "Run again from this step"])
+def test_two_clicks_start_one_run(visit: Visit, client: httpx2.Client, ended: str, button: str) -> None:
+    page, waiting = visit.page, list[Route]()
+    visit.ready("h1")
+    visit.go("runs", ended)
+    page.get_by_role("option", name="S2").click()
+    page.route("**/retry", lambda route: waiting.append(route))
+    with page.expect_request("**/retry"):
+        page.get_by_role("button", name=button, exact=True).dblclick()
+    expect(page.get_by_role("button", name="Run again", exact=True)).to_be_disabled()
+    expect(page.get_by_role("button", name="Run again from this step")).to_be_disabled()
+    (request,) = waiting
+    request.continue_()
+    page.wait_for_function("run => !location.hash.includes(run)", arg=ended)
+    assert finished(client, page.url.rpartition("/")[2])["status"] == "done"
 
 
 def test_a_refusal_is_shown(visit: Visit, client: httpx2.Client, ended: str) -> None:

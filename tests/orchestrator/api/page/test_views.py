@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.orchestrator.api.callers import client_of, daemon_with
 from tests.orchestrator.api.daemon_process import RECORDS, ROOT, Running, executed, lasting, submitted, summary
@@ -283,6 +283,36 @@ def test_a_request_is_planned_priced_and_run(visit: Visit, client: httpx2.Client
     run = page.url.rpartition("/")[2]
     assert client.get(f"/v1/runs/{run}").json()["plan_origin"] == "taskir"
     assert client.get("/v1/files").json()["data"] == []
+
+
+def test_a_job_is_submitted_once(visit: Visit, client: httpx2.Client) -> None:
+    page, sent = visit.page, list[Route]()
+    visit.ready("h1")
+    visit.go("new")
+    page.get_by_label("A TaskIR document").check()
+    document = page.get_by_label("TaskIR, as JSON")
+    step = {"id": "S1", "actor": "worker", "action": "Say hello.", "outputs": ["hello"], "max_tokens": 16}
+    document.fill(json.dumps({"objective": "once", "plan": {"steps": [step]}}))
+    expect(page.locator("#document-state")).to_have_text("valid")
+    run = page.get_by_role("button", name="Run", exact=True)
+    page.route("**/v1/runs", lambda route: sent.append(route))
+    with page.expect_request("**/v1/runs"):
+        run.dblclick()
+    written = document.input_value()
+    document.fill("{}")
+    expect(page.locator(".problem, .problems")).to_be_visible()  # the check of the other document has ended
+    expect(run).to_be_disabled()
+    document.fill(written)
+    sent[0].fetch()
+    sent[0].abort()  # the run is there, the answer is lost
+    expect(page.get_by_role("alert")).to_contain_text("orchestrator serve")
+    page.unroute("**/v1/runs")
+    before = [row["run_id"] for row in client.get("/v1/runs").json()["runs"]]
+    run.click()
+    page.wait_for_function("() => location.hash.startsWith('#/runs/')")
+    assert len(sent) == 1
+    assert page.url.rpartition("/")[2] == before[0]
+    assert [row["run_id"] for row in client.get("/v1/runs").json()["runs"]] == before
 
 
 def drop_files(visit: Visit, paths: list[Path]) -> None:
