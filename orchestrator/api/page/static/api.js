@@ -72,8 +72,9 @@ export function artifactPath(run, name) {
 
 // Call `onEvent(event, number)` for each event of a stream after number `after`, once and in order, and `onProgress` for what
 // is between them, until `isLast(event)`, or `isOver()` when the stream ends. A lost connection is made again. A page that
-// nobody sees has none, since browsers allow six to a host. Returns a function that stops this.
-export function follow(path, after, { onEvent, onProgress, onState, isLast = () => false, isOver }) {
+// nobody sees has none, since browsers allow six to a host. A stream that the daemon refuses ends with `onRefused(error)`.
+// Returns a function that stops this.
+export function follow(path, after, { onEvent, onProgress, onState, onRefused, isLast = () => false, isOver }) {
   if (source) {
     source.events.slice(after).forEach((event, at) => onEvent(event, after + at + 1));
     onState("ended");
@@ -115,7 +116,12 @@ export function follow(path, after, { onEvent, onProgress, onState, isLast = () 
       try {
         await connect();
       } catch (error) {
-        if (stop.signal.aborted || (error instanceof Refused && error.status < 500 && error.status !== 429)) return;
+        if (stop.signal.aborted) return;
+        if (error instanceof Refused && error.status < 500 && error.status !== 429) {
+          onState("refused");
+          onRefused(error);
+          return;
+        }
       }
       ended ||= isOver();
       if (ended) break;

@@ -64,11 +64,17 @@ function Current() {
 }
 
 function Frame({ children }) {
+  const [refusal, setRefusal] = useState(null);
   const here = route.value[0] ?? "runs";
   const places = ["runs", ...(may("submit") ? ["new"] : []), ...(may("read:all") ? ["learning", "procedures"] : []), "machine", ...(may("operate") ? ["doctor"] : [])];
   const logout = async () => {
-    await ask("DELETE", "/v1/session").catch(() => {});
-    session.value = null;
+    setRefusal(null);
+    try {
+      await ask("DELETE", "/v1/session");
+      session.value = null;
+    } catch (problem) {
+      if (problem.status !== 401 && !(problem instanceof Lost)) setRefusal(problem); // of a lost daemon the page says so already
+    }
   };
   return html`
     <${Skip} />
@@ -81,6 +87,7 @@ function Frame({ children }) {
       ${session.value?.seconds_left != null ? html`<button type="button" onClick=${logout}>${t("logout")}</button>` : null}
     </header>
     <div class="notice" role="status">${lost.value ? t("daemon_lost") : ""}</div>
+    ${session.value ? html`<${Problem} error=${refusal} />` : null}
     ${children}`;
 }
 

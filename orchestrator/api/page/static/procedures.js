@@ -161,6 +161,7 @@ function useExecution(id) {
         },
         onProgress: ({ step, text }) => setSaying((texts) => ({ ...texts, [step]: text })),
         onState: () => {},
+        onRefused: setError,
         isOver: () => over,
       });
     };

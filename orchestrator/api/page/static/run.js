@@ -49,6 +49,7 @@ export function useRun(run) {
           },
           onProgress: (update) => progress.take(update),
           onState: setConnection,
+          onRefused: setError,
           isLast: (event) => event.kind === "run_finished",
           isOver: () => over,
         });
@@ -216,13 +217,14 @@ export function Spent({ bar }) {
 export function Writing({ run, row, progress }) {
   const last = row.bars.at(-1);
   const done = last !== undefined && last.end !== null ? last.number : 0;
-  const [body] = useAnswer(done && runPath(run, "steps", row.id, "attempts", done));
+  const [body, problem] = useAnswer(done && runPath(run, "steps", row.id, "attempts", done));
   const update = progress.value;
   const writes = update !== null && !done;
   const text = writes ? update.text_tail : (body?.answer ?? "");
   return html`
     <div class="slot">${done ? html`<${Spent} bar=${last} />` : html`<p class="pace">${writes ? pace(update) : ""}</p>`}</div>
-    <pre class=${`text${writes && update.thinking ? " thinking" : ""}`} tabindex="0" aria-label=${t("written")}><bdi>${shown(text)}</bdi></pre>`;
+    <pre class=${`text${writes && update.thinking ? " thinking" : ""}`} tabindex="0" aria-label=${t("written")}><bdi>${shown(text)}</bdi></pre>
+    <${Problem} error=${problem} />`;
 }
 
 function pace(update) {
@@ -236,11 +238,13 @@ function pace(update) {
 
 function Answer({ run, picture, live }) {
   const [diff, setDiff] = useState(null);
+  const [refusal, setRefusal] = useState(null);
   const done = picture.rows.filter((row) => row.state === "done").length;
-  const [list] = useAnswer(runPath(run, "artifacts"), done, live);
+  const [list, problem] = useAnswer(runPath(run, "artifacts"), done, live);
   const files = list?.artifacts ?? [];
   const loadDiff = () => {
-    if (diff === null) askText(runPath(run, "diff")).then(setDiff, () => setDiff(""));
+    setRefusal(null);
+    if (diff === null) askText(runPath(run, "diff")).then(setDiff, setRefusal);
   };
   const results = new Set(picture.results);
   const wanted = files.filter((file) => results.has(file.name));
@@ -248,8 +252,9 @@ function Answer({ run, picture, live }) {
   return html`
     ${picture.answer === null ? html`<p class="empty">${t(live ? "answer_none" : "answer_none_ended")}</p>`
       : html`<pre class="text answer" tabindex="0" aria-label=${t("answer")}><bdi>${shown(picture.answer)}</bdi></pre>`}
+    <${Problem} error=${problem} />
     ${wanted.length ? html`<h3>${t("files")}</h3><${Files} run=${run} files=${wanted} />` : null}
-    ${!live && wanted.length ? html`<${Details} summary=${t("diff")} onOpen=${loadDiff}>${() => html`<pre class="text">${shown(diff ?? "")}</pre>`}<//>` : null}
+    ${!live && wanted.length ? html`<${Details} summary=${t("diff")} onOpen=${loadDiff}>${() => (refusal ? html`<${Problem} error=${refusal} again=${loadDiff} />` : diff === null ? t("loading") : html`<pre class="text">${shown(diff)}</pre>`)}<//>` : null}
     ${others.length ? html`<${Details} summary=${`${t("artifacts")} (${number(others.length)})`}>${() => html`<${Files} run=${run} files=${others} />`}<//>` : null}
     ${live || isRecorded() ? null : html`<p><a href=${runPath(run, "export")} download=${`${run}.tar.gz`}>${t("archive")}</a></p>`}`;
 }

@@ -44,6 +44,7 @@ const TEXTS = {
   "connection_ended": ["The run has ended", "Der Lauf ist beendet"],
   "connection_lost": ["Connection lost, it is tried again", "Verbindung unterbrochen, neuer Versuch läuft"],
   "connection_open": ["Live", "Live"],
+  "connection_refused": ["No longer live", "Nicht mehr live"],
   "cores": ["Cores", "Kerne"],
   "cores_mean": ["Mean", "Mittel"],
   "cores_now": ["Now", "Jetzt"],

@@ -170,6 +170,23 @@ def test_a_page_that_nobody_sees_holds_no_connection(browser: Browser, daemon: R
         assert _numbers(page.locator(".events li")) == [str(number) for number in range(1, count + 1)]
 
 
+def test_a_stream_that_is_refused_is_not_live(browser: Browser, daemon: Running, client: httpx2.Client) -> None:
+    run = submitted(client, lasting())
+    with visiting(browser, daemon, link_of(client)) as visit:
+        page, refusal = visit.page, {"error": {"message": "no more streams"}}
+        visit.ready("h1")
+        page.route("**/events", lambda route: route.fulfill(status=403, json=refusal))
+        visit.go("runs", run)
+        expect(page.get_by_role("alert")).to_contain_text("no more streams")
+        expect(page.locator(".connection")).to_have_text("No longer live")
+        page.unroute("**/events")
+        page.get_by_role("button", name="Try again").click()
+        expect(page.locator(".connection")).to_have_text("Live")
+        expect(page.get_by_role("alert")).to_have_count(0)
+        client.post(f"/v1/runs/{run}/cancel")
+        finished(client, run)
+
+
 def test_the_list_gets_new_runs_while_somebody_sees_it(
     browser: Browser, daemon: Running, client: httpx2.Client
 ) -> None:

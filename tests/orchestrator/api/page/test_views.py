@@ -63,6 +63,27 @@ def test_the_link_logs_in_once_and_leaves_no_code(browser: Browser, daemon: Runn
         expect(visit.page.get_by_role("alert")).to_contain_text("was used before")
 
 
+def test_nobody_is_said_to_be_logged_out_who_is_not(browser: Browser, daemon: Running, client: httpx2.Client) -> None:
+    with visiting(browser, daemon, link_of(client)) as visit:
+        page = visit.page
+        visit.ready("h1:has-text('Runs')")
+        logout = page.get_by_role("button", name="Log out")
+        page.route("**/v1/session", lambda route: route.abort())
+        with page.expect_event("requestfailed", lambda request: request.url.endswith("/v1/session")):
+            logout.click()
+        expect(page.locator(".notice")).to_contain_text("orchestrator serve")
+        page.unroute("**/v1/session")
+        refusal = {"error": {"message": "not now"}}
+        page.route("**/v1/session", lambda route: route.fulfill(status=503, json=refusal))
+        logout.click()
+        expect(page.get_by_role("alert")).to_contain_text("not now")
+        expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+        page.unroute("**/v1/session")
+        page.context.clear_cookies()  # the session has ended meanwhile
+        logout.click()
+        expect(page.get_by_role("heading", name="You are not logged in")).to_be_visible()
+
+
 def test_a_link_opened_in_a_page_that_is_there_logs_in(
     browser: Browser, daemon: Running, client: httpx2.Client
 ) -> None:
@@ -201,6 +222,28 @@ def test_a_step_shows_its_gates(visit: Visit, gated: dict[str, Any]) -> None:
     expect(gates.locator("tbody tr").first).to_be_visible()
     expect(gates).to_contain_text("unit")
     expect(gates).to_contain_text("passed")
+
+
+def test_what_a_run_does_not_show_is_said(visit: Visit, planned: dict[str, Any]) -> None:
+    page, refusal = visit.page, {"error": {"message": "not <b>now</b>"}}
+    run = planned["run_id"]
+    visit.ready("h1")
+    for path in ("diff", "steps/S1/attempts/*", "artifacts"):
+        page.route(f"**/v1/runs/{run}/{path}", lambda route: route.fulfill(status=500, json=refusal))
+    visit.go("runs", run)
+    answer = page.locator("section", has=page.locator("#answer-title"))
+    expect(answer.get_by_role("alert")).to_contain_text("not <b>now</b>")
+    page.get_by_role("option", name="S1").click()
+    step = page.locator("section", has=page.locator("#step-title"))
+    expect(step.get_by_role("alert")).to_contain_text("not <b>now</b>")
+    page.unroute(f"**/v1/runs/{run}/artifacts")
+    visit.go("runs")
+    visit.go("runs", run)
+    page.get_by_text("Changes to your files").click()
+    expect(answer.get_by_role("alert")).to_contain_text("not <b>now</b>")
+    page.unroute(f"**/v1/runs/{run}/diff")
+    answer.get_by_role("button", name="Try again").click()
+    expect(answer.locator("details pre").first).to_contain_text("+++")
 
 
 def test_a_run_is_stopped_and_run_again(visit: Visit, client: httpx2.Client) -> None:
