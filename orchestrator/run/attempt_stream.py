@@ -23,7 +23,7 @@ from orchestrator.task.stages import (
 )
 
 PROGRESS_SECONDS: Final = 0.1  # between two publications
-TAIL_LENGTH: Final = 80
+TAIL_LENGTH: Final = 2000  # characters of the latest text that are published: what fits into a panel
 
 
 class ThinkingModels(Models, Protocol):

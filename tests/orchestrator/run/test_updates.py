@@ -125,6 +125,20 @@ async def test_a_stream_says_what_an_attempt_waits_for() -> None:
     await watching.aclose()
 
 
+async def test_watchers_get_the_latest_text() -> None:
+    broadcast = Broadcast()
+    watching = broadcast.watch()
+    stream = AttemptStream(NoModels(), broadcast, lambda: 1.0, lambda event: None, step="S1", number=1)
+    text = "".join(f"{number} " for number in range(2000))
+    coming = asyncio.ensure_future(anext(watching))
+    await asyncio.sleep(0)
+    stream.text(text)
+    progress = await coming
+    assert isinstance(progress, Progress)
+    assert progress.text_tail == text[-2000:]
+    await watching.aclose()
+
+
 async def test_watchers_end_when_nothing_more_will_come() -> None:
     broadcast = Broadcast(EVENTS)
     watching = asyncio.create_task(seen(broadcast))

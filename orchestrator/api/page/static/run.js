@@ -1,6 +1,6 @@
 // The view *Run*: the picture, the selected step with what it writes, the answer with its files, and the events.
 import { signal } from "@preact/signals";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { artifactPath, ask, askText, follow, isRecorded, runPath } from "./api.js";
 import { Chart, Legend, Tables } from "./chart.js";
 import { sentence } from "./events.js";
@@ -11,6 +11,7 @@ import { ENDED, Rating, StepActions, useAct } from "./step_actions.js";
 import { t } from "./texts.js";
 
 const LOG = 200; // events that are listed
+const SLACK = 8; // pixels from the end of a text that count as its end
 
 // Follow a run: its picture, its latest events, and what its steps are writing.
 export function useRun(run) {
@@ -213,7 +214,8 @@ export function Spent({ bar }) {
     ${t("seconds_of", { part: t(`part_${kind}`), time: duration(sum) })}</li>`)}</ul>`;
 }
 
-// What a step is writing, or what its latest attempt has written. The space is the same, so that nothing jumps.
+// What a step is writing, or what its latest attempt has written. The space is the same, so that nothing jumps. What is being
+// written is scrolled to its end, unless the reader has scrolled up.
 export function Writing({ run, row, progress }) {
   const last = row.bars.at(-1);
   const done = last !== undefined && last.end !== null ? last.number : 0;
@@ -221,9 +223,16 @@ export function Writing({ run, row, progress }) {
   const update = progress.value;
   const writes = update !== null && !done;
   const text = writes ? update.text_tail : (body?.answer ?? "");
+  const box = useRef(null);
+  const atEnd = useRef(true);
+  const scrolled = ({ currentTarget: { scrollTop, clientHeight, scrollHeight } }) => (atEnd.current = scrollTop + clientHeight >= scrollHeight - SLACK);
+  useLayoutEffect(() => {
+    if (writes && atEnd.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [text, writes]);
   return html`
     <div class="slot">${done ? html`<${Spent} bar=${last} />` : html`<p class="pace">${writes ? pace(update) : ""}</p>`}</div>
-    <pre class=${`text${writes && update.thinking ? " thinking" : ""}`} tabindex="0" aria-label=${t("written")}><bdi>${shown(text)}</bdi></pre>
+    <pre ref=${box} onScroll=${scrolled} class=${`text${writes && update.thinking ? " thinking" : ""}`} tabindex="0" aria-label=${t("written")}><bdi>${shown(text)}</bdi></pre>
+    ${body?.reasoning ? html`<${Details} summary=${t("of_which_thoughts")}>${() => html`<pre class="text thinking" tabindex="0" aria-label=${t("of_which_thoughts")}><bdi>${shown(body.reasoning)}</bdi></pre>`}<//>` : null}
     <${Problem} error=${problem} />`;
 }
 

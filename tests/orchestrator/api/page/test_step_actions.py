@@ -116,6 +116,36 @@ def test_two_clicks_start_one_run(visit: Visit, client: httpx2.Client, ended: st
     assert finished(client, page.url.rpartition("/")[2])["status"] == "done"
 
 
+def test_a_step_shows_the_end_of_what_it_writes(visit: Visit, client: httpx2.Client) -> None:
+    run = submitted(client, lasting())
+    page = visit.page
+    visit.ready("h1")
+    visit.go("runs", run)
+    page.get_by_role("option", name="S1, running").click()
+    page.wait_for_function(
+        """() => {
+          const box = document.querySelector(".pair pre");
+          return box.scrollHeight > box.clientHeight && box.scrollTop + box.clientHeight >= box.scrollHeight - 8;
+        }"""
+    )
+    client.post(f"/v1/runs/{run}/cancel")
+    finished(client, run)
+
+
+def test_thoughts_are_shown_when_the_step_has_ended(visit: Visit, ended: str) -> None:
+    def thinking(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "reasoning": "Is it <b>short</b>?"})
+
+    page = visit.page
+    visit.ready("h1")
+    page.route("**/attempts/1", thinking)
+    visit.go("runs", ended)
+    page.get_by_role("option", name="S1").click()
+    page.get_by_text("Thoughts", exact=True).click()
+    expect(page.locator(".pair .text.thinking")).to_have_text("Is it <b>short</b>?")
+
+
 def test_a_refusal_is_shown(visit: Visit, client: httpx2.Client, ended: str) -> None:
     run = executed(client, {"task": TASK})["run_id"]
     visit.ready("h1")
