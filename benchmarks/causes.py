@@ -21,9 +21,10 @@ JOBS: Final[Causes] = {
     "jobs differ in one round of one job. What the gates refuse does not become right: of eight further answers to "
     "two jobs, at temperature 0.7, none was right, with the failed assertion or without.",
     "points more right, code, ladder against one chat": "The 1.5B that writes the chat writes the code of the ladder, "
-    "too. 5 of 15 answers are right on both sides.",
-    "times as long, code, ladder against one chat": "There is one round. Three answers that gates refused, and the "
-    "model wrote again, take three times as long, the other jobs 0.6 to 2.2 times, so the interval contains 1.",
+    "too. Of 44 answers, 38 are judged as the chat's in the same round; one script is right in each chat and never "
+    "here.",
+    "times as long, code, ladder against one chat": "Answers that gates refused, and the model wrote again, take two "
+    "to three times as long, the others 0.5 to 1.5 times; the interval contains 1.",
     "times as long as one chat, 1.5b, parts, both right": "Both sides are right in ten pairs of four jobs only. A "
     "table that takes 630 tokens here, and 123 in the chat, takes 3.0 to 3.5 times as long, two answers that a doubt "
     "had written again 3.4 and 6.1 times, and the other five pairs 0.4 to 0.9 times.",
