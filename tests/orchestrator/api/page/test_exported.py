@@ -15,7 +15,7 @@ from orchestrator.api.page.exported import ENTRY
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import load_report
 from tests.orchestrator.api.daemon_process import RECORDS, ROOT, executed, lasting, running_daemon, submitted
-from tests.orchestrator.api.page.browser import PATIENCE, Visit, check_view, opening
+from tests.orchestrator.api.page.browser import PATIENCE, SIZES, Visit, check_view, opening
 from tests.orchestrator.api.page.test_hostile import EVIL, NAME, RUN, check_harmless, write
 from tests.orchestrator.api.page.test_views import REQUEST
 from tests.orchestrator.cli.cli_command import make_cli
@@ -174,8 +174,7 @@ def test_the_policy_lets_only_the_own_script_run(exported: Exported, browser: Br
         visit.errors.clear()  # the refusals
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1440])
+@SIZES
 def test_a_file_fits_and_is_accessible(exported: Exported, browser: Browser, width: int, scheme: str) -> None:
     options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "bypass_csp": True}
     with show(browser, exported.file(exported.gated), **options) as visit:

@@ -14,7 +14,7 @@ from tests.memrl.advised_runs import PERSONA, write_advised_runs
 from tests.memrl.test_endpoints import learned_from
 from tests.orchestrator.api.callers import client_of, daemon_with
 from tests.orchestrator.api.daemon_process import Running
-from tests.orchestrator.api.page.browser import PATIENCE, Visit, check_view, link_of, visiting
+from tests.orchestrator.api.page.browser import PATIENCE, SIZES, Visit, check_view, link_of, visiting
 
 RUNS: Final = 60
 
@@ -128,8 +128,7 @@ def test_who_sees_only_runs_of_their_own_is_not_offered_it(daemon: Running, brow
         expect(visit.page.get_by_text("There is nothing at this address.")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 800, 1440])
+@SIZES
 def test_learning_fits_and_is_accessible(daemon: Running, browser: Browser, width: int, scheme: str) -> None:
     options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "bypass_csp": True}
     language = "de-DE" if width == 360 else "en-US"

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.orchestrator.api.callers import client_of, daemon_with
 from tests.orchestrator.api.daemon_process import RECORDS, Running, executed, lasting, submitted
-from tests.orchestrator.api.page.browser import PATIENCE, Visit, check_view, link_of, visiting
+from tests.orchestrator.api.page.browser import PATIENCE, SIZES, Visit, check_view, link_of, visiting
 from tests.orchestrator.api.page.test_views import REQUEST
 
 SECRET = "a-key-that-nobody-may-see"  # noqa: S105 (of the test)
@@ -163,8 +163,7 @@ def test_the_views_speak_german(
         expect(page.get_by_role("heading", name="Was wäre wenn")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 800, 1440])
+@SIZES
 def test_every_view_fits_and_is_accessible(
     browser: Browser, daemon: Running, client: httpx2.Client, planned: dict[str, Any], width: int, scheme: str
 ) -> None:

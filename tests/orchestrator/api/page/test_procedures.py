@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Locator, expect
 
 from tests.orchestrator.api.callers import client_of, daemon_with
 from tests.orchestrator.api.daemon_process import Running
-from tests.orchestrator.api.page.browser import PATIENCE, Visit, check_view, link_of, visiting
+from tests.orchestrator.api.page.browser import PATIENCE, SIZES, Visit, check_view, link_of, visiting
 
 HEAD = "version: 1.0.0\ncategory: test\n"
 NOTE = f"""\
@@ -271,8 +271,7 @@ def test_what_is_not_there_is_said(visit: Visit) -> None:
     expect(visit.page.get_by_text("There is nothing at this address.")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 800, 1440])
+@SIZES
 def test_procedures_fit_and_are_accessible(
     browser: Browser, daemon: Running, client: httpx2.Client, note: Path, width: int, scheme: str
 ) -> None:

@@ -13,10 +13,9 @@ from playwright.sync_api import Browser, Route, expect
 
 from tests.orchestrator.api.callers import client_of, daemon_with
 from tests.orchestrator.api.daemon_process import RECORDS, ROOT, Running, executed, lasting, submitted, summary
-from tests.orchestrator.api.page.browser import PATIENCE, Visit, check_view, link_of, visiting
+from tests.orchestrator.api.page.browser import PATIENCE, SIZES, Visit, check_view, link_of, visiting
 
 REQUEST: Final = "Summarize a, b, c and d, then compare them"
-WIDTHS: Final = (360, 800, 1440)
 
 expect.set_options(timeout=PATIENCE)
 
@@ -462,8 +461,7 @@ def test_what_is_not_there_is_said(visit: Visit, planned: dict[str, Any]) -> Non
     expect(page.get_by_text("There is nothing at this address.")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@SIZES
 def test_every_view_fits_and_is_accessible(
     browser: Browser,
     daemon: Running,
