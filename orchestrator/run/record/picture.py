@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from orchestrator.run.record.report import Report, StepRow
-from orchestrator.run.record.spans import Scene, Span, plan_spans, step_spans
+from orchestrator.run.record.spans import Scene, Span, left_queue, plan_spans, step_spans
 from orchestrator.run.record.view import RatingRow, RunView
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import critical_path, slack
@@ -132,11 +132,13 @@ class Sketch:
         if not has_ended or any(attempt.finished is None for attempt in step.attempts):
             return _Strip.of(step_spans(step, scene))
         ends = tuple(scene.times[name][1] for name in scene.report.graph.before.get(step.parent or step.id, ()))
-        key = (step.state, step.finished, len(step.attempts), ends, scene.view.begun[:1])
-        kept = self._strips.get(step.id)
-        if kept is None or kept[0] != key:
-            kept = self._strips[step.id] = key, _Strip.of(step_spans(step, scene))
-        return kept[1]
+        key = (step.state, step.finished, len(step.attempts), ends, left_queue(scene.view))
+        earlier = self._strips.get(step.id)
+        if earlier is not None and earlier[0] == key:
+            return earlier[1]
+        strip = _Strip.of(step_spans(step, scene))
+        self._strips[step.id] = key, strip
+        return strip
 
 
 def picture(view: RunView, report: Report, now: float, sketch: Sketch | None = None) -> Picture:

@@ -93,12 +93,13 @@ def run_spans(view: RunView, report: Report, now: float | None = None) -> Span:
 
 
 def _queue(view: RunView, until: float) -> Iterator[Span]:
-    left = _left_queue(view)
+    left = left_queue(view)
     yield from _wait("waiting in the queue", "queue", 0.0, until if left is None else left, left is None)
 
 
-def _left_queue(view: RunView) -> float | None:
-    # None while the run is in the queue. Runs of early versions have no such event.
+def left_queue(view: RunView) -> float | None:
+    """Return when a run left the queue, in seconds since it was accepted; None while it is in the queue."""
+    # Runs of early versions have no such event.
     return None if view.status == "queued" else view.begun[0] if view.begun else 0.0
 
 
@@ -144,7 +145,7 @@ def plan_spans(scene: Scene) -> Iterator[Span]:
 def step_spans(step: StepRow, scene: Scene) -> Iterator[Span]:
     """Yield the span of a step, if it has started, and those of its waits before."""
     view, report, times, until = scene.view, scene.report, scene.times, scene.until
-    left = _left_queue(view)
+    left = left_queue(view)
     if left is None:
         return
     planned = max(left, view.planned.get(step.id, 0.0))

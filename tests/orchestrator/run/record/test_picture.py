@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from orchestrator.task.events import (
     RunFinished,
     StepExpanded,
     StepGathered,
+    StepReused,
     StepsPlanned,
     ToolCalled,
     Usage,
@@ -245,6 +247,20 @@ def test_a_picture_does_not_depend_on_those_before(events: list[Event], moments:
         report = build_report(view, lambda digest: b"text")
         now = moments[number % len(moments)]
         assert picture(view, report, now, sketch) == picture(view, report, now)
+
+
+def test_a_wait_is_drawn_once_it_is_clear_that_the_run_has_left_its_queue() -> None:
+    """Runs of early versions have no event for that, so a step can end before."""
+    accepted, plan, _ = planned({"S1": [], "S2": []})
+    assert isinstance(plan, StepsPlanned)
+    steps = (plan.steps[0], plan.steps[1].model_copy(update={"foreach": "outS1"}))
+    made = StepReused(at=T0, step="S1", run="earlier", outputs={}, reads={}, originals={})
+    failed = AttemptFailed(at=T0 + 1, step="S2", number=0, failure=Failure(FailureKind.FORMAT, "no list"))
+    view, sketch = RunView.of([accepted, replace(plan, steps=steps), made, failed]), Sketch()
+    assert picture(view, build_report(view, lambda digest: b"text"), 1.0, sketch).rows[1].waits == ()
+    view.apply(RunFinished(at=T0 + 1, status="failed", error="no list"))
+    waits = picture(view, build_report(view, lambda digest: b"text"), 1.0, sketch).rows[1].waits
+    assert waits == (Part("queued", 0.0, 1.0),)
 
 
 def test_an_ended_step_is_drawn_once() -> None:
