@@ -140,7 +140,8 @@ def action_taken(event: AttemptStarted) -> Action:
 def estimate_of(advice: RouteAdvice, action: Action) -> AdviceEstimate | None:
     """Return the estimate of an action of a step; None if it is not among those that are journaled."""
     same = (action.role, action.persona, action.model, action.thinking)
-    return next((one for one in advice.estimates if (one.role, one.persona, one.model, one.thinking) == same), None)
+    estimates = advice.estimates
+    return next((row for row in estimates if (row.role, row.persona, row.model, row.thinking) == same), None)
 
 
 def regret_of(advice: RouteAdvice, taken: AdviceEstimate) -> float:
@@ -238,6 +239,6 @@ def _bin(place: int, choices: Sequence[JudgedChoice]) -> CalibrationBin:
 
 
 def _weighted(pairs: Sequence[tuple[float, float | None]]) -> float | None:
-    known = [(weight, number) for weight, number in pairs if number is not None]
-    whole = fsum(weight for weight, _ in known)
-    return fsum(weight * number for weight, number in known) / whole if whole > 0 else None
+    numbers = [(weight, number) for weight, number in pairs if number is not None]
+    whole = fsum(weight for weight, _ in numbers)
+    return fsum(weight * number for weight, number in numbers) / whole if whole > 0 else None

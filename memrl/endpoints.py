@@ -176,7 +176,7 @@ async def explain(run: str, service: ServiceDep) -> dict[str, Any]:
 @router.get("/choices")
 async def choices(
     service: ServiceDep,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="So many, the latest.")] = 1000,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="How many of the latest choices.")] = 1000,
 ) -> ChoicesBody:
     """Return the latest choices in runs that are kept: what the memory expected of each, and how it turned out."""
     return await asyncio.to_thread(_choices, service, limit)

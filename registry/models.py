@@ -156,7 +156,7 @@ class Registry:
     # Of its files before they were read; empty if a program made it. Two registries of the same content are equal.
     signatures: Signatures = field(default_factory=dict, compare=False, repr=False)
 
-    def beside(self, former: "Registry") -> "Registry":
+    def with_entries_of(self, former: "Registry") -> "Registry":
         """Return this registry plus missing entries of `former`, for runs that may still refer to them."""
         return replace(
             self,

@@ -23,7 +23,7 @@ ARCHITECTURE = "glm4moe"
 # llama.cpp wants experts in the head. The shared one is the feed-forward network, and a single routed one adds little.
 ROUTED_WIDTH = 32
 FOLDER = Path(__file__).parent
-# The embedded large model with so many layers has 33 million weights, which no cache of a core holds.
+# How many layers the larger model has. Its 33 million weights do not fit into the cache of a core.
 DEEP: Final = 60
 
 Tensors = dict[str, NDArray[np.float32]]
@@ -52,7 +52,7 @@ def head_shapes(width: int, hidden: int) -> dict[str, tuple[int, ...]]:
 def headed(size: str, folder: Path, layers: int = 0) -> Path:
     """Return the file in a folder of an embedded model with its trained head; it is written unless it is there.
 
-    With `layers`, it has so many, of which only its own change anything.
+    With `layers`, it has that number of layers, and only its own layers change anything.
     """
     head = read_head(head_file(size))
     trunk = deepened(size, folder, layers) if layers else SIZES[size].shipped

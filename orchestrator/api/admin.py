@@ -126,7 +126,7 @@ async def log_lines(
     service: ServiceDep,
     after: Annotated[int, Query(ge=0, le=1 << 53, description="Only lines after the one with this number.")] = 0,
     level: Annotated[Literal["debug", "info", "warning", "error"], Query(description="The lowest level.")] = "info",
-    limit: Annotated[int, Query(ge=1, le=MAX_LINES, description="The latest so many.")] = 200,
+    limit: Annotated[int, Query(ge=1, le=MAX_LINES, description="How many of the latest lines.")] = 200,
 ) -> LogBody:
     """Return the latest lines of the daemon's log, of which it keeps 1,000 in memory."""
     hidden = await asyncio.to_thread(_secrets, service)

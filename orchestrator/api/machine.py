@@ -47,7 +47,7 @@ async def machine(request: Request, service: ServiceDep) -> MachineBody:
         replica.pid: model.model for model in snapshot.models for replica in model.instances if replica.pid is not None
     }
     times = cast(ProcessorTimes, request.app.state.processor_times)
-    at, seconds = time.monotonic(), await asyncio.to_thread(times.read, models)
+    at, seconds = await asyncio.to_thread(lambda: (time.monotonic(), times.read(models)))  # a thread may have to wait
     return MachineBody(
         at=at,
         processors=usable_cpus(),

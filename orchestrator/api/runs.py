@@ -299,9 +299,9 @@ async def runs(
     if before is not None:
         await owner_of_run(service, access, before)
     # One more than are listed tells whether there are older ones.
-    found = await asyncio.to_thread(service.orchestrator.journal.runs, limit + 1, status, before, access.only, search)
-    rows = found[:limit]
-    last = rows[-1].run if len(found) > limit else None
+    newest = await asyncio.to_thread(service.orchestrator.journal.runs, limit + 1, status, before, access.only, search)
+    rows = newest[:limit]
+    last = rows[-1].run if len(newest) > limit else None
     lines = [run_line(row, service.position(row.run)) for row in rows]
     if figures:
         lines = await asyncio.to_thread(_with_figures, service, rows, lines)

@@ -58,13 +58,13 @@ def export(
     """Write the results of a run into a folder, over files of the same names: all of them or none.
 
     The results are the outputs that the request asked for, and new versions of files. The folder may not be the one
-    that the run read: use `orchestrator apply` for that. With --trace or --html, write one
-    file about the run instead.
+    that the run read: use `orchestrator apply` for that. With --trace or --html, write one file
+    about the run instead.
     """
-    given = [name for name, path in (("DIR", folder), ("--trace", trace), ("--html", page)) if path is not None]
-    if len(given) != 1:
-        names = " and ".join(given)
-        problem = f"{names} are given" if given else "none of DIR, --trace and --html is given"
+    targets = [name for name, path in (("DIR", folder), ("--trace", trace), ("--html", page)) if path is not None]
+    if len(targets) != 1:
+        names = " and ".join(targets)
+        problem = f"{names} are given" if targets else "none of DIR, --trace and --html is given"
         raise InputError(Problem("export", problem, "exactly one of them"))
     with JournalReader.open_to_read(settings(context).home) as journal:
         # Without a daemon a run that has not ended was probably interrupted: it is shown up to its latest event.

@@ -351,8 +351,8 @@ class StepTimes:
     Times are in seconds, sizes in tokens.
     """
 
-    decode: tuple[tuple[int, float], ...]  # for so many sequences, one token each
-    verify: tuple[tuple[int, float], ...]  # so many tokens of one sequence
+    decode: tuple[tuple[int, float], ...]  # by the number of sequences, with one token each
+    verify: tuple[tuple[int, float], ...]  # by the number of tokens of one sequence
     prompt_token: float  # one more token of a large prompt
     cell: float  # for each token and cell that it attends to
     pads: bool  # steps are padded if a wider one takes less

@@ -532,7 +532,7 @@ class Orchestrator(StateFolder):
         self._files_registry = registry
         self.registry = registry.with_personas(self.personas.in_use)
         # Runs in progress may name what is no longer in it.
-        self._services.registry = registry.with_personas(self.personas.kept).beside(self._services.registry)
+        self._services.registry = registry.with_personas(self.personas.kept).with_entries_of(self._services.registry)
         self.pool.adopt(self.registry, rewritten)
 
     async def _drive(

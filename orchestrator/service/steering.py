@@ -1,5 +1,7 @@
 """Check what a user may do with one step of a run that has not ended: try it again, or put it first."""
 
+from collections import deque
+
 from orchestrator.run.record.view import RunView
 from orchestrator.service.errors import Conflict
 from orchestrator.task.states import FINAL
@@ -25,9 +27,10 @@ def steps_put_first(view: RunView, step: str) -> list[str]:
     steps = view.state.steps
     if steps.state_of(step) in FINAL:
         raise Conflict(f"{step} of run {view.accepted.run} has ended: {steps.state_of(step)}; accepted: another step")
-    reached, found = [step], {step}
-    for name in reached:  # it grows meanwhile
-        earlier = [before for before in view.graph.before.get(name, ()) if before not in found]
-        reached += earlier
-        found.update(earlier)
-    return [name for name in reached if steps.state_of(name) not in FINAL]
+    first = dict.fromkeys([step])  # in the order in which they are reached
+    pending = deque([step])
+    while pending:
+        earlier = [before for before in view.graph.before.get(pending.popleft(), ()) if before not in first]
+        first |= dict.fromkeys(earlier)
+        pending += earlier
+    return [name for name in first if steps.state_of(name) not in FINAL]

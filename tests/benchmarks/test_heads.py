@@ -68,8 +68,8 @@ async def test_a_deeper_model_writes_the_same_text(with_head: bool, tmp_path: Pa
     texts = []
     for file in (LARGE.shipped, deep):
         async with await Engine.start(EngineSpec(file=str(file), context=512, threads=1)) as engine:
-            asked = Generation(messages=(Message("user", "List the names: Zilthir 214, Koldin 187."),), max_tokens=24)
-            texts.append((await engine.generate(asked)).text)
+            request = Generation(messages=(Message("user", "List the names: Zilthir 214, Koldin 187."),), max_tokens=24)
+            texts.append((await engine.generate(request)).text)
     assert texts[0] == texts[1] != ""
 
 

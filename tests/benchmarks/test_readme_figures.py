@@ -39,8 +39,8 @@ def test_every_goal_stands_on_the_page_with_what_was_measured() -> None:
 def test_every_goal_that_is_not_met_has_a_cause() -> None:
     without = [
         (name, goal["name"])
-        for name, found in results_module.published().items()
-        for goal in found.get("goals", ())
+        for name, results in results_module.published().items()
+        for goal in results.get("goals", ())
         if goal.get("state") in ("open", "missed") and not page.subject_of(name).cause_of(goal["name"])
     ]
     assert without == []
@@ -48,7 +48,7 @@ def test_every_goal_that_is_not_met_has_a_cause() -> None:
 
 def test_every_cause_is_of_a_goal() -> None:
     published = results_module.published()
-    names = {name: [goal["name"] for goal in found.get("goals", ())] for name, found in published.items()}
+    names = {name: [goal["name"] for goal in results.get("goals", ())] for name, results in published.items()}
     of_none = [
         (name, key)
         for name, goals in names.items()
@@ -72,13 +72,13 @@ def test_the_page_says_why_goals_are_not_met(monkeypatch: pytest.MonkeyPatch) ->
     )
     monkeypatch.setattr(page, "SUBJECTS", {**page.SUBJECTS, "parts": subject})
     states = {"part 1": "missed", "part 2": "open", "part 3": "open", "part 4": "met", "part 5": "not measured"}
-    found = {"command": "make parts", "machines": ["a machine"], "goals": [_row(*goal) for goal in states.items()]}
-    told = page.page({"parts": found})
-    assert told.partition("Not met, and why:")[2].strip().splitlines() == [
+    results = {"command": "make parts", "machines": ["a machine"], "goals": [_row(*goal) for goal in states.items()]}
+    text = page.page({"parts": results})
+    assert text.partition("Not met, and why:")[2].strip().splitlines() == [
         "- **part 1; part 3**: All parts are slow.",
         "- **part 2**: It is broken.",
     ]
-    assert "Not met" not in page.page({"parts": found | {"goals": [_row("part 4", "met")]}})
+    assert "Not met" not in page.page({"parts": results | {"goals": [_row("part 4", "met")]}})
 
 
 def test_what_a_small_real_model_does() -> None:

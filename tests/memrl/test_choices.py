@@ -42,8 +42,8 @@ def learned(reward: float, weight: float = 1.0) -> LearnedAttempt:
 
 
 def judged(**fields: object) -> JudgedChoice:
-    known = judged_choice(("R", "S1", 1), started(2.0, SMALL, advice([LARGE, SMALL])), learned(0.4))
-    return replace(known, **fields)  # type: ignore[arg-type]
+    choice = judged_choice(("R", "S1", 1), started(2.0, SMALL, advice([LARGE, SMALL])), learned(0.4))
+    return replace(choice, **fields)  # type: ignore[arg-type]
 
 
 def test_a_choice_has_what_was_expected_and_what_came_of_it() -> None:

@@ -120,7 +120,7 @@ def test_past_choices_are_shown_with_what_came_of_them(tmp_path: Path) -> None:
 
 
 def learned_from(client: httpx2.Client, outcomes: int) -> None:
-    """Wait until the memory has learned from so many outcomes."""
+    """Wait until the memory has learned from this number of outcomes."""
     end = time.monotonic() + 100
     while client.get("/v1/memory").json()["outcomes"] < outcomes:
         assert time.monotonic() < end

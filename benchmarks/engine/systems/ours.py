@@ -35,8 +35,8 @@ class Ours:
     ) -> Self:
         """Start an engine with its default settings, the given kind of drafts and build of llama.cpp.
 
-        If it is to be `calibrated`, it has measured what steps cost when this returns, so that it does nothing while
-        another system is measured. Raises ModelLoadFailed.
+        With `calibrated`, this waits until the engine has measured its steps. It would otherwise do so while another
+        system is measured. Raises ModelLoadFailed.
         """
         spec = EngineSpec(
             file=str(setup.model),

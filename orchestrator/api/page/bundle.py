@@ -32,9 +32,9 @@ def bundle(source: str) -> str:
 
 
 def _import_map() -> Mapping[str, str]:
-    found = _IMPORT_MAP.search(static_text("index.html"))
-    assert found is not None, "index.html has an import map"
-    places: Mapping[str, str] = json.loads(found[1])["imports"]
+    element = _IMPORT_MAP.search(static_text("index.html"))
+    assert element is not None, "index.html has an import map"
+    places: Mapping[str, str] = json.loads(element[1])["imports"]
     return {name: place.removeprefix("/page/") for name, place in places.items()}
 
 
@@ -59,23 +59,23 @@ class _Modules:
         """Return a module as an expression for its exports; what it imports is added."""
         exports: list[str] = []
 
-        def import_from(found: re.Match[str]) -> str:
-            what = found[1].replace(" as ", ": ") if found[1].startswith("{") else f"{{ default: {found[1]} }}"
-            return f"const {what} = {self.add(found[2])};"
+        def import_from(match: re.Match[str]) -> str:
+            names = match[1].replace(" as ", ": ") if match[1].startswith("{") else f"{{ default: {match[1]} }}"
+            return f"const {names} = {self.add(match[2])};"
 
-        def export_from(found: re.Match[str]) -> str:
-            module = self.add(found[2])
-            exports.extend(f"{name.strip()}: {module}.{name.strip()}" for name in found[1].split(","))
+        def export_from(match: re.Match[str]) -> str:
+            module = self.add(match[2])
+            exports.extend(f"{name.strip()}: {module}.{name.strip()}" for name in match[1].split(","))
             return ""
 
-        def export_list(found: re.Match[str]) -> str:
-            pairs = (name.strip().split(" as ") for name in found[1].split(","))
+        def export_list(match: re.Match[str]) -> str:
+            pairs = (name.strip().split(" as ") for name in match[1].split(","))
             exports.extend(f"{pair[-1]}: {pair[0]}" for pair in pairs)
             return ""
 
-        def export(found: re.Match[str]) -> str:
-            exports.append(found[2])
-            return f"{found[1]} {found[2]}"
+        def export(match: re.Match[str]) -> str:
+            exports.append(match[2])
+            return f"{match[1]} {match[2]}"
 
         text = _EXPORT_FROM.sub(export_from, _IMPORT.sub(import_from, _SOURCE_MAP.sub("", source)))
         text = _EXPORT.sub(export, _EXPORT_LIST.sub(export_list, text))

@@ -107,7 +107,7 @@ def _data(journal: JournalReader, view: RunView, report: Report, events: list[Ev
         "files": dict(_files(journal, report)),
         "events": [msgspec.Raw(encode_event(event).encode()) for event in events],
     }
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.encode(data).decode())
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", msgspec.json.encode(data).decode())
 
 
 class _Texts:
@@ -156,10 +156,10 @@ def _answers(
 
 
 def _files(journal: JournalReader, report: Report) -> Iterator[tuple[str, str]]:
-    wanted = {result.name for result in report.results}
-    left = MAX_FILE_BYTES
-    for name, digest in sorted(report.artifacts.items(), key=lambda item: item[0] not in wanted):
+    results = {result.name for result in report.results}
+    remaining = MAX_FILE_BYTES
+    for name, digest in sorted(report.artifacts.items(), key=lambda item: item[0] not in results):
         size = journal.objects.size(digest)
-        if size <= left:
-            left -= size
+        if size <= remaining:
+            remaining -= size
             yield name, base64.b64encode(journal.get(digest)).decode()

@@ -14,7 +14,7 @@ from orchestrator.api.dependencies import LimiterDep, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.bench.simulate.question import (
     Answer,
-    KnownModel,
+    MeasuredModel,
     OtherMachine,
     Question,
     Replay,
@@ -49,7 +49,7 @@ class MachineBody(StrictBody):
     )
 
     def machine(self, here: int) -> OtherMachine:
-        """Return the machine, where this one has so many cores. Raises InputError."""
+        """Return the machine; this one has `here` cores. Raises InputError."""
         cores = self.cores or here
         if self.replicas > cores:
             raise InputError(
@@ -107,31 +107,31 @@ async def what_if(
         raise InputError(Problem("run", f"{run} has {len(attempts):,} attempts that models answered", accepted))
     snapshot, states = await service.orchestrator.pool.inspect()
     names = dict.fromkeys(attempt.model for attempt in attempts)
-    models = _known(names, snapshot, states, service.orchestrator.registry)
+    models = _measured_models(names, snapshot, states, service.orchestrator.registry)
     machines = tuple(machine.machine(snapshot.cores) for machine in body.machines)
     before, on_path = other_seconds(report)
     question = Question(
         str(service.registry_file), snapshot.cores, models, attempts, report.critical_path.seconds - on_path, machines
     )
     answer = await limiter.run_while_connected(request, lambda: _simulated(question))
-    size = sum(known.bytes for known in models.values())
+    size = sum(model.bytes for model in models.values())
     return WhatIfAnswer(
         measured=_measured(report, snapshot.cores, size),
         machines=[
-            _line(machine, found, before, on_path, size)
-            for machine, found in zip(machines, answer.replays, strict=True)
+            _line(machine, replay, before, on_path, size)
+            for machine, replay in zip(machines, answer.replays, strict=True)
         ],
         other_seconds=before + on_path,
         factor=answer.factor,
     )
 
 
-def _known(
+def _measured_models(
     names: Iterable[str], snapshot: PoolSnapshot, states: Sequence[EngineState], registry: Registry
-) -> dict[str, KnownModel]:
+) -> dict[str, MeasuredModel]:
     engines = {state.model: state for state in states}
     loaded = {model.model: model for model in snapshot.models}
-    known: dict[str, KnownModel] = {}
+    measured: dict[str, MeasuredModel] = {}
     missing: list[str] = []
     for name in names:
         state, entry = engines.get(name), registry.models.get(name)
@@ -141,10 +141,10 @@ def _known(
         size = loaded[name].bytes // max(1, len(loaded[name].instances))
         counters = loaded[name].counters
         own = counters.own_seconds / max(1, counters.output_tokens) if counters is not None else 0.0
-        known[name] = KnownModel(state.step_times, max(1, state.threads), entry.options.slots, own, size)
+        measured[name] = MeasuredModel(state.step_times, max(1, state.threads), entry.options.slots, own, size)
     if missing:
-        raise Conflict(f"it is known of loaded models what their steps take; accepted: load {', '.join(missing)} first")
-    return known
+        raise Conflict(f"only loaded models say what their steps take; accepted: load {', '.join(missing)} first")
+    return measured
 
 
 async def _simulated(question: Question) -> Answer:
@@ -180,16 +180,16 @@ def _measured(report: Report, cores: int, size: int) -> ReplayLine:
     )
 
 
-def _line(machine: OtherMachine, found: Replay, before: float, on_path: float, size: int) -> ReplayLine:
+def _line(machine: OtherMachine, replay: Replay, before: float, on_path: float, size: int) -> ReplayLine:
     return ReplayLine(
         cores=machine.cores,
         replicas=machine.replicas,
         bandwidth=machine.bandwidth,
         bytes=machine.replicas * size,
-        seconds=found.seconds + before + on_path,
-        path=list(found.path),
-        path_seconds=found.path_seconds + on_path,
-        width=found.width,
+        seconds=replay.seconds + before + on_path,
+        path=list(replay.path),
+        path_seconds=replay.path_seconds + on_path,
+        width=replay.width,
     )
 
 

@@ -22,7 +22,7 @@ class ReplayedAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownModel:
+class MeasuredModel:
     """A model as it runs here."""
 
     times: StepTimes
@@ -34,11 +34,11 @@ class KnownModel:
 
 @dataclass(frozen=True, slots=True)
 class OtherMachine:
-    """A machine with so many cores, replicas of each model, and times the memory bandwidth of this one."""
+    """A machine to replay a run on. Each model has the same number of replicas."""
 
     cores: int
     replicas: int
-    bandwidth: float
+    bandwidth: float  # of memory, as a multiple of this machine's
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Question:
 
     registry: str  # its file
     cores: int  # of this machine
-    models: dict[str, KnownModel]
+    models: dict[str, MeasuredModel]
     attempts: tuple[ReplayedAttempt, ...]
     path_seconds: float  # that the critical path generated, with waits for slots, as measured; 0 if unknown
     machines: tuple[OtherMachine, ...]

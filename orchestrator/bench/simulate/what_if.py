@@ -25,7 +25,7 @@ from orchestrator.bench.simulate.engines import SimulatedAnswer
 from orchestrator.bench.simulate.machine import Machine, MachineModel
 from orchestrator.bench.simulate.question import (
     Answer,
-    KnownModel,
+    MeasuredModel,
     OtherMachine,
     Question,
     Replay,
@@ -42,7 +42,7 @@ from orchestrator.task.taskir.parse import task_from
 NICENESS: Final = 10  # whoever waits for a run goes first
 SPARE_TOKENS: Final = 1024  # of the context of a simulated model, beyond what the longest attempt needs
 LOAD_SECONDS: Final = 1e-3  # all replicas are there before the run
-# The memory is not what is asked about, so there is more than the models take: so many times, and so many bytes each.
+# Memory is not in question. There is more than the models take: by this factor, and by these bytes for each model.
 MEMORY_FACTOR: Final = 4
 SPARE_BYTES: Final = 1 << 30
 _PLACE: Final = re.compile(r"Replay (\d+):")
@@ -52,14 +52,14 @@ def machine_of(question: Question, other: OtherMachine) -> Machine:
     """Return another machine with the models of this one."""
     factor = other.cores / question.cores
     context = SPARE_TOKENS + max(attempt.prompt_tokens + attempt.output_tokens for attempt in question.attempts)
-    sizes = [known.bytes + SPARE_BYTES for known in question.models.values()]
+    sizes = [model.bytes + SPARE_BYTES for model in question.models.values()]
     return Machine(
         name="another machine",
         sources=("what steps take here",),
         cores=other.cores,
         memory_bytes=MEMORY_FACTOR * other.replicas * sum(sizes),
         nodes=other.replicas,
-        models={name: _model(known, factor, other, context) for name, known in question.models.items()},
+        models={name: _model(measured, factor, other, context) for name, measured in question.models.items()},
     )
 
 
@@ -81,9 +81,9 @@ def replay(attempts: Sequence[ReplayedAttempt], machine: Machine, base: Registry
     ]
 
     def write(request: Generation) -> SimulatedAnswer:
-        found = _PLACE.search(request.messages[-1].content)
-        assert found is not None, "each step has a place"
-        return SimulatedAnswer(f"answer {found[1]}", attempts[int(found[1])].output_tokens)
+        match = _PLACE.search(request.messages[-1].content)
+        assert match is not None, "each step has a place"
+        return SimulatedAnswer(f"answer {match[1]}", attempts[int(match[1])].output_tokens)
 
     job = Job(None, task_from({"objective": "a replay", "plan": {"steps": steps}}), None, "as-planned")
     (simulated,) = simulate_job(job, machine, registry, home, write, models)
@@ -96,10 +96,10 @@ def replay(attempts: Sequence[ReplayedAttempt], machine: Machine, base: Registry
     return Replay(simulated.seconds, path.seconds, on_path, width_of(report))
 
 
-def _model(known: KnownModel, factor: float, other: OtherMachine, context: int) -> MachineModel:
+def _model(measured: MeasuredModel, factor: float, other: OtherMachine, context: int) -> MachineModel:
     # A step of n tokens computes for n times the time of a prompt token, and reads memory for the rest, as in
     # `MachineModel.with_twice`.
-    times = known.times
+    times = measured.times
 
     def scaled(points: Sequence[tuple[int, float]]) -> dict[int, float]:
         computing = {count: min(seconds, count * times.prompt_token) for count, seconds in points}
@@ -109,17 +109,17 @@ def _model(known: KnownModel, factor: float, other: OtherMachine, context: int) 
         }
 
     return MachineModel(
-        bytes=max(1, known.bytes),
+        bytes=max(1, measured.bytes),
         context=context,
-        slots=known.slots,
+        slots=measured.slots,
         instances=other.replicas,
         load_seconds=LOAD_SECONDS,
         step_seconds=scaled(times.decode),
         verify_seconds=scaled(times.verify),
         prompt_token_seconds=times.prompt_token / factor,
         cell_seconds=times.cell / other.bandwidth,
-        threads=max(1, round(known.threads * factor)),
-        token_seconds=known.token_seconds,
+        threads=max(1, round(measured.threads * factor)),
+        token_seconds=measured.token_seconds,
         pads=times.pads,
         message_tokens=0,
         word_tokens=1.0,
@@ -136,7 +136,7 @@ def _with_roles(registry: Registry, models: Sequence[str]) -> Registry:
 
 
 def _words(place: int, count: int) -> str:
-    # So many words with those before them, of which the first is another one in each attempt: nothing is shared.
+    # Text of `count` tokens with those before it. The first word differs for each attempt, so nothing is shared.
     return " ".join([_letters(place), *(["word"] * max(0, count - 4))])
 
 
@@ -154,7 +154,7 @@ def answer(question: Question, base: Registry, home: Path) -> Answer:
     here = OtherMachine(question.cores, 1, 1.0)
     expected = replay(question.attempts, machine_of(question, here), base, home / "here").path_seconds
     factor = question.path_seconds / expected if expected > 0 and question.path_seconds > 0 else 1.0
-    fitted = replace(question, models={name: _slower(known, factor) for name, known in question.models.items()})
+    fitted = replace(question, models={name: _slower(measured, factor) for name, measured in question.models.items()})
     replays = (
         replay(question.attempts, machine_of(fitted, other), base, home / str(place))
         for place, other in enumerate(question.machines)
@@ -162,8 +162,8 @@ def answer(question: Question, base: Registry, home: Path) -> Answer:
     return Answer(factor, tuple(replays))
 
 
-def _slower(known: KnownModel, factor: float) -> KnownModel:
-    times = known.times
+def _slower(measured: MeasuredModel, factor: float) -> MeasuredModel:
+    times = measured.times
     slower = replace(
         times,
         decode=tuple((count, factor * seconds) for count, seconds in times.decode),
@@ -171,7 +171,7 @@ def _slower(known: KnownModel, factor: float) -> KnownModel:
         prompt_token=factor * times.prompt_token,
         cell=factor * times.cell,
     )
-    return replace(known, times=slower, token_seconds=factor * known.token_seconds)
+    return replace(measured, times=slower, token_seconds=factor * measured.token_seconds)
 
 
 def main() -> None:

@@ -140,8 +140,8 @@ class _Repetition:
         if row.state is not State.DONE:
             return False
         reads = self._reads.get(row.id, {})
-        seen = {**reads, **self._originals.get(row.id, {})}
-        if any(self._version(name) != digest for name, digest in seen.items()):
+        digests = {**reads, **self._originals.get(row.id, {})}
+        if any(self._version(name) != digest for name, digest in digests.items()):
             return False
         # After a restart, gates check outputs without a record of what the attempt has read.
         return row.fans_out or all(name in reads for name in self._files_of(row))

@@ -25,29 +25,29 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def machine(client: httpx2.Client) -> dict[str, Any]:
-    found: dict[str, Any] = client.get("/v1/machine").raise_for_status().json()
-    return found
+    body: dict[str, Any] = client.get("/v1/machine").raise_for_status().json()
+    return body
 
 
 def until_writing(client: httpx2.Client) -> dict[str, Any]:
     """Wait until a sequence decodes, and return the machine then."""
     end = time.monotonic() + 100
     while True:
-        found = machine(client)
-        if any(engine["running"] and engine["step_times"]["width"] for engine in found["engines"]):
-            return found
+        state = machine(client)
+        if any(engine["running"] and engine["step_times"]["width"] for engine in state["engines"]):
+            return state
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
 def test_a_machine_that_works_says_at_what(client: httpx2.Client) -> None:
     run = submitted(client, lasting())
-    found = until_writing(client)
-    assert found["queue"] == {
+    state = until_writing(client)
+    assert state["queue"] == {
         "interactive": {"waiting": 0, "running": 1},
         "batch": {"waiting": 0, "running": 0},
     }
-    engine = next(engine for engine in found["engines"] if engine["running"])
+    engine = next(engine for engine in state["engines"] if engine["running"])
     assert engine["model"] == "tiny-large"
     assert set(engine["cells_by_role"]) == {"worker"}
     held = engine["cells_by_role"]["worker"] + engine["finished_cells"]
@@ -58,13 +58,13 @@ def test_a_machine_that_works_says_at_what(client: httpx2.Client) -> None:
     assert times["width"] >= 1
     assert times["tokens"] >= times["width"]
     assert times["seconds"] > 0
-    model = next(model for model in found["pool"]["models"] if model["model"] == "tiny-large")
+    model = next(model for model in state["pool"]["models"] if model["model"] == "tiny-large")
     assert engine["pid"] == model["pid"]
-    assert found["processors"] >= 1
-    before = found["processor_seconds"]
+    assert state["processors"] >= 1
+    before = state["processor_seconds"]
     client.post(f"/v1/runs/{run}/cancel")
     after = machine(client)
-    assert after["at"] > found["at"]
+    assert after["at"] > state["at"]
     assert after["processor_seconds"]["engines"]["tiny-large"] >= before["engines"]["tiny-large"] > 0
     assert after["processor_seconds"]["daemon"] >= before["daemon"] > 0
     assert after["processor_seconds"]["programs"] >= 0
@@ -127,13 +127,13 @@ def test_a_run_that_cannot_be_replayed_is_refused_with_the_reason(client: httpx2
 
 
 def test_the_doctor_checks_the_daemon_that_it_is_asked_of(client: httpx2.Client) -> None:
-    found = client.get("/v1/doctor").raise_for_status().json()
-    checks = {check["name"]: check for check in found["checks"]}
-    assert found["healthy"] is all(check["state"] != "broken" for check in found["checks"])
+    report = client.get("/v1/doctor").raise_for_status().json()
+    checks = {check["name"]: check for check in report["checks"]}
+    assert report["healthy"] is all(check["state"] != "broken" for check in report["checks"])
     assert checks["lock"] == {"name": "lock", "state": "ok", "found": "held by this daemon", "mend": ""}
     assert checks["llama.cpp"]["state"] in ("ok", "note")
     assert checks["journal"]["state"] == "ok"
-    for check in found["checks"]:
+    for check in report["checks"]:
         assert check["state"] == "ok" or check["mend"], check
 
 

@@ -66,7 +66,7 @@ def open_files(daemon: Running) -> int:
 
 
 def settled_files(daemon: Running, most: int) -> int:
-    """Return how many files the daemon has open, once they are at most so many."""
+    """Return how many files the daemon has open, once there are at most `most`."""
     end = time.monotonic() + PATIENCE
     while (count := open_files(daemon)) > most and time.monotonic() < end:
         time.sleep(0.05)

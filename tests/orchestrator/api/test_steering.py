@@ -46,16 +46,16 @@ def test_a_new_run_makes_one_step_again_and_takes_over_the_others(client: httpx2
     assert {name: step["reused"] for name, step in steps.items()} == {"S1": first, "S2": first, "S3": None}
     assert {name: len(step["attempts"]) for name, step in steps.items()} == {"S1": 0, "S2": 0, "S3": 1}
     for name in ("s1", "s2"):
-        made, kept = (client.get(f"/v1/runs/{run}/artifacts/{name}").content for run in (first, second))
-        assert made == kept != b""
+        earlier, later = (client.get(f"/v1/runs/{run}/artifacts/{name}").content for run in (first, second))
+        assert earlier == later != b""
     assert client.delete(f"/v1/runs/{first}").status_code == 204
     client.post("/v1/vacuum", json={}).raise_for_status()
     assert client.get(f"/v1/runs/{second}/artifacts/s1").status_code == 200
 
 
 def test_a_plan_in_words_is_kept_for_its_other_steps(client: httpx2.Client) -> None:
-    asked = {"request": "Summarize a, b, c and d, then compare them", "directory": str(RECORDS), "mode": "as-planned"}
-    first = executed(client, asked)["run_id"]
+    body = {"request": "Summarize a, b, c and d, then compare them", "directory": str(RECORDS), "mode": "as-planned"}
+    first = executed(client, body)["run_id"]
     second = client.post(f"/v1/runs/{first}/retry", json={"step": "S2"}).json()["run_id"]
     assert finished(client, second)["status"] == "done"
     before, after = (client.get(f"/v1/runs/{run}").json() for run in (first, second))
@@ -108,10 +108,10 @@ def test_a_step_goes_first_with_what_it_waits_for(client: httpx2.Client) -> None
 
 
 def test_runs_are_compared_step_by_step(client: httpx2.Client) -> None:
-    one = executed(client, body())["run_id"]
+    first = executed(client, body())["run_id"]
     other = executed(client, body([*STEPS[:2], {**STEPS[2], "action": "Compare them in one sentence."}]))["run_id"]
-    compared = client.get(f"/v1/runs/{one}/comparison/{other}").json()
-    assert [side["run_id"] for side in compared["runs"]] == [one, other]
+    compared = client.get(f"/v1/runs/{first}/comparison/{other}").json()
+    assert [side["run_id"] for side in compared["runs"]] == [first, other]
     assert [step["id"] for step in compared["steps"]] == ["S1", "S2", "S3"]
     assert not compared["same_plan"]
     for step in compared["steps"]:
@@ -119,13 +119,13 @@ def test_runs_are_compared_step_by_step(client: httpx2.Client) -> None:
             assert (side["state"], side["role"], side["attempts"]) == ("done", "worker", 1)
             assert side["seconds"] > 0
             assert side["output_tokens"] > 0
-    report = client.get(f"/v1/runs/{one}").json()
+    report = client.get(f"/v1/runs/{first}").json()
     figures = compared["runs"][0]["figures"]
     assert figures["path_seconds"] == report["critical_path"]["seconds"]
     assert figures["output_tokens"] == sum(step["output_tokens"] for step in report["steps"])
-    same = client.get(f"/v1/runs/{one}/comparison/{one}").json()
+    same = client.get(f"/v1/runs/{first}/comparison/{first}").json()
     assert (same["same_plan"], same["answers"]) == (True, "")
-    assert client.get(f"/v1/runs/{one}/comparison/nobody").status_code == 404
+    assert client.get(f"/v1/runs/{first}/comparison/nobody").status_code == 404
 
 
 def test_the_list_has_what_was_predicted_and_measured(client: httpx2.Client) -> None:

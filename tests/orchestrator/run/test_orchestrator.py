@@ -75,9 +75,9 @@ async def test_a_fan_out_runs_at_once_and_its_join_afterwards(orchestrator: Orch
 async def test_a_run_takes_over_the_finished_steps_of_another_and_outlives_it(tmp_path: Path) -> None:
     joined = step("S3", "Compare the summaries.", ["s1", "s2"], ["both"])
     async with Orchestrator.open(tmp_path, REGISTRY) as opened:
-        asked = job([*SUMMARIES[:2], joined])
-        first = await execute(opened, asked)
-        second = await execute(opened, replace(asked, repeats=Repeat(first, "S3")))
+        work = job([*SUMMARIES[:2], joined])
+        first = await execute(opened, work)
+        second = await execute(opened, replace(work, repeats=Repeat(first, "S3")))
         await opened.delete(first)
         opened.journal.sweep()
         report = opened.views.report(second)
@@ -92,10 +92,10 @@ async def test_a_step_whose_file_was_changed_is_made_again(tmp_path: Path) -> No
     folder = tmp_path / "files"
     shutil.copytree(RECORDS, folder)
     async with Orchestrator.open(tmp_path / "home", REGISTRY) as opened:
-        asked = job([*SUMMARIES[:2], step("S3", "Compare the summaries.", ["s1", "s2"], ["both"])], folder=folder)
-        first = await execute(opened, asked)
+        work = job([*SUMMARIES[:2], step("S3", "Compare the summaries.", ["s1", "s2"], ["both"])], folder=folder)
+        first = await execute(opened, work)
         (folder / "b.txt").write_text("name: Other\n")
-        second = await execute(opened, replace(asked, repeats=Repeat(first, "S3")))
+        second = await execute(opened, replace(work, repeats=Repeat(first, "S3")))
         report = opened.views.report(second)
     assert [row.reused for row in report.steps] == [first, None, None]
 

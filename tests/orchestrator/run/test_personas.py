@@ -64,7 +64,10 @@ async def test_personas_outlive_the_process_and_the_retired_ones_are_gone(tmp_pa
     async with Orchestrator.open(tmp_path / "home", ON_DEMAND, STILL) as second:
         assert second.registry.personas["poet"].text == POEM.text
         assert "pirate" not in second.registry.personas
-        assert {one.name: one.retired is None for one in second.personas.made} == {"poet": True, "pirate": False}
+        assert {persona.name: persona.retired is None for persona in second.personas.made} == {
+            "poet": True,
+            "pirate": False,
+        }
 
 
 async def test_a_plan_s_persona_is_used_by_its_step_and_kept(tmp_path: Path) -> None:
@@ -97,7 +100,7 @@ async def test_a_plan_whose_process_ended_before_its_persona_was_stored_goes_on(
         await third.resume("again")
         async for _ in third.watch("again"):
             pass
-        assert [one.name for one in third.personas.made] == [HISTORIAN.name]
+        assert [persona.name for persona in third.personas.made] == [HISTORIAN.name]
     assert report_of(tmp_path / "other", "again").steps[0].persona == HISTORIAN.name
 
 

@@ -125,7 +125,7 @@ def test_what_only_a_former_registry_has_stays_beside_the_new_one(registry: Path
     former = load_registry(registry)
     registry.write_text(TEXT.replace("Do the task.", "Do it."))
     now = load_registry(registry)
-    both = now.beside(former)
+    both = now.with_entries_of(former)
     assert list(both.roles) == ["worker", "helper"]
     assert both.roles["worker"].system == "Do it."
     assert both.roles["helper"] == former.roles["helper"]

@@ -102,12 +102,12 @@ function useRequests(paths, causes) {
   const [turn, setTurn] = useState(0);
   useEffect(() => {
     const stop = new AbortController();
-    const got = (values) => {
+    const show = (values) => {
       setAnswers(values);
       setError(null);
     };
     const sent = paths.map((path) => ask("GET", path, undefined, { signal: stop.signal }));
-    Promise.all(sent).then(got, (problem) => !stop.signal.aborted && setError(problem));
+    Promise.all(sent).then(show, (problem) => !stop.signal.aborted && setError(problem));
     return () => stop.abort();
   }, [turn, ...paths, ...causes]);
   return { answers, error, reload: () => setTurn((count) => count + 1) };
@@ -120,7 +120,7 @@ export function Head({ keys, classes = {} }) {
 
 // Call `look(signal, isFirst)` now, and again `period` milliseconds after its answer or error, while the page is seen. Returns
 // its latest error.
-export function useLooks(look, period, given = []) {
+export function useLooks(look, period, causes = []) {
   const [error, setError] = useState(null);
   useEffect(() => {
     const stop = new AbortController();
@@ -139,7 +139,7 @@ export function useLooks(look, period, given = []) {
       stop.abort();
       clearTimeout(timer);
     };
-  }, given);
+  }, causes);
   return error;
 }
 

@@ -15,13 +15,13 @@ export function Editor({ task, onEdit, problems }) {
   const agents = task.agents ?? [];
   const edit = (plan, more) => onEdit({ ...task, ...more, plan: { ...task.plan, ...plan } });
   const set = (at, name, text) => {
-    const value = LISTS.includes(name) ? text.split(/,\s+/).filter(Boolean) : text || undefined;
+    const value = LISTS.includes(name) ? text.split(/\s*,\s*/).filter(Boolean) : text || undefined;
     edit({ steps: steps.map((step, index) => (index === at ? { ...step, [name]: value } : step)) });
   };
   // Who waited for the step no longer does. Who reads what it wrote is left to the check.
-  const remove = (gone) => {
-    const left = steps.filter((step) => step !== gone).map((step) => ({ ...step, depends_on: step.depends_on?.filter((id) => id !== gone.id) }));
-    edit({ steps: left, wanted: wanted?.filter((name) => !gone.outputs.includes(name)) });
+  const remove = (removed) => {
+    const others = steps.filter((step) => step !== removed).map((step) => ({ ...step, depends_on: step.depends_on?.filter((id) => id !== removed.id) }));
+    edit({ steps: others, wanted: wanted?.filter((name) => !removed.outputs.includes(name)) });
   };
   const limited = (role) => agents.find((agent) => agent.role === role);
   const limit = (role, text) => {

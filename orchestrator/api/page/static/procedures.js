@@ -69,12 +69,12 @@ export function ProcedureView({ name }) {
   useTitle(name);
   if (!answers) return html`<main id="content">${error ? html`<${Problem} error=${error} again=${reload} />` : t("loading")}<${Back} /></main>`;
   const [procedure] = answers;
-  const given = Object.fromEntries(Object.entries(inputs).filter(([, text]) => text !== ""));
-  const asked = (path, more, got) => async () => {
+  const filled = Object.fromEntries(Object.entries(inputs).filter(([, text]) => text !== ""));
+  const send = (path, more, take) => async () => {
     setBusy(true);
     setRefusal(null);
     try {
-      got(await ask("POST", `${ROOT}/${encodeURIComponent(name)}/${path}`, { inputs: given, ...more }));
+      take(await ask("POST", `${ROOT}/${encodeURIComponent(name)}/${path}`, { inputs: filled, ...more }));
     } catch (problem) {
       setRefusal(problem);
     }
@@ -84,13 +84,13 @@ export function ProcedureView({ name }) {
     setPlan(null);
     setInputs({ ...inputs, [input]: event.target.value });
   };
-  const begin = (digest) => asked("executions", { digest }, (execution) => (location.hash = address("procedures", "executions", execution.id)));
+  const begin = (digest) => send("executions", { digest }, (execution) => (location.hash = address("procedures", "executions", execution.id)));
   return html`<main id="content" class="new"><${Back} />
     <div class="head"><div><h1>${line(procedure.id)}</h1><p class="action"><${Text}>${procedure.description.trim()}<//></p>
       <p class="facts"><span>${line(procedure.version)}</span><span>${needs(procedure.permissions)}</span></p></div></div>
     ${isOf(procedure.permissions.roles) ? html`<form onSubmit=${(event) => event.preventDefault()}>
         <div class="grid">${Object.entries(procedure.inputs).map(([input, form]) => html`<${Input} key=${input} name=${input} form=${form} value=${inputs[input] ?? ""} onInput=${set(input)} />`)}</div>
-        <div class="actions"><button type="button" class="main" disabled=${busy} onClick=${asked("plan", {}, setPlan)}>${t("new_look")}</button>
+        <div class="actions"><button type="button" class="main" disabled=${busy} onClick=${send("plan", {}, setPlan)}>${t("new_look")}</button>
           <span class="dim" role="status">${busy ? t("loading") : ""}</span></div></form>` : html`<p>${t("proc_not_yours", { roles: line(procedure.permissions.roles.join(", ")) })}</p>`}
     <${Problem} error=${refusal} />
     ${plan ? html`<${Plan} plan=${plan} />

@@ -24,8 +24,8 @@ export function WhatIf({ run }) {
   }, [run, machines]);
   const add = (event) => {
     event.preventDefault();
-    const given = FIELDS.map((name) => [name, Number(event.target.elements[name].value)]).filter(([, value]) => value);
-    setMachines((before) => [...(error?.status === 400 ? before.slice(0, -1) : before), Object.fromEntries(given)].slice(-MOST));
+    const entered = FIELDS.map((name) => [name, Number(event.target.elements[name].value)]).filter(([, value]) => value);
+    setMachines((before) => [...(error?.status === 400 ? before.slice(0, -1) : before), Object.fromEntries(entered)].slice(-MOST));
   };
   return html`<main id="content">
     <p class="back"><a href=${address("runs", run)}>← ${t("back_run")}</a></p>

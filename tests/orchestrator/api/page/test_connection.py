@@ -158,12 +158,12 @@ def test_a_page_that_nobody_sees_holds_no_connection(browser: Browser, daemon: R
         expect(page.locator(".events li[data-number='3']")).to_be_visible()
         with page.expect_event("requestfailed", lambda request: request.url.endswith("/events")):
             hide(page, True)
-        seen = len(_numbers(page.locator(".events li")))
+        count_before = len(_numbers(page.locator(".events li")))
         client.post(f"/v1/runs/{run}/cancel")  # while nobody looks
         finished(client, run)
         with page.expect_request(lambda request: request.url.endswith("/events")) as again:
             hide(page, False)
-        assert int(again.value.headers["last-event-id"]) >= seen
+        assert int(again.value.headers["last-event-id"]) >= count_before
         count = sum(line.startswith("id: ") for line in client.get(f"/v1/runs/{run}/events").text.splitlines())
         expect(page.locator(".events li")).to_have_count(count)
         assert _numbers(page.locator(".events li")) == [str(number) for number in range(1, count + 1)]

@@ -50,11 +50,11 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
         interrupted = submitted(client, lasting())
         with client.stream("GET", f"/v1/runs/{interrupted}/events") as events:
             next(line for line in events.iter_lines() if "attempt_started" in line)
-    found = Exported(home, planned, gated, interrupted, folder)
+    exports = Exported(home, planned, gated, interrupted, folder)
     for run in (planned, gated, interrupted, RUN):
-        written = make_cli(home)("export", run, "--html", found.file(run), "--json")
-        assert written.json["html"] == str(found.file(run))
-    return found
+        written = make_cli(home)("export", run, "--html", exports.file(run), "--json")
+        assert written.json["html"] == str(exports.file(run))
+    return exports
 
 
 def show(browser: Browser, file: Path, **options: Any) -> Any:

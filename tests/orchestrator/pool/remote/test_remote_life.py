@@ -1,6 +1,5 @@
 import asyncio
 import socket
-import time
 from typing import Any
 
 import pytest
@@ -149,15 +148,13 @@ async def test_requests_wait_until_the_server_is_asked_again(remote: Remote, ope
     remote.plays(*[error(500, "down")] * THRESHOLD, *[ok("up")] * 10)
     waits: list[ModelWait | None] = []
     hurried = Generation(messages=HELLO.messages, deadline_seconds=1.5)
-    async with opened(breaker=Breaker(pause=2.0)) as model:
+    async with opened(breaker=Breaker(pause=6.0)) as model:  # long enough for a machine that stalls
         for _ in range(2):
             await failing(model, kind=RemoteFailed)
         with waiting_for_models(waits.append):
-            begun = time.monotonic()
             answers = await asyncio.gather(*(model.generate(hurried) for _ in range(10)))
-            waited = time.monotonic() - begun
     assert [answer.text for answer in answers] == ["up"] * 10, "the wait is longer than the deadline"
-    assert all(0 < answer.usage.queued_seconds <= waited for answer in answers)
+    assert all(answer.usage.queued_seconds > 1.5 for answer in answers)
     assert "HTTP 500: down" in next(wait.reason for wait in waits if wait is not None)
     assert waits.count(None) == len(waits) / 2 >= 10
 

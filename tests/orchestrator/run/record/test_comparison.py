@@ -17,9 +17,9 @@ def report(after: Mapping[str, Sequence[str]], *events: Event, answer: str = "th
 
 
 def test_steps_are_aligned_by_id() -> None:
-    one = report(PLAN, started("S1", 0), done("S1", 2), started("S2", 2), done("S2", 3))
+    base = report(PLAN, started("S1", 0), done("S1", 2), started("S2", 2), done("S2", 3))
     other = report({"S1": [], "S3": []}, started("S1", 0), done("S1", 5), started("S3", 0), done("S3", 1))
-    compared = compare(one, other)
+    compared = compare(base, other)
     assert [pair.id for pair in compared.steps] == ["S1", "S2", "S3"]
     assert [[side is not None for side in pair.sides] for pair in compared.steps] == [
         [True, True],

@@ -86,7 +86,7 @@ ALL = [event for number in range(1, 5) for event in done(f"S{number}")]
 
 
 @pytest.mark.parametrize(
-    ("step", "kept", "made"),
+    ("step", "stands", "made"),
     [
         ("S1", ["S3"], ["S1"]),
         ("S2", ["S1", "S3"], ["S2"]),
@@ -94,9 +94,9 @@ ALL = [event for number in range(1, 5) for event in done(f"S{number}")]
         ("S4", ["S1", "S2", "S3"], ["S4"]),
     ],
 )
-def test_the_step_and_what_waits_for_it_is_made_again(step: str, kept: list[str], made: list[str]) -> None:
+def test_the_step_and_what_waits_for_it_is_made_again(step: str, stands: list[str], made: list[str]) -> None:
     events = again([*CHAIN, *ALL], step)
-    assert reused(events) == kept
+    assert reused(events) == stands
     assert next_steps(events) == made
 
 
@@ -120,12 +120,12 @@ READING = plan(planned_step(1, inputs=("a.txt",)), planned_step(2, inputs=("b.tx
 
 
 @pytest.mark.parametrize(
-    ("files", "kept"),
+    ("files", "stands"),
     [(SAME, ["S1", "S2"]), ({**SAME, "b.txt": "new"}, ["S1"]), ({"b.txt": "B"}, ["S2"])],
 )
-def test_a_step_whose_file_has_changed_is_made_again(files: Mapping[str, str], kept: list[str]) -> None:
+def test_a_step_whose_file_has_changed_is_made_again(files: Mapping[str, str], stands: list[str]) -> None:
     course = [*READING, *done("S1", {"a.txt": "A"}), *done("S2", {"b.txt": "B"}), *done("S3")]
-    assert reused(again(course, "S3", files)) == kept
+    assert reused(again(course, "S3", files)) == stands
 
 
 def test_a_step_of_which_nobody_has_recorded_what_it_read_is_made_again() -> None:
@@ -165,14 +165,14 @@ def test_a_list_that_is_made_again_is_read_again(step: str) -> None:
     assert reused(events) == ([] if step == "S1" else ["S1"])
 
 
-@pytest.mark.parametrize(("version", "kept"), [("A", ["S1[0]"]), ("new", [])])
-def test_a_list_in_a_file_is_read_again_if_it_has_changed(version: str, kept: list[str]) -> None:
+@pytest.mark.parametrize(("version", "stands"), [("A", ["S1[0]"]), ("new", [])])
+def test_a_list_in_a_file_is_read_again_if_it_has_changed(version: str, stands: list[str]) -> None:
     course = [
         *plan(planned_step(1, foreach="a.txt"), planned_step(2)),
         StepExpanded(at=4.0, step="S1", count=2),
         *done("S1[0]", {"a.txt": "A"}),
     ]
-    assert reused(again(course, "S2", {"a.txt": version})) == kept
+    assert reused(again(course, "S2", {"a.txt": version})) == stands
 
 
 def continued(*more: Event) -> list[Event]:
