@@ -234,6 +234,7 @@ class ResultBody(BaseModel):
     answer: str | None
     error: str | None
     doubt: str  # why the answer is doubtful; empty if nothing is known against it
+    corrections: list[str]  # what was wrong with the models' answer, and was corrected by code
     artifacts: dict[str, str]  # SHA-256 digests by name
     results: list[str]  # names of the artifacts that the request asked for, and of new versions of files
 
@@ -345,6 +346,7 @@ async def result(run: str, service: ServiceDep) -> ResultBody:
         answer=report.answer,
         error=report.error,
         doubt=report.doubt,
+        corrections=[correction.text for correction in report.corrections],
         artifacts=dict(report.artifacts),
         results=[output.name for output in report.results],
     )

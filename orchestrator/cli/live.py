@@ -103,7 +103,10 @@ def _run_line(event: RunAccepted | RunBegun | AnswerChecked | RunFinished) -> st
         case RunBegun():
             return "run begun"
         case AnswerChecked():
-            return f"doubtful: {one_line(' '.join(doubt.text for doubt in event.doubts))}" if event.doubts else ""
+            results = (("corrected", event.corrections), ("doubtful", event.doubts))
+            return "; ".join(
+                f"{label}: {one_line(' '.join(doubt.text for doubt in doubts))}" for label, doubts in results if doubts
+            )
         case RunFinished():
             doubt = f", but doubtful: {one_line(event.doubt)}" if event.doubt else ""
             return f"run {event.status}{doubt}" + (f": {event.error}" if event.error else "")

@@ -163,6 +163,8 @@ def print_report(console: Console, report: Report, run: RunView, speedup: Speedu
         heading(console, "Answer", signs)
         console.print(Text(printable(report.answer)), soft_wrap=True)
         _print_new_versions(console, report)
+    for correction in report.corrections:
+        console.print(Text(f"corrected: {one_line(correction.text)}", style="dim"), soft_wrap=True)
     if report.doubt:
         console.print(Text(f"doubtful: {one_line(report.doubt)}", style="yellow"), soft_wrap=True)
     if rated := [(report.run_id, row) for row in report.ratings] + [

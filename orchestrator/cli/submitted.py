@@ -40,7 +40,9 @@ def result(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag 
         raise InputError(Problem(f"run {report.run_id}", f"has not ended: {report.status}", "a run that has"))
     if as_json:
         names = ("run_id", "status", "answer", "error", "doubt", "missing")
-        print_json({name: getattr(report, name) for name in names} | {"artifacts": dict(report.artifacts)})
+        texts = {name: getattr(report, name) for name in names}
+        corrections = [correction.text for correction in report.corrections]
+        print_json(texts | {"corrections": corrections, "artifacts": dict(report.artifacts)})
     elif report.answer is not None:
         answer = report.answer
         write(lambda: print(printable(answer)))

@@ -6,13 +6,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from orchestrator.errors import InputError, RequestIncomplete
 from orchestrator.run.attempt_context import AttemptContext, job_slack
 from orchestrator.run.attempt_stream import AttemptStream
+from orchestrator.run.frontdoor.corrections import corrected
 from orchestrator.run.frontdoor.direct import direct_answer
-from orchestrator.run.frontdoor.doubts import WrittenAnswer, doubts
+from orchestrator.run.frontdoor.doubts import Doubt, WrittenAnswer
 from orchestrator.run.gates.contract import GateSkipped, RunJob
 from orchestrator.run.gates.planned import JUDGE, requested_gates, scope_of, unseen_tests
 from orchestrator.run.journal.errors import JournalError
@@ -124,8 +125,8 @@ class RunEffects:
         match event:
             case AttemptSucceeded() | StepGathered() | StepReused():
                 self._produced(event.step, event.outputs)
-            case AnswerChecked(restored=restored):
-                for step, outputs in restored.items():
+            case AnswerChecked(restored=restored, corrected=corrected_outputs):
+                for step, outputs in {**restored, **corrected_outputs}.items():
                     self._produced(step, outputs)
             case StepExpanded(step=step, items=items) if items:
                 self._inputs.listed(self._state.graph.steps[step], self._sources(step), items)
@@ -376,14 +377,14 @@ class RunEffects:
 
     async def check_answer(self) -> AnswerChecked:
         """Compare the answer with the request. Outputs that replace a repair are published again."""
-        checked = await asyncio.to_thread(self._checked_answer)
+        checked = await retry_when_disk_full(self._checked_answer)
         return replace(checked, at=self._services.clock.now())  # later than events that came meanwhile
 
     def _checked_answer(self) -> AnswerChecked:
         journal, run = self._services.journal, self._accepted.run
         view = RunView.of(event for _, event in journal.events(run))
-        checked = check_answer(view, journal.get, self._texts_read())
-        for outputs in checked.restored.values():
+        checked = check_answer(view, journal.get, journal.put, self._texts_read())
+        for outputs in {**checked.restored, **checked.corrected}.values():
             publish(journal.home, journal.objects, run, outputs)
         return checked
 
@@ -597,36 +598,63 @@ def inputs_of(accepted: RunAccepted) -> dict[str, TaskInput]:
     return {REQUEST_LABEL: TaskInput(type="text", value=accepted.request or "")}
 
 
-Outputs = Mapping[str, Mapping[str, str]]  # by step: artifact name to digest
+def check_answer(
+    view: RunView, read: Callable[[str], bytes], write: Callable[[bytes], str], inputs: Mapping[str, str]
+) -> AnswerChecked:
+    """Compare the answer of a run whose steps are all done with its request, and correct what code can.
 
-
-def check_answer(view: RunView, read: Callable[[str], bytes], inputs: Mapping[str, str]) -> AnswerChecked:
-    """Return the doubts about the answer of a run whose steps are all done. `inputs` are the texts that they read."""
-    answer_doubts = _doubts(view, view.outputs, read, inputs)
+    `inputs` are the texts that the steps read; `read` and `write` are of the store of objects.
+    """
+    answer = _corrected(view, view.outputs, read, inputs)
+    # A repaired output stands only if there are fewer doubts about it than before.
+    restored: dict[str, Mapping[str, str]] = {}
+    if view.checked is not None:
+        restored = {
+            step: before
+            for step, before in view.before_repair.items()
+            if before != view.outputs[step] and _count(answer.doubts, step) >= _count(view.checked.doubts, step)
+        }
+    if restored:
+        answer = _corrected(view, {**view.outputs, **restored}, read, inputs)
     # The time of the run's latest event, so that the same events always give the same result.
     at = view.accepted.at + view.wall_seconds
-    if view.checked is None:
-        return AnswerChecked(at=at, doubts=answer_doubts)
-    # A repaired output stands only if there are fewer doubts about it than before.
-    restored = {
-        step: before
-        for step, before in view.before_repair.items()
-        if before != view.outputs[step] and _count(answer_doubts, step) >= _count(view.checked.doubts, step)
+    outputs = {**view.outputs, **restored}
+    written = {
+        step: {**outputs[step], **{name: write(text.encode()) for name, text in texts.items()}}
+        for step, texts in answer.texts.items()
     }
-    if restored:
-        answer_doubts = _doubts(view, view.outputs | restored, read, inputs)
-    return AnswerChecked(at=at, doubts=answer_doubts, restored=restored)
+    # Those of outputs that no repair has replaced still hold.
+    earlier = view.checked.corrections if view.checked is not None else ()
+    still = tuple(solved for solved in earlier if view.before_repair.get(solved.step) == outputs.get(solved.step))
+    corrections = (*still, *answer.corrections)
+    return AnswerChecked(at=at, doubts=answer.doubts, restored=restored, corrected=written, corrections=corrections)
 
 
 def _count(answer_doubts: Sequence[AnswerDoubt], step: str) -> int:
     return sum(doubt.step == step for doubt in answer_doubts)
 
 
-def _doubts(
-    view: RunView, outputs: Outputs, read: Callable[[str], bytes], inputs: Mapping[str, str]
-) -> tuple[AnswerDoubt, ...]:
+class _Corrected(NamedTuple):
+    doubts: tuple[AnswerDoubt, ...]
+    corrections: tuple[AnswerDoubt, ...]  # the doubts that they have solved
+    texts: Mapping[str, Mapping[str, str]]  # that replace outputs: by step and name
+
+
+def _corrected(
+    view: RunView, outputs: Mapping[str, Mapping[str, str]], read: Callable[[str], bytes], inputs: Mapping[str, str]
+) -> _Corrected:
     writers = {name: step for step in view.graph.steps for name in outputs.get(step, {})}
     texts = {name: read(outputs[step][name]).decode(errors="replace") for name, step in writers.items()}
-    answer = {name: texts[name] for name in answer_outputs(view)}
-    found_doubts = doubts(view.title, view.accepted.files, WrittenAnswer(answer, texts, inputs))
-    return tuple(AnswerDoubt(doubt.text, writers.get(doubt.output or "", "")) for doubt in found_doubts)
+    shown = {name: texts[name] for name in answer_outputs(view)}
+    # What another step has read stays as it was.
+    changeable = [name for name, step in writers.items() if not view.graph.after[step]]
+    answer = corrected(view.title, view.accepted.files, WrittenAnswer(shown, texts, inputs), changeable)
+    changed: dict[str, dict[str, str]] = {}
+    for name, text in answer.answer.written.items():
+        if text != texts[name]:
+            changed.setdefault(writers[name], {})[name] = text
+    return _Corrected(_by_step(answer.doubts, writers), _by_step(answer.solved, writers), changed)
+
+
+def _by_step(doubts: Sequence[Doubt], writers: Mapping[str, str]) -> tuple[AnswerDoubt, ...]:
+    return tuple(AnswerDoubt(doubt.text, writers.get(doubt.output or "", "")) for doubt in doubts)

@@ -632,6 +632,10 @@ class AnswerChecked:
     doubts: tuple[AnswerDoubt, ...] = ()
     # Outputs by step that stand, because a repair was no better.
     restored: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # Outputs by step that code has corrected now.
+    corrected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # What was wrong with the answer as the models wrote it, and was corrected by code; `doubts` has none of it.
+    corrections: tuple[AnswerDoubt, ...] = ()
     kind: Literal["answer_checked"] = "answer_checked"
 
 

@@ -15,6 +15,7 @@ from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from typing import Final
 
+from orchestrator.run.frontdoor.line_lists import ListForm
 from orchestrator.run.frontdoor.request import RequestFiles, instruction
 from orchestrator.run.frontdoor.wishes import (
     LANGUAGE_NAMES,
@@ -46,6 +47,7 @@ class Doubt:
 
     text: str
     output: str | None = None
+    corrected: str | None = None  # that output as the request wants it, if nothing but this is left to choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,10 @@ def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple
     """Return what speaks against an answer; nothing if it may be correct. `files` existed before the run."""
     all_doubts = list(_about_files(request, files, answer))
     for name, text in answer.outputs.items():
-        if len(text) <= READ_BYTES and (doubt := _about_output(request, name, text, answer)):
-            all_doubts.append(Doubt(doubt, name))
+        if len(text) <= READ_BYTES:
+            all_doubts += _about_output(request, name, text, answer)
     all_doubts += _about_twins(request, answer, {doubt.output for doubt in all_doubts})
+    all_doubts += _about_lines(request, answer)
     all_doubts += _about_left_out(request, answer)
     all_doubts += _about_mentions(request, answer)
     if not all_doubts:
@@ -83,7 +86,7 @@ def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) ->
         elif len(text) <= READ_BYTES and text.strip() and (problem := _unreadable(name, text) or _wrapped(name, text)):
             yield Doubt(f"{name} {problem}.", name)
         elif schema_for(request, name) and _is_json(text) and text.lstrip().startswith("{"):
-            yield Doubt(f"You asked for a list in {name}; it is an object.", name)
+            yield Doubt(f"You asked for a list in {name}; it is an object.", name, _only_list(text))
 
 
 _TELLS = re.compile(
@@ -177,9 +180,16 @@ _CHANGES = re.compile(
 )
 
 
-def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> str:
+def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     # what speaks against one output, whatever form was wanted
     which = "The answer" if len(answer.outputs) == 1 else name
+    if problem := _about_text(which, request, name, text, answer):
+        yield Doubt(problem, name)
+    elif PurePosixPath(name).suffix in PROSE:
+        yield from _about_addresses(which, name, text, folded(instruction(request)))
+
+
+def _about_text(which: str, request: str, name: str, text: str, answer: WrittenAnswer) -> str:
     spoken, order = words(text), folded(instruction(request))
     if not re.search(r"[^\s*_#|`-]", text) and not _MAY_BE_EMPTY.search(f"{order} {name}"):
         return f"{which} is empty."
@@ -194,7 +204,7 @@ def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> 
         return f"{which} repeats the same lines."
     if _ASKS_BACK.search(folded(text)) and len(spoken) < 50 and not _SPEAKS.search(order):
         return f"{which} asks for something instead of answering."
-    return _about_repetition(which, spoken, order, request, answer) or _about_addresses(which, text, order)
+    return _about_repetition(which, spoken, order, request, answer)
 
 
 _ADDRESSES = re.compile(
@@ -204,12 +214,13 @@ _ADDRESSES = re.compile(
 )
 
 
-def _about_addresses(which: str, text: str, order: str) -> str:
+def _about_addresses(which: str, name: str, text: str, order: str) -> Iterator[Doubt]:
     lines = [line.strip(" -*•,;\t") for line in text.splitlines() if line.strip() and not line.startswith("```")]
     strays = [line for line in lines if "@" not in line]
     if strays and len(strays) < len(lines) and _ADDRESSES.search(order):
-        return f"You asked for e-mail addresses; {which[0].lower()}{which[1:]} has {strays[0][:60]!r} among them."
-    return ""
+        corrected = "\n".join(line for line in text.splitlines() if "@" in line)
+        shown = f"{which[0].lower()}{which[1:]} has {strays[0][:60]!r} among them"
+        yield Doubt(f"You asked for e-mail addresses; {shown}.", name, corrected)
 
 
 def _loops(text: str) -> bool:
@@ -345,12 +356,30 @@ def _about_mentions(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     unrelated = [file for file in listed if not any(_is_about(word, topic) for word in words(answer.inputs[file]))]
     if unrelated:
         only = f"{' and '.join(unrelated[:2])}" + (f" and {len(unrelated) - 2} more" if len(unrelated) > 2 else "")
-        yield Doubt(f"The answer lists {only}, without a word like {topic!r}.", name)
+        corrected = _without_names(text, unrelated, [file for file in listed if file not in unrelated])
+        yield Doubt(f"The answer lists {only}, without a word like {topic!r}.", name, corrected)
+
+
+def _without_names(text: str, removed: Collection[str], kept: Collection[str]) -> str | None:
+    # without the lines of these names; None if a line has other names, too, or if no name is left
+    stays = [line for line in text.splitlines() if not any(name in line for name in removed)]
+    remaining = "\n".join(stays)
+    return remaining if kept and all(name in remaining for name in kept) else None
 
 
 def _is_about(word: str, topic: str) -> bool:
     # also another form of the word, or a part of a compound
     return topic in word or (len(word) >= LEAST_COMMON and word in topic) or related(word, topic)
+
+
+def _about_lines(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
+    form = ListForm.of(request)
+    prose = {name: text for name, text in answer.outputs.items() if PurePosixPath(name).suffix in PROSE}
+    if len(prose) != 1 or form == ListForm():
+        return
+    ((name, text),) = prose.items()
+    if len(text) <= READ_BYTES and (problem := next(form.problems(text), None)):
+        yield Doubt(f"You asked for {problem}.", name, form.corrected(text))
 
 
 def _about_form(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> Iterator[Doubt]:
@@ -369,7 +398,8 @@ def _about_form(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> 
         return
     ((name, text),) = texts.items()
     if wishes.items and (problem := _miscounted(wishes.items, text, only=not wishes.several)):
-        yield Doubt(f"You asked for {wishes.items}; the answer has {problem}.", name)
+        corrected = _first_items(text, wishes.items.number) if wishes.items.bound in ("exactly", "at most") else None
+        yield Doubt(f"You asked for {wishes.items}; the answer has {problem}.", name, corrected)
     if wishes.length and not wishes.format and PurePosixPath(name).suffix in PROSE and "```" not in text:
         measured = _measure(wishes.length.of, text)
         if not _fits(wishes.length, measured, 2.0 if wishes.several else 1.0):
@@ -388,6 +418,14 @@ def _has_format(format_name: str, text: str) -> bool:
     if format_name == "a Markdown table":
         return re.search(r"(?m)^.*\|.*\n[ \t|:-]*-[ \t|:-]*\|?[ \t|:-]*$", text) is not None
     return bool(_LISTED.search(text)) or len(text.split()) < 8
+
+
+def _only_list(text: str) -> str | None:
+    # the list in an object that has nothing else
+    members = list(json.loads(text).values())
+    if len(members) != 1 or not isinstance(members[0], list):
+        return None
+    return json.dumps(members[0], ensure_ascii=False, indent=2)
 
 
 def _is_json(text: str) -> bool:
@@ -416,6 +454,28 @@ def _miscounted(amount: Amount, text: str, *, only: bool) -> str:
     if only and least > amount.number * (1.5 if amount.bound == "about" else 1) and amount.bound != "at least":
         return str(least)
     return ""
+
+
+def _first_items(text: str, number: int) -> str | None:
+    # None if there are no more, or if it is not plain where an item starts and ends
+    if _is_json(text):
+        value = json.loads(text)
+        return json.dumps(value[:number], ensure_ascii=False, indent=2) if isinstance(value, list) else None
+    least, most = _items_in(text)
+    if most is None or most <= number or least != most:
+        return None
+    lines = text.splitlines()
+    marks = [(at, _BULLET.match(line)) for at, line in enumerate(lines)]
+    bullets = [(at, len(mark[1].expandtabs(4))) for at, mark in marks if mark is not None]
+    outermost = min((indent for _, indent in bullets), default=0)
+    numbered = [at for at, line in enumerate(lines) if _NUMBERED.match(line)]
+    starts = numbered if len(numbered) == most else [at for at, indent in bullets if indent == outermost]
+    if len(starts) != most:
+        return None
+    end = next((at for at in range(starts[-1] + 1, len(lines)) if lines[at][:1].strip()), len(lines))
+    while not lines[end - 1].strip():  # a blank line between the list and what follows stays
+        end -= 1
+    return "\n".join((*lines[: starts[number]], *lines[end:])).strip()
 
 
 def _items_in(text: str) -> tuple[int, int | None]:

@@ -27,6 +27,9 @@ class MaintenanceStore(Store):
             SELECT run, named.value FROM events, json_each(body, '$.originals') AS named
             WHERE kind IN ('attempt_succeeded', 'step_gathered', 'step_reused') AND named.value != ''
             UNION ALL
+            SELECT run, named.value FROM events, json_each(body, '$.corrected') AS step, json_each(step.value) AS named
+            WHERE kind = 'answer_checked'
+            UNION ALL
             SELECT run, named.value FROM events, json_each(body, '$.prior') AS named WHERE kind = 'run_accepted'
             UNION ALL
             SELECT run, body ->> '$.reasoning' FROM events

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -24,6 +25,7 @@ from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import EventRow, RefusedEvents, Store, chat_row, event_row
 from orchestrator.run.journal.writer import Writer, retry_when_disk_full
 from orchestrator.task.events import (
+    AnswerChecked,
     AttemptFailed,
     AttemptGenerated,
     AttemptSucceeded,
@@ -237,3 +239,5 @@ def _named(events: Sequence[Event]) -> Iterator[str]:
             yield from event.outputs.values()
         if isinstance(event, AttemptSucceeded | StepGathered):
             yield from filter(None, event.originals.values())
+        if isinstance(event, AnswerChecked):
+            yield from chain.from_iterable(outputs.values() for outputs in event.corrected.values())

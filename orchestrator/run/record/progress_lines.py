@@ -60,8 +60,9 @@ class ProgressLines:
                 return (f"{step} goes first from now on, with what it waits for.",)
             case StepReused(step=step, run=run):
                 return (f"{step} is done: run {run} has made it.",)
-            case AnswerChecked(doubts=doubts):
-                return tuple(f"The answer is doubtful: {_in_line(doubt.text)}" for doubt in doubts)
+            case AnswerChecked(doubts=doubts, corrections=corrections):
+                corrected = (f"The answer is corrected: {_in_line(correction.text)}" for correction in corrections)
+                return (*corrected, *(f"The answer is doubtful: {_in_line(doubt.text)}" for doubt in doubts))
             case RunFinished(status=status, error=error, doubt=doubt):
                 why = f": {_in_line(error)}" if error else "."
                 doubtful = (f"Its answer is doubtful: {_in_line(doubt)}",) if doubt else ()

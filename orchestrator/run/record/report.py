@@ -279,6 +279,7 @@ class Report:
     warnings: tuple[str, ...] = ()  # what the task requested and did not get, but can do without
     doubt: str = ""  # why the answer of a run that is done is doubtful
     doubts: tuple[AnswerDoubt, ...] = ()  # the reasons for that, each with the step that has written the text
+    corrections: tuple[AnswerDoubt, ...] = ()  # what was wrong with the models' answer, and was corrected by code
     missing: tuple[str, ...] = ()  # what the request needs and is not here, a sentence for each
     mode_choice: ModeChoice | None = None  # how a router chose the mode; None if no router did
     forecast: ModeForecast | None = None  # predictions for the plan and a direct answer, if they were compared
@@ -328,6 +329,7 @@ class Report:
             "answered_by": self.answered_by,
             "answer": self.answer,
             "doubt": self.doubt,
+            "corrections": [correction.text for correction in self.corrections],
             "error": self.error,
             "missing": [*self.missing],
             "plan_origin": self.plan_origin,
@@ -400,6 +402,7 @@ def build_report(view: RunView, read: Read) -> Report:
         error=view.error,
         doubt=view.doubt,
         doubts=view.checked.doubts if view.checked is not None else (),
+        corrections=view.checked.corrections if view.checked is not None else (),
         missing=view.missing,
         steps=rows,
         graph=state.graph,

@@ -296,8 +296,8 @@ class RunView:
 
     def _apply_end(self, event: AnswerChecked | RunFinished) -> None:
         if isinstance(event, AnswerChecked):
+            self.outputs |= {**event.restored, **event.corrected}
             self.before_repair = self.before_repair or dict(self.outputs)
-            self.outputs |= event.restored
             self.checked = event
             return
         self.status, self.error, self.doubt = event.status, event.error or self._unplanned(), event.doubt

@@ -1,15 +1,18 @@
 """The answer of a planned request is compared with it, and a doubtful one is written once more, on real models."""
 
+import json
 from pathlib import Path
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import Problem
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
 from orchestrator.run.record.report import Report
+from orchestrator.service.retention import Retention, vacuum
 from orchestrator.task.events import (
     AnswerChecked,
     AttemptStarted,
@@ -120,3 +123,26 @@ async def test_an_answer_of_one_output_has_its_name_only_if_the_request_names_it
     document = {"objective": "Write s1.txt.", "plan": {"steps": [SUMMARY]}}
     named, _ = await run_of(tmp_path / "named", Job(None, task_from(document), RECORDS, "as-planned"), OnePlan())
     assert named.answer == f"[s1.txt]\n{plain.answer}"
+
+
+async def test_code_corrects_what_leaves_no_choice_and_says_so(tmp_path: Path) -> None:
+    people = {"people": [{"name": "Ada"}, {"name": "Zoe"}]}
+    write = step("S1", "List the people.", ["a.txt"], ["people.json"], output_schema={"const": people})
+    document = {
+        "objective": "Make people.json from a.txt: a list with an object per person.",
+        "plan": {"steps": [write], "check_answer": True},
+    }
+    asked_task = Job(None, task_from(document), RECORDS, "as-planned")
+    report, events = await run_of(tmp_path, asked_task, OnePlan())
+    assert (report.status, report.doubt, len(report.steps[0].attempts)) == ("done", "", 1)
+    assert [correction.text for correction in report.corrections] == [
+        "You asked for a list in people.json; it is an object."
+    ]
+    published = (tmp_path / "runs" / report.run_id / "artifacts" / "people.json").read_text()
+    assert json.loads(published) == people["people"]
+    with Journal.open(tmp_path) as journal:
+        assert journal.get(report.artifacts["people.json"]).decode() == published
+        (written,) = [event.outputs for event in events if isinstance(event, AttemptSucceeded)]
+        assert json.loads(journal.get(written["people.json"])) == people, "what the model wrote is kept"
+        vacuum(journal, Retention(), 1e9)
+        assert journal.get(report.artifacts["people.json"]).decode() == published

@@ -82,6 +82,11 @@ def story() -> list[Event]:
         ReplanStarted(at=9.5, after="S1", role="frontdoor", model="large"),
         ReplanFinished(at=9.75, after="S1", outcome="stopped", reason="why", usage=USAGE, asked=2),
         AnswerChecked(at=9.9, doubts=(AnswerDoubt("It is empty.", "S1"),), restored={"S1": {"hello.txt": "0" * 64}}),
+        AnswerChecked(
+            at=9.9,
+            corrected={"S1": {"hello.txt": "1" * 64}},
+            corrections=(AnswerDoubt("You asked for lower case; the answer has 'A'.", "S1"),),
+        ),
         RunFinished(at=10.0, status="done", doubt="It is empty."),
     ]
 
@@ -180,7 +185,7 @@ async def test_run_rows_follow_the_events(home: Path) -> None:
         for event in story():
             await journal.append("R", [event])
             seen.append(journal.run("R").status)
-        assert seen == ["queued", *["planning"] * 3, *["running"] * 10, "done"]
+        assert seen == ["queued", *["planning"] * 3, *["running"] * 11, "done"]
         await journal.append("T", [RunAccepted(at=20.0, run="T", mode="serial", task=TASK)])
         newest, oldest = journal.runs()
         assert (newest.run, newest.title, newest.mode, newest.finished) == ("T", "Say hello.", "serial", None)
