@@ -356,14 +356,18 @@ def _about_mentions(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     unrelated = [file for file in listed if not any(_is_about(word, topic) for word in words(answer.inputs[file]))]
     if unrelated:
         only = f"{' and '.join(unrelated[:2])}" + (f" and {len(unrelated) - 2} more" if len(unrelated) > 2 else "")
-        corrected = _without_names(text, unrelated, [file for file in listed if file not in unrelated])
+        corrected = _without_names(text, unrelated, [file for file in listed if file not in unrelated], around)
         yield Doubt(f"The answer lists {only}, without a word like {topic!r}.", name, corrected)
 
 
-def _without_names(text: str, removed: Collection[str], kept: Collection[str]) -> str | None:
-    # without the lines of these names; None if a line has other names, too, or if no name is left
-    stays = [line for line in text.splitlines() if not any(name in line for name in removed)]
-    remaining = "\n".join(stays)
+_BETWEEN_NAMES = re.compile(r"[\s,;.&]|\b(?:and|und|et|y|e)\b")
+
+
+def _without_names(text: str, removed: Collection[str], kept: Collection[str], around: str) -> str | None:
+    # None if no name is left, or if they stand within a text; `around` is the text without the names
+    if kept and "\n" not in text.strip() and not _BETWEEN_NAMES.sub("", around):
+        return ", ".join(kept)
+    remaining = "\n".join(line for line in text.splitlines() if not any(name in line for name in removed))
     return remaining if kept and all(name in remaining for name in kept) else None
 
 

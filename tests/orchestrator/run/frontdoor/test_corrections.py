@@ -30,6 +30,7 @@ def correct(request: str, text: str, inputs: dict[str, str] | None = None, name:
     ("request_text", "text", "expected"),
     [
         ("Which of the notes mention the lift?", "n1.txt\nn2.txt\nn3.txt\nn4.txt", "n1.txt\nn2.txt"),
+        ("Which of the notes mention the lift?", "n4.txt, n2.txt and n1.txt.", "n1.txt, n2.txt"),
         (
             "Copy the e-mail addresses, one per line, nothing else.",
             "- ann@x.example\n- Ann's phone\n- bo@y.example",
@@ -87,7 +88,7 @@ def test_what_may_be_right_stays_as_it_is(request_text: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("request_text", "text"),
     [
-        ("Which of the notes mention the lift?", "n1.txt, n2.txt and n3.txt"),  # the other names are in the same line
+        ("Which of the notes mention the lift?", "It is in n1.txt, n2.txt, n3.txt."),
         ("Which of the notes mention the lift?", "n3.txt\nn4.txt"),  # no name would be left
     ],
 )
