@@ -13,9 +13,9 @@ JOBS: Final[Causes] = {
     "points more right than one chat, 1.5b, all jobs": "No frontdoor of these models plans at least 90 % of the "
     "requests rightly (ADR 31), so the model that writes the chat answers here, too, and 158 of 180 answers are judged "
     "alike. Gates and doubts find wrong answers, and seldom make a right one of them: asked again, this model mostly "
-    "gives the same answer. Six answers are right because code has corrected them. Plans hardly help: one by code, which "
-    "gives each part its own file and the whole request, did none of eight jobs rightly, and ten plans with questions "
-    "about single files, written by hand, did two.",
+    "gives the same answer. Six answers are right because code has corrected them. Plans hardly help: one by code, "
+    "which gives each part its own file and the whole request, did none of eight jobs rightly, and ten plans with "
+    "questions about single files, written by hand, did two.",
     "points more right than one chat, 1.5b, code": "One script is right in each chat and never here; the other 14 "
     "jobs differ in one round of one job. What the gates refuse does not become right: of eight further answers to "
     "two jobs, at temperature 0.7, none was right, with the failed assertion or without.",
