@@ -222,6 +222,7 @@ class AttemptBody(BaseModel):
     message: str = Field(description="why it failed; empty if it did not")
     evidence: str = Field(description="what a gate found; empty if none failed")
     answer: str = Field(description="the text; empty if there is none")
+    outputs: dict[str, str] = Field(description="the same text by the name of each output, if it was read as outputs")
     reasoning: str = Field(description="what the models thought before they answered; empty if nothing")
     prompt: list[PromptPartBody] = Field(description="what the prompt was made of, in its order")
 

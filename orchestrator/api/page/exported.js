@@ -9,7 +9,11 @@ import { StepView } from "./step.js";
 import { t } from "./texts.js";
 
 const data = JSON.parse(document.getElementById("data").textContent);
-for (const { prompt = [] } of Object.values(data.answers)) for (const part of prompt) part.text = data.texts[part.text];
+for (const attempt of Object.values(data.answers).filter((answer) => answer.prompt)) {
+  for (const part of attempt.prompt) part.text = data.texts[part.text];
+  for (const name of Object.keys(attempt.outputs)) attempt.outputs[name] = data.texts[attempt.outputs[name]];
+  attempt.answer = data.texts[attempt.answer];
+}
 const places = new Map(); // addresses of files, by name
 
 answerBy({

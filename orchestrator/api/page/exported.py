@@ -111,7 +111,7 @@ def _data(journal: JournalReader, view: RunView, report: Report, events: list[Ev
 
 
 class _Texts:
-    """The texts of prompts, each once: many steps may read the same long document."""
+    """The texts of prompts and answers, each once: many steps may read the same long document."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -152,7 +152,9 @@ def _answers(
             document = attempt_document(journal, view, row, attempt.number, shared)
             prompt: list[dict[str, Any]] = document["prompt"]
             parts = [part | {"text": texts.number(part["text"])} for part in prompt]
-            yield f"{place}/steps/{row.id}/attempts/{attempt.number}", document | {"prompt": parts}
+            outputs = {name: texts.number(text) for name, text in document["outputs"].items()}
+            numbered = {"prompt": parts, "answer": texts.number(document["answer"]), "outputs": outputs}
+            yield f"{place}/steps/{row.id}/attempts/{attempt.number}", document | numbered
 
 
 def _files(journal: JournalReader, report: Report) -> Iterator[tuple[str, str]]:

@@ -103,6 +103,7 @@ class AttemptRow(msgspec.Struct, frozen=True, gc=False):
     waits: tuple[WaitRow, ...] = ()
     answer: str = ""  # digest of the answer that failed
     generated: float | None = None  # when the models were done; None if they are not, or were not used
+    made: Mapping[str, str] | None = None  # digests of the outputs by name, as gates check them; None if it succeeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,14 +365,15 @@ class RunView:
                 self.attempts.setdefault(step, []).append(_begun(event, at))
             case ToolCalled() | ModelAwaited():
                 self._apply_work(event, at)
-            case AttemptGenerated(step=step, usage=usage):
-                self._change_attempt(step, event.number, outcome="checking", usage=usage, generated=at)
+            case AttemptGenerated(step=step, usage=usage, outputs=outputs):
+                generated = {"generated": at, "made": outputs}
+                self._change_attempt(step, event.number, outcome="checking", usage=usage, **generated)
             case AttemptSucceeded(step=step, outputs=outputs):
                 self.outputs[step] = outputs
                 self._see(event.reads)
                 self._see(event.originals)
                 self._keep_originals(event.originals)
-                results = {"gates": event.gates, "reasoning": event.reasoning}
+                results = {"gates": event.gates, "reasoning": event.reasoning, "made": None}
                 self._change_attempt(step, event.number, finished=at, outcome="done", **results)
             case AttemptFailed(step=step, number=0):
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)

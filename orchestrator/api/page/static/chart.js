@@ -1,8 +1,8 @@
 // The picture of a run: the graph at the left, times at the right, in the same rows. The daemon has laid it out.
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { duration, line, number } from "./format.js";
 import { Details, Head, html, stateClass, useSome } from "./parts.js";
-import { stateName, t } from "./texts.js";
+import { stateName, t, word } from "./texts.js";
 
 const ROW = 26; // pixels
 const BLOCK = 8; // rows by which what is drawn moves on, and as many are drawn above and below the visible ones
@@ -12,6 +12,7 @@ const TICK = 250; // milliseconds between two moments that are drawn of a run th
 const THIN = ["dependencies", "onpath", "broken"]; // lines, not bars
 const TICK_WIDTH = 90; // pixels of the axis between two of its times, at least
 const ROUND = 5; // pixels of the corners of lines
+const FIGURES = Object.fromEntries(["attempt_number", "start_at", "duration", "predicted", "expected_range", "slack"].map((key) => [key, "figure"]));
 const PARTS = ["dependencies", "queued", "paused", "read", "write", "tools", "core", "gates", "other"];
 
 export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen }) {
@@ -242,16 +243,21 @@ function TableOf({ picture }) {
   const { rows } = picture;
   const [steps, moreSteps] = useSome(rows);
   const [edges, moreEdges] = useSome(picture.lines);
+  const all = useMemo(() => strips(picture), [picture]);
+  const [spans, moreSpans] = useSome(all);
+  const sums = new Map();
+  for (const { kind, start, end } of all) sums.set(kind, (sums.get(kind) ?? 0) + (end ?? picture.seconds) - start);
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("steps")}>
       <table>
         <caption>${t("steps")}</caption>
-        <${Head} keys=${["step", "state", "role", "model", "after", "start_at", "duration", "slack", "predicted", "critical"]} />
+        <${Head} keys=${["step", "state", "role", "model", "after", "start_at", "duration", "predicted", "expected_range", "slack", "critical"]} classes=${FIGURES} />
         <tbody>${steps.map((row) => html`<tr key=${row.id}>
           <th scope="row"><bdi>${line(row.id)}</bdi></th><td>${stateName(row.state)}</td><td><bdi>${line(row.role)}</bdi></td>
           <td><bdi>${line(row.model)}</bdi></td><td><bdi>${line(row.depends_on.join(", "))}</bdi></td>
           <td class="figure">${duration(row.started)}</td>
           <td class="figure">${row.started === null ? "–" : row.finished === null ? t("not_ended") : duration(row.finished - row.started)}</td>
-          <td class="figure">${duration(row.slack)}</td><td class="figure">${duration(row.predicted_seconds)}</td>
+          <td class="figure">${duration(row.predicted_seconds)}</td>
+          <td class="figure">${row.expected ? row.expected.map(duration).join(" – ") : "–"}</td><td class="figure">${duration(row.slack)}</td>
           <td>${row.critical ? "◆" : ""}</td>
         </tr>`)}</tbody>
       </table>
@@ -261,9 +267,38 @@ function TableOf({ picture }) {
         <${Head} keys=${["before", "after", "reason", "artifact"]} />
         <tbody>${edges.map((edge) => html`<tr key=${`${edge.before}-${edge.after}`}>
           <td><bdi>${line(rows[edge.before].id)}</bdi></td><td><bdi>${line(rows[edge.after].id)}</bdi></td>
-          <td>${edge.reason === "item" ? t("item_reason") : edge.reason}</td><td><bdi>${line(edge.artifact)}</bdi></td>
+          <td>${word("edge", edge.reason)}</td><td><bdi>${line(edge.artifact)}</bdi></td>
         </tr>`)}</tbody>
       </table>
       ${moreEdges}
+      ${spans.length ? html`<table>
+        <caption>${t("times")}</caption>
+        <${Head} keys=${["step", "attempt_number", "part", "start_at", "duration", "state"]} classes=${FIGURES} />
+        <tbody>${spans.map((span, at) => html`<tr key=${at}>
+          <th scope="row"><bdi>${line(span.step)}</bdi></th><td class="figure">${span.number}</td><td>${t(span.kind === "plan" ? "plan_row" : `part_${span.kind}`)}</td>
+          <td class="figure">${duration(span.start)}</td><td class="figure">${span.end === null ? t("not_ended") : duration(span.end - span.start)}</td>
+          <td>${span.outcome ? stateName(span.outcome) : ""}</td>
+        </tr>`)}</tbody>
+      </table>
+      ${moreSpans}
+      <table>
+        <caption>${t("times_sum")}</caption>
+        <${Head} keys=${["part", "duration"]} classes=${FIGURES} />
+        <tbody>${[...sums].map(([kind, seconds]) => html`<tr key=${kind}><th scope="row">${t(kind === "plan" ? "plan_row" : `part_${kind}`)}</th>
+          <td class="figure">${duration(seconds)}</td></tr>`)}</tbody>
+      </table>` : null}
     </div>`;
+}
+
+// What the bars say: of each step when it waited and for what, and what each attempt did. `end` is null while it lasts.
+function strips(picture) {
+  const plans = picture.planning.map((bar) => ({ step: "", number: "", kind: "plan", start: bar.start, end: bar.end, outcome: bar.outcome }));
+  const own = ({ id, waits, bars }) => [
+    ...waits.map((part) => ({ step: id, number: "", ...part })),
+    ...bars.flatMap((bar) => {
+      const parts = bar.parts.map((part) => ({ step: id, number: bar.number, ...part, outcome: bar.outcome }));
+      return bar.end === null ? [...parts, { step: id, number: bar.number, kind: "running", start: parts.at(-1)?.end ?? bar.start, end: null, outcome: bar.outcome }] : parts;
+    }),
+  ].sort((one, other) => one.start - other.start);
+  return [...plans, ...picture.rows.flatMap(own)];
 }

@@ -3,7 +3,7 @@ import { runPath } from "./api.js";
 import { duration, line, number, shown } from "./format.js";
 import { Head, html, Moment, Problem, State, useAnswer, useTitle } from "./parts.js";
 import { address } from "./state.js";
-import { t } from "./texts.js";
+import { t, word } from "./texts.js";
 
 const NAMES = ["A", "B"];
 const MARKS = { "+": "badge", "-": "cause" }; // of lines of a diff
@@ -14,7 +14,7 @@ export function Compare({ first, second }) {
   if (!facts) return html`<main id="content">${problem ? html`<${Problem} error=${problem} />` : t("loading")}</main>`;
   const { runs, steps, answers } = facts;
   const longest = Math.max(1e-3, ...runs.map((run) => run.seconds));
-  const whole = runs.map((run) => ({ ...run.figures, ...run, state: run.status, role: run.mode }));
+  const whole = runs.map((run) => ({ ...run.figures, ...run, state: run.status, role: word("mode", run.mode) }));
   return html`<main id="content" class="compare">
     <div class="head"><h1>${t("compare")}</h1></div>
     <ul class="plain">${runs.map((run, at) => html`<li key=${at}>${NAMES[at]}: <a href=${address("runs", run.run_id)}><bdi>${line(run.request) || run.run_id}</bdi></a> (<${Moment} at=${run.accepted_at} />)

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ask } from "./api.js";
 import { shown } from "./format.js";
 import { html, Moment, Problem, Table, useLooks, useTitle } from "./parts.js";
-import { stateName, t } from "./texts.js";
+import { stateName, t, word } from "./texts.js";
 
 const PERIOD = 2000; // milliseconds
 const LINES = 200;
@@ -54,13 +54,13 @@ function Log() {
   };
   const rows = [...lines.current].reverse().map((row) => [
     html`<${Moment} at=${Date.parse(row.at) / 1000} />`,
-    html`<span class=${`state ${MARKS[row.level] ?? ""}`}>${row.level}</span>`,
+    html`<span class=${`state ${MARKS[row.level] ?? ""}`}>${word("level", row.level)}</span>`,
     html`<bdi>${shown(row.event)}</bdi>${Object.entries(row.facts).map(([name, value]) => html` <span class="dim"><bdi>${shown(name)}=${shown(typeof value === "string" ? value : JSON.stringify(value))}</bdi></span>`)}`,
   ]);
   return html`<div class="head"><h2>${t("log")}</h2>
       <label class="filters">${t("log_level")}
-        <select value=${level} onChange=${choose}>${LEVELS.map((name) => html`<option value=${name}>${name}</option>`)}</select>
+        <select value=${level} onChange=${choose}>${LEVELS.map((name) => html`<option key=${name} value=${name}>${word("level", name)}</option>`)}</select>
       </label></div>
     <${Problem} error=${error} />
-    ${rows.length ? html`<${Table} caption=${t("log")} head=${["time", "log_level", "event"]} rows=${rows} />` : "–"}`;
+    ${rows.length ? html`<${Table} caption=${t("log")} head=${["time", "log_level", "event"]} rows=${rows} />` : html`<p class="empty">${t("log_none")}</p>`}`;
 }

@@ -17,7 +17,7 @@ export function sentence(event) {
     note: line(event.note),
     run: line(event.run),
     why: line(event.failure?.message ?? event.reason ?? event.message ?? event.error ?? event.doubts?.map((doubt) => doubt.text).join(" ") ?? ""),
-    kind: event.failure ? event.failure.kind : "",
+    kind: event.failure ? stateName(event.failure.kind) : "",
     outcome: stateName(event.outcome ?? event.status ?? ""),
     score: event.score ?? "",
   };

@@ -44,9 +44,8 @@ export function bytes(size) {
   return size < 1e9 ? `${number(size / 1e6, 1)} MB` : `${number(size / 1e9, 2)} GB`;
 }
 
-// Characters that hide, reorder or cannot be seen, all but line breaks and tabs.
-const UNSEEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+// Characters that hide, reorder or cannot be seen, all but line breaks, tabs, and what only says how an emoji looks.
+const UNSEEN = /(?!(?<=\p{Emoji})[\ufe0e\ufe0f])(?![\t\n])[\p{Cc}\p{Cs}\p{DI}\u2028\u2029\ufff9-\ufffb]/gu;
 
 // Return a text of a model or a user with such characters as their code.
 export function shown(text) {

@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { line, number } from "./format.js";
 import { Details, html, Moment, Problem, Table, Text, useAnswers, useSome, useTitle } from "./parts.js";
 import { address } from "./state.js";
-import { t } from "./texts.js";
+import { t, word } from "./texts.js";
 
 const PATHS = ["/v1/memory", "/v1/memory/choices", "/v1/memory/values", "/v1/memory/personas", "/v1/personas?retired=true", "/v1/memory/trainings"];
 const SHOWN = 50; // choices at first
@@ -30,7 +30,7 @@ export function Learning() {
       <${Compared} />
       <${Part} name="learn_values" rows=${values.values}>
         <${Table} caption=${t("learn_values")} figures=${[3, 4]} head=${["learn_type", "role", "persona", "learn_q", "learn_outcomes"]}
-          rows=${values.values.map((row) => [row.task_type === null ? t("learn_no_type") : line(row.task_type), line(row.role), line(row.persona), figure(row.q), number(row.count)])} />
+          rows=${values.values.map((row) => [row.task_type === null ? t("learn_no_type") : line(word("type", row.task_type)), line(row.role), line(row.persona), figure(row.q), number(row.count)])} />
       <//>
       <${Personas} personas=${personas.personas} evidence=${evidence.personas} />
       <${Part} name="learn_trainings" rows=${trainings.trainings}>${trainings.trainings.map((training) => html`<${Training} key=${training.name} training=${training} />`)}<//>` : error ? null : t("loading")}
@@ -135,7 +135,7 @@ function Compared() {
     <p class="actions"><button type="button" disabled=${busy} onClick=${compare}>${t("learn_compare_now")}</button></p>
     <${Problem} error=${error} />
     ${rows ? html`<${Table} caption=${t("learn_compare")} figures=${[1, 2, 3]} head=${["learn_router", "learn_reward", "learn_over_rules", "learn_effective"]}
-      rows=${rows.map((row) => [row.router, range(row.estimates["doubly robust"]), range(row.over_rules), number(row.over_rules.effective)])} />` : null}
+      rows=${rows.map((row) => [word("router", row.router), range(row.estimates["doubly robust"]), range(row.over_rules), number(row.over_rules.effective)])} />` : null}
   </section>`;
 }
 
@@ -151,7 +151,7 @@ function Personas({ personas, evidence }) {
       head=${["persona", "learn_maker", "role", "attempts", "learn_succeeded", "learn_q", "learn_q_without"]}
       rows=${rows.map(([persona, use]) => [
         html`<${Text}>${persona.name}<//>${persona.retired === null ? null : html` <span class="dim">${t("learn_retired")}: <${Text}>${persona.why_retired}<//></span>`}`,
-        line(persona.maker), line(use.role), figure(use.attempts ?? 0, 0), share(use.succeeded, use.succeeded + use.failed), figure(use.q), figure(use.q_without)])} />
+        line(word("maker", persona.maker)), line(use.role), figure(use.attempts ?? 0, 0), share(use.succeeded, use.succeeded + use.failed), figure(use.q), figure(use.q_without)])} />
   <//>`;
 }
 

@@ -2,9 +2,9 @@
 import { useRef, useState } from "preact/hooks";
 import { ask } from "./api.js";
 import { bytes, line, number, shown } from "./format.js";
-import { html, Problem, Table, useLooks, useTitle } from "./parts.js";
+import { Details, html, Problem, Table, useLooks, useTitle } from "./parts.js";
 import { may } from "./state.js";
-import { stateName, t } from "./texts.js";
+import { stateName, t, word } from "./texts.js";
 
 const PERIOD = 1000; // milliseconds
 const LOOKS = 120; // that are drawn
@@ -48,6 +48,8 @@ function spent({ processor_seconds: { engines, daemon, programs } }) {
   return new Map([...models, ["daemon", daemon], ["programs", programs]]);
 }
 
+const nameOf = (owner) => (owner.startsWith("model ") ? line(owner.slice(6)) : t(`owner_${owner}`));
+
 // Cores in use: the seconds that each owner spent between two looks.
 function Cores({ state, looks }) {
   const owners = [...spent(state).keys()];
@@ -60,8 +62,7 @@ function Cores({ state, looks }) {
   const area = (place) => (samples.length ? `M${[...edge(place), ...edge(place + 1).reverse()].join("L")}Z` : "");
   const rows = owners.map((owner, place) => {
     const values = samples.map((sample) => sample[place]);
-    const name = owner.startsWith("model ") ? line(owner.slice(6)) : t(`owner_${owner}`);
-    return [html`<${Key} place=${place} /><bdi>${name}</bdi>`, number(values.at(-1) ?? 0, 2), number(sum(values) / Math.max(1, values.length), 2)];
+    return [html`<${Key} place=${place} /><bdi>${nameOf(owner)}</bdi>`, number(values.at(-1) ?? 0, 2), number(sum(values) / Math.max(1, values.length), 2)];
   });
   const limit = TALL * (1 - state.processors / most);
   return html`<${Card} title=${t("cores")} note=${t("cores_of", { count: number(state.processors), cores: number(state.pool.cores) })}>
@@ -69,7 +70,18 @@ function Cores({ state, looks }) {
       ${owners.map((owner, place) => html`<path key=${owner} class=${fill(place)} d=${area(place)} />`)}
       <path class="limit" d=${`M0 ${limit}H${WIDE}`} />
     </svg>
-    <${Table} caption=${t("cores")} head=${["used_by", "cores_now", "cores_mean"]} rows=${rows} figures=${[1, 2]} /><//>`;
+    <${Table} caption=${t("cores")} head=${["used_by", "cores_now", "cores_mean"]} rows=${rows} figures=${[1, 2]} />
+    <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Series} names=${owners.map(nameOf)} looks=${looks} samples=${samples} />`}<//><//>`;
+}
+
+// The values of the picture, the latest first.
+function Series({ names, looks, samples }) {
+  const label = t("cores_series");
+  const last = looks.at(-1).at;
+  return html`<div class="scroll series-table" tabindex="0" role="region" aria-label=${label}><table>
+    <thead><tr><th scope="col" class="figure">${t("seconds_ago")}</th>${names.map((name) => html`<th key=${name} scope="col" class="figure"><bdi>${name}</bdi></th>`)}</tr></thead>
+    <tbody>${samples.map((values, at) => html`<tr key=${looks[at + 1].at}><th scope="row" class="figure">${number(last - looks[at + 1].at)}</th>
+      ${values.map((value, place) => html`<td key=${place} class="figure">${number(value, 2)}</td>`)}</tr>`).reverse()}</tbody></table></div>`;
 }
 
 function Queue({ state }) {
@@ -96,7 +108,7 @@ function Models({ pool }) {
   const rows = pool.models.map((model) => [
     html`${model.bytes ? html`<${Key} place=${loaded.indexOf(model)} />` : null}<bdi>${line(model.model)}</bdi>`,
     html`${stateName(model.state)} <span class="dim"><bdi>${shown(model.reason)}</bdi></span>`,
-    model.pinned ? t("pinned") : model.residency,
+    model.pinned ? t("pinned") : word("residency", model.residency),
     bytes(model.bytes),
     t("requests_of", { active: number(model.active), count: number(model.requests) }),
     model.threads ?? "–",

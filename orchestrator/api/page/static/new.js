@@ -6,8 +6,9 @@ import { bytes, duration, line, number, shown } from "./format.js";
 import { html, Problem, Text, useTitle } from "./parts.js";
 import { Editor } from "./plan_edit.js";
 import { address } from "./state.js";
-import { t } from "./texts.js";
+import { t, word } from "./texts.js";
 
+const LIMITS = ["seconds", "tokens", "bytes"]; // as `POST /v1/runs` accepts them
 const PAUSE = 400; // milliseconds without a key until a document is checked
 const EXAMPLE = `{"objective": "", "plan": {"steps": [
   {"id": "S1", "actor": "worker", "action": "", "outputs": ["answer"]}]}}`;
@@ -17,7 +18,7 @@ export function New() {
   const [request, setRequest] = useState("");
   const [text, setText] = useState(EXAMPLE);
   const [files, setFiles] = useState([]);
-  const [more, setMore] = useState({ directory: "", priority: "", seconds: "", tokens: "" });
+  const [more, setMore] = useState({ directory: "", priority: "" });
   const [forecast, setForecast] = useState(null);
   const [edited, setEdited] = useState(null); // the document that has become of the plan of a request
   const [selected, setSelected] = useState(null);
@@ -74,9 +75,7 @@ export function New() {
     if (sending) return;
     setSending(true);
     setProblem(null);
-    const limits = {};
-    if (more.seconds) limits.seconds = Number(more.seconds);
-    if (more.tokens) limits.tokens = Number(more.tokens);
+    const limits = Object.fromEntries(LIMITS.filter((name) => more[name]).map((name) => [name, Number(more[name])]));
     const whole = { ...common, ...body, limits, ...(more.priority ? { priority: more.priority } : {}) };
     const text = JSON.stringify(whole);
     // The same job again is the same submission, whose answer was lost.
@@ -119,8 +118,7 @@ export function New() {
         <${Field} name="directory" more=${more} set=${changed(setMore)} label=${t("new_directory")} />
         <label class="field">${t("new_priority")}<select value=${more.priority} onChange=${(event) => setMore({ ...more, priority: event.target.value })}>
           <option value="">${t("new_default")}</option><option value="interactive">${t("new_interactive")}</option><option value="batch">${t("new_batch")}</option></select></label>
-        <${Field} name="seconds" more=${more} set=${setMore} label=${t("new_seconds")} type="number" />
-        <${Field} name="tokens" more=${more} set=${setMore} label=${t("new_tokens")} type="number" />
+        ${LIMITS.map((name) => html`<${Field} key=${name} name=${name} more=${more} set=${setMore} label=${t(`limit_${name}`)} type="number" />`)}
       </div></details>
       <div class="actions">
         ${kind === "request" ? html`<button type="button" class="main" disabled=${!ready || waiting} onClick=${replan}>${t("new_look")}</button>` : null}
@@ -150,7 +148,7 @@ function parse(text) {
 }
 
 function Field({ name, more, set, label, type = "text" }) {
-  return html`<label class="field">${label}<input type=${type} min="1" value=${more[name]}
+  return html`<label class="field">${label}<input type=${type} min="1" value=${more[name] ?? ""}
     onInput=${(event) => set({ ...more, [name]: event.target.value })} /></label>`;
 }
 
@@ -230,7 +228,7 @@ function Plan({ forecast, kind, waiting, selected, onSelect, task, edit, edited,
     </ul>` : null}
     <dl class="figures">${figures.filter(([, value]) => value !== null).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
     ${acting.length ? html`<label><input type="checkbox" checked=${approved === task} onChange=${() => setApproved(approved === task ? null : task)} /> ${t("edit_allow", {
-      steps: line(acting.map((step) => `${step.id} (${step.tools?.join(", ") || step.kind})`).join(", ")) })}</label>` : null}
+      steps: line(acting.map((step) => `${step.id} (${step.tools?.join(", ") || word("kind", step.kind)})`).join(", ")) })}</label>` : null}
     <div class="actions">
       ${kind === "request" ? html`<button type="button" class="main" disabled=${waiting || (acting.length > 0 && approved !== task)} onClick=${run}>${t(again ? "new_again" : "new_approve")}</button>` : null}
       <button type="button" aria-expanded=${editing} onClick=${() => setEditing(!editing)}>${t("edit")}</button>

@@ -189,18 +189,18 @@ export function ExecutionView({ id }) {
     reload();
   };
   const mine = body.plan_of ? isOf(body.plan_of.roles) : true;
-  const sure = (verb, label, more) => html`<${Sure} label=${label} sure=${t("proc_sure")} keep=${t("proc_keep")} onSure=${act(verb, more)} />`;
+  const sure = (verb, label, more) => html`<${Sure} label=${label} sure=${t("proc_sure")} keep=${t("proc_keep")} disabled=${busy} onSure=${act(verb, more)} />`;
   const notices = [...(body.error ? [body.error] : []), ...(body.no_plan ? [body.no_plan] : []), ...body.look_at.map((text) => `${t("proc_look_at")}: ${text}`)];
   return html`<main id="content"><${Back} />
     <div class="head"><div><h1>${line(body.procedure)}</h1>
       <p class="facts"><${State} name=${body.state} /><${Moment} at=${body.planned} /><span class="dim">${line(id)}</span><span class="dim"><${Text}>${body.caller}<//></span>
         ${body.approved_by ? html`<span>${t("proc_approved_by", { name: line(body.approved_by) })}</span>` : null}</p></div>
       <div class="actions">
-        ${busy ? html`<span role="status">${t("loading")}</span>` : html`
-          ${body.state === "planned" && body.needs_approval && mine && may("approve") ? (body.plan_of?.destructive ? sure("approve", t("proc_approve"), { digest: body.plan }) : html`<button type="button" class="main" onClick=${act("approve", { digest: body.plan })}>${t("proc_approve")}</button>`) : null}
-          ${WAITING.includes(body.state) && mine ? html`<button type="button" onClick=${act("withdraw")}>${t("proc_withdraw")}</button>` : null}
+        <span role="status">${busy ? t("loading") : ""}</span>
+          ${body.state === "planned" && body.needs_approval && mine && may("approve") ? (body.plan_of?.destructive ? sure("approve", t("proc_approve"), { digest: body.plan }) : html`<button type="button" class="main" disabled=${busy} onClick=${act("approve", { digest: body.plan })}>${t("proc_approve")}</button>`) : null}
+          ${WAITING.includes(body.state) && mine ? html`<button type="button" disabled=${busy} onClick=${act("withdraw")}>${t("proc_withdraw")}</button>` : null}
           ${!OVER.includes(body.state) && !WAITING.includes(body.state) && mine ? sure("cancel", t("proc_cancel")) : null}
-          ${UNDOABLE.includes(body.state) && mine && body.plan_of ? html`<label><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.target.checked)} /> ${t("proc_force")}</label> ${sure("rollback", t("proc_rollback"), { force })}` : null}`}
+          ${UNDOABLE.includes(body.state) && mine && body.plan_of ? html`<label><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.target.checked)} /> ${t("proc_force")}</label> ${sure("rollback", t("proc_rollback"), { force })}` : null}
       </div></div>
     <${Problem} error=${refusal} /><${Problem} error=${error} again=${reload} />
     ${notices.length ? html`<ul class="notices">${notices.map((text) => html`<li key=${text}><${Text}>${text}<//></li>`)}</ul>` : null}

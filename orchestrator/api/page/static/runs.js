@@ -8,7 +8,7 @@ import { stateName, t } from "./texts.js";
 
 const STATES = ["queued", "planning", "running", "done", "failed", "cancelled"];
 const PAGE = 50;
-const CLASSES = { duration: "figure", critical: "figure wide", predicted: "figure wide", made_by: "wide" };
+const CLASSES = { duration: "figure", critical: "figure", predicted: "figure" };
 const REFRESH = 3000; // milliseconds
 
 export function Runs() {
@@ -85,10 +85,10 @@ function List({ list, filtered, more, chosen, choose }) {
           <td><input type="checkbox" checked=${chosen.includes(run.run_id)} onChange=${() => choose(run.run_id)} aria-label=${t("compare_run", { run: run.run_id })} /> <${State} name=${run.status} doubt=${run.doubt} /></td>
           <td class="request"><a href=${address("runs", run.run_id)}><bdi>${line(run.request) || run.run_id}</bdi></a></td>
           <td class="when"><${Moment} at=${run.accepted_at} /></td>
-          <td class="figure">${run.finished_at === null ? "–" : duration(run.finished_at - run.accepted_at)}</td>
-          <td class="figure wide">${duration(run.figures?.path_seconds)}</td>
-          <td class="figure wide">${duration(run.figures?.predicted_seconds)}</td>
-          ${everybody ? html`<td class="wide"><${Text}>${run.owner}<//></td>` : null}
+          <td class="figure" data-name=${t("duration")}>${run.finished_at === null ? "–" : duration(run.finished_at - run.accepted_at)}</td>
+          <td class="figure" data-name=${t("critical")}>${duration(run.figures?.path_seconds)}</td>
+          <td class="figure" data-name=${t("predicted")}>${duration(run.figures?.predicted_seconds)}</td>
+          ${everybody ? html`<td data-name=${t("made_by")}><${Text}>${run.owner}<//></td>` : null}
         </tr>`)}
       </tbody>
     </table>

@@ -5,9 +5,10 @@ import { Head, html, Problem, State, Text, useAnswer, useTitle } from "./parts.j
 import { Spent, useRun, Writing } from "./run.js";
 import { address } from "./state.js";
 import { ENDED, StepActions, useAct } from "./step_actions.js";
-import { stateName, t } from "./texts.js";
+import { stateName, t, word } from "./texts.js";
 
 const FINDING = /^(.+?):(\d+): (.*)$/; // as the daemon writes what a gate found
+const INDEX = /\[\d+\]$/; // of a child's output, which is not in the name of the file that gates check
 
 export function StepView({ run, step }) {
   const { picture, error, progress, reload } = useRun(run);
@@ -58,7 +59,7 @@ function Facts({ run, facts, row }) {
     [t("time"), step.started === null ? null : html`${step.finished === null ? t("not_ended") : duration(step.finished - step.started)}, ${
       row.critical ? html`<span class="onpath">◆ ${t("critical_yes")}</span>` : html`${t("slack")} ${duration(row.slack)}`}`],
     [t("predicted"), step.predicted ? `${duration(step.predicted.seconds)} (${duration(low)} – ${duration(high)})` : null],
-    [t("waited_for"), edges.length ? html`<ul class="plain">${edges.map((edge, at) => html`<li key=${at}>${link(edge.before)}: ${edge.reason} <bdi>${line(edge.artifact)}</bdi></li>`)}</ul>` : t("no_step")],
+    [t("waited_for"), edges.length ? html`<ul class="plain">${edges.map((edge, at) => html`<li key=${at}>${link(edge.before)}: ${word("edge", edge.reason)} <bdi>${line(edge.artifact)}</bdi></li>`)}</ul>` : t("no_step")],
     [t("needed_by"), needed.length ? needed.map((name, at) => html`${at ? ", " : ""}${link(name)}`) : t("no_step")],
     ...facts.warnings.map((text) => [t("warning"), html`<${Text}>${text}<//>`]),
     ...facts.doubts.map((text) => [t("doubt"), html`<${Text}>${text}<//>`]),
@@ -80,8 +81,7 @@ function Attempt({ run, step, attempt, bar }) {
     ${body ? html`
       <${Prompt} run=${run} parts=${body.prompt} usage=${attempt.usage} />
       ${body.reasoning ? html`<details><summary>${t("of_which_thoughts")} (${number(attempt.usage.reasoning_tokens)})</summary><pre class="text thinking"><bdi>${shown(body.reasoning)}</bdi></pre></details>` : null}
-      <h4>${t("answer")}</h4>
-      <${Listing} text=${body.answer} gates=${attempt.gates} />` : null}
+      <${Answer} body=${body} gates=${attempt.gates} />` : null}
     <${Gates} gates=${attempt.gates} />
     <${Calls} calls=${attempt.calls} />
   </article>`;
@@ -100,21 +100,33 @@ function Prompt({ run, parts, usage }) {
   </details>`;
 }
 
-// The answer with numbered lines, and below a line what gates found in it.
-function Listing({ text, gates }) {
+// The answer, each of several outputs below its name. Findings are in the output whose file they name.
+function Answer({ body, gates }) {
+  const outputs = Object.entries(body.outputs);
+  const findings = findingsOf(gates);
+  const isOf = (name) => (finding) => finding.file === name.replace(INDEX, "");
+  const title = html`<h4>${t("answer")}</h4>`;
+  // Journals of earlier versions do not say which outputs an answer that failed was read as.
+  const isOneFile = new Set(findings.map((finding) => finding.file)).size === 1;
+  if (!outputs.length) return html`${title}<${Listing} name=${t("answer")} text=${body.answer} findings=${isOneFile ? findings : []} />`;
+  return html`${title}${outputs.map(([name, text]) => html`<div key=${name} class="output">
+    ${outputs.length > 1 ? html`<h5><bdi>${line(name)}</bdi></h5>` : null}
+    <${Listing} name=${outputs.length > 1 ? line(name) : t("answer")} text=${text} findings=${findings.filter(isOf(name))} /></div>`)}`;
+}
+
+// What gates found at a line of a file.
+function findingsOf(gates) {
+  return gates.filter((gate) => gate.status === "failed").flatMap((gate) => gate.evidence.split("\n").map((evidence) => [gate.gate, FINDING.exec(evidence)]))
+    .filter(([, match]) => match).map(([gate, [, file, at, text]]) => ({ file, line: Number(at), text: `${gate}: ${text}` }));
+}
+
+// A text, with numbered lines if there are findings, each below its line.
+function Listing({ name, text, findings }) {
   if (!text) return html`<p class="empty">–</p>`;
-  const findings = new Map();
-  for (const gate of gates) {
-    if (gate.status !== "failed") continue;
-    for (const evidence of gate.evidence.split("\n")) {
-      const match = FINDING.exec(evidence);
-      if (match) findings.set(Number(match[2]), [...(findings.get(Number(match[2])) ?? []), `${gate.gate}: ${match[3]}`]);
-    }
-  }
-  if (!findings.size) return html`<pre class="text" tabindex="0" aria-label=${t("answer")}><bdi>${shown(text)}</bdi></pre>`;
-  return html`<ol class="listing" tabindex="0" aria-label=${t("answer")}>${text.split("\n").map((row, at) => html`<li key=${at}>
+  if (!findings.length) return html`<pre class="text" tabindex="0" aria-label=${name}><bdi>${shown(text)}</bdi></pre>`;
+  return html`<ol class="listing" tabindex="0" aria-label=${name}>${text.split("\n").map((row, at) => html`<li key=${at}>
     <code><bdi>${shown(row) || " "}</bdi></code>
-    ${(findings.get(at + 1) ?? []).map((finding, index) => html`<p key=${index} class="finding"><bdi>${shown(finding)}</bdi></p>`)}
+    ${findings.filter((finding) => finding.line === at + 1).map((finding, index) => html`<p key=${index} class="finding"><bdi>${shown(finding.text)}</bdi></p>`)}
   </li>`)}</ol>`;
 }
 

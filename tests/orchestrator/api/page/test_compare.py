@@ -93,6 +93,9 @@ def test_the_list_shows_what_was_predicted_and_measured(
     figures = client.get("/v1/runs", params={"search": pair[0], "figures": True}).json()["runs"][0]["figures"]
     assert row.locator("td").nth(4).inner_text() == shown_seconds(figures["path_seconds"])
     assert row.locator("td").nth(5).inner_text() == shown_seconds(figures["predicted_seconds"])
+    page.set_viewport_size({"width": 360, "height": 900})
+    expect(row.locator("td").nth(5)).to_be_visible()
+    assert "Predicted" in row.locator("td").nth(5).evaluate("cell => getComputedStyle(cell, '::before').content")
 
 
 def shown_seconds(seconds: float) -> str:

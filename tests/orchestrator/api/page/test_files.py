@@ -8,15 +8,30 @@ import re
 from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import httpx2
 import pytest
 
+from orchestrator.api.admin import CheckBody
+from orchestrator.api.logs import LEVELS
+from orchestrator.api.machine import ProcessorLine
+from orchestrator.api.models import Verb
 from orchestrator.api.page.files import page_files, security_headers
-from orchestrator.task.events import Event
-from orchestrator.task.modes import RunStatus
+from orchestrator.api.runs import LimitsBody
+from orchestrator.memrl.routers import ROUTERS
+from orchestrator.pool.status import ModelState
+from orchestrator.procedures.execution import State as ExecutionState
+from orchestrator.procedures.execution import StepState
+from orchestrator.registry.forms import ResidencyTier
+from orchestrator.registry.persona import Maker
+from orchestrator.run.record.attempt_prompts import PromptPart
+from orchestrator.run.record.picture import PartKind
+from orchestrator.task.analysis import Reason
+from orchestrator.task.events import CallOutcome, Event, FailureKind, GateResult, ReplanOutcome
+from orchestrator.task.modes import Mode, Priority, RunStatus
 from orchestrator.task.states import State
+from orchestrator.task.taskir.models import StepKind, TaskIR
 from tests.orchestrator.api.daemon_process import Running
 
 MAX_BYTES: Final = 150_000  # compressed
@@ -32,8 +47,23 @@ BUILT: Final = (
     "class_",
     "owner_",
     "verb_",
+    "edge_",
+    "kind_",
+    "level_",
+    "limit_",
+    "maker_",
+    "mode_",
+    "residency_",
+    "router_",
+    "type_",
 )  # starts of keys whose rest the daemon names
+ENTRY: Final = re.compile(r'"((?:\\.|[^"\\])+)": \[\s*("(?:\\.|[^"\\])+"),\s*("(?:\\.|[^"\\])+"),?\s*\]')
 KEY: Final = re.compile(r'"((?:\\.|[^"\\])+)": \[')
+
+
+WORDS: Final = {
+    key: (json.loads(english), json.loads(german)) for key, english, german in ENTRY.findall(SCRIPTS["texts.js"])
+}
 
 
 def import_map() -> dict[str, dict[str, str]]:
@@ -131,8 +161,60 @@ def test_every_word_is_in_the_table_in_both_languages_and_used() -> None:
     assert keys <= named | listed | {key for key in keys if key.startswith(BUILT)}
 
 
-def test_every_state_and_event_has_words() -> None:
-    keys = set(KEY.findall(SCRIPTS["texts.js"]))
+def test_every_event_has_words() -> None:
     kinds = {field.default for member in get_args(Event) for field in fields(member) if field.name == "kind"}
-    assert {f"event_{kind}" for kind in kinds} == {key for key in keys if key.startswith("event_")}
-    assert {f"state_{state}" for state in (*State, *get_args(RunStatus))} <= keys
+    assert {f"event_{kind}" for kind in kinds} == {key for key in WORDS if key.startswith("event_")}
+
+
+def words_of(values: Any) -> set[str]:
+    """Return the values of an enumeration of strings, or of a `Literal`."""
+    return {str(value) for value in (get_args(values) or values)}
+
+
+def log_kinds() -> set[str]:
+    """Return the kinds of entries that procedures write to their audit log."""
+    sources = (path.read_text() for path in Path(str(files("orchestrator.procedures"))).glob("*.py"))
+    return {kind for text in sources for kind in re.findall(r'\bappend\(\s*"([a-z_]+)", ', text)}
+
+
+ENUMERATIONS: Final[tuple[tuple[str, object], ...]] = (
+    ("state", State),
+    ("state", RunStatus),
+    ("state", FailureKind),
+    ("state", CallOutcome),
+    ("state", ReplanOutcome),
+    ("state", GateResult.__annotations__["status"]),
+    ("state", ModelState),
+    ("state", ExecutionState),
+    ("state", StepState.__annotations__["state"]),
+    ("state", CheckBody.model_fields["state"].annotation),
+    ("state", {kind.replace("step_", "").replace("_", " ") for kind in log_kinds()}),
+    ("part", PartKind),
+    ("edge", (*get_args(Reason), "item")),
+    ("mode", Mode),
+    ("class", Priority),
+    ("kind", StepKind),
+    ("level", LEVELS),
+    ("limit", LimitsBody.model_fields),
+    ("maker", Maker),
+    ("residency", (*get_args(ResidencyTier), "remote")),
+    ("router", ROUTERS),
+    ("type", TaskIR.model_fields["task_type"].annotation),
+    ("verb", Verb),
+    ("owner", set(ProcessorLine.model_fields) - {"engines"}),
+    ("prompt", PromptPart.__annotations__["kind"]),
+)
+
+
+@pytest.mark.parametrize(("kind", "values"), ENUMERATIONS, ids=lambda value: value if isinstance(value, str) else "")
+def test_every_value_that_the_daemon_names_has_words(kind: str, values: object) -> None:
+    named = {f"{kind}_{value}" for value in words_of(values)}
+    assert named
+    assert named <= set(WORDS), "texts.js has a text for each in both languages"
+    assert all(len(WORDS[key]) == 2 for key in named)
+
+
+def test_a_new_run_may_have_every_limit_that_the_api_accepts() -> None:
+    listed = re.search(r"const LIMITS = (\[.*?\]);", SCRIPTS["new.js"])
+    assert listed is not None
+    assert set(json.loads(listed[1])) == set(LimitsBody.model_fields)

@@ -4,10 +4,10 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from orchestrator.run.journal.journal import Journal
 from orchestrator.task.events import (
@@ -41,8 +41,13 @@ SCRIPT: Final = (
     '<a href="javascript:window.ran = 1">link</a><style>body { display: none }</style>'
     "<iframe srcdoc='<script>parent.ran = 1</script>'></iframe>${window.ran = 1}{{window.ran = 1}}</pre></textarea>"
 )
-HIDDEN: Final = "\u202egnp.exe\u202c \u2066x\u2069 \u200b\u200d\ufeff \x1b[31mred\x1b[0m \x07\x08"
-EVIL: Final = f"\u202e{SCRIPT} {HIDDEN}"
+INVISIBLE: Final = "\u034f\u115f\u3164\ufe0f\U000e0041\U000e0100"  # some of them count as printable
+# of what is shown, open or not: an exported page has its data in an element, too
+SHOWN_TEXT: Final = """
+    [...document.body.children].filter(({ tagName }) => tagName !== "SCRIPT").map((child) => child.textContent).join(" ")
+"""
+HIDDEN: Final = f"\u202egnp.exe\u202c \u2066x\u2069 \u200b\u200d\ufeff \x1b[31mred\x1b[0m \x07\x08 {INVISIBLE}"
+EVIL: Final = f"\u202e{INVISIBLE}{SCRIPT} {HIDDEN}"
 NAME: Final = "<img src=x onerror=window.ran=1>\u202etxt.exe"
 RUN: Final = "20260101-000000-hostile"
 OTHER: Final = "20260101-000001-hostile"
@@ -109,11 +114,12 @@ def check_harmless(visit: Visit) -> None:
     for element in ("iframe", "img", "#page script", "#page style", "a[href^='javascript:']"):
         assert page.locator(element).count() == 0, element
     assert page.locator("svg [onload], [onerror], [onload]").count() == 0
-    text = page.evaluate("document.body.textContent")
+    text = page.evaluate(SHOWN_TEXT)
     assert "<script>window.ran = 1</script>" in text
-    hidden = [sign for sign in set(HIDDEN) if not sign.isprintable()]
+    hidden = [sign for sign in set(HIDDEN) if sign in INVISIBLE or not sign.isprintable()]
     assert not [sign for sign in hidden if sign in text]
     assert "⟨U+202E⟩" in text
+    assert "⟨U+E0041⟩⟨U+E0100⟩" in text
     assert visit.errors == []
 
 
@@ -172,3 +178,55 @@ def test_a_plan_in_a_form_is_harmless(visit: Visit) -> None:
     persona.press("Tab")
     expect(page.locator(".editor .cause")).to_contain_text("is refused")
     check_harmless(visit)
+
+
+FREE: Final = frozenset(
+    "action approved_by best caller changed description digest error event evidence file found kind look_at maker mend "
+    "message model model_id name note path persona procedure reason request role roles says schedule shown step taken "
+    "task_type text undo version why why_not why_retired".split()
+)  # fields that hold texts of users, models and files in some answer
+
+
+def hostile_document(value: Any, key: str = "") -> Any:
+    """Return a JSON document with the attack at the end of each text in a field of `FREE`, and of names of its maps."""
+    if isinstance(value, dict):
+        named = key in ("cells_by_role", "engines", "facts", "outputs", "bytes_to_load")
+        return {f"{name}{EVIL}" if named else name: hostile_document(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [hostile_document(item, key) for item in value]
+    return f"{value}{EVIL}" if isinstance(value, str) and key in FREE else value
+
+
+def make_hostile(route: Route) -> None:
+    answer = route.fetch()
+    is_json = answer.headers.get("content-type", "").startswith("application/json")
+    if is_json:
+        route.fulfill(response=answer, json=hostile_document(answer.json()))
+    else:
+        route.fulfill(response=answer)
+
+
+VIEWS: Final = {
+    ("machine",): (".cards .scale", ["machine"]),
+    ("learning",): ("#learn_choices + .scroll", ["memory", "memory/**", "personas*"]),
+    ("procedures",): ("table.list", ["procedures", "procedures/**"]),
+    ("procedures", "backup"): ("main summary", ["procedures/**"]),
+    ("runs", RUN, "what-if"): ("[role=alert], table.list", ["runs/**"]),
+    ("doctor",): ("[aria-label=Log] tbody tr", ["doctor", "log*"]),
+}
+
+
+@pytest.mark.parametrize("place", VIEWS, ids="/".join)
+def test_every_other_view_is_harmless(visit: Visit, place: tuple[str, ...]) -> None:
+    selector, paths = VIEWS[place]
+    page = visit.page
+    for path in paths:
+        page.route(f"**/v1/{path}", make_hostile)
+    try:
+        visit.go(*place)
+        visit.ready(selector)
+        for summary in page.locator("summary").all():
+            summary.click()
+        check_harmless(visit)
+    finally:
+        page.unroute_all(behavior="wait")

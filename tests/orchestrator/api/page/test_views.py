@@ -1,7 +1,9 @@
 """The views of the page in Chromium: what they show, and every action that they offer."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -11,19 +13,61 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
+from orchestrator.run.journal.journal import Journal
+from orchestrator.task.events import (
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    Event,
+    Failure,
+    FailureKind,
+    GateResult,
+    PlanFinished,
+    RunAccepted,
+    RunFinished,
+    StepsPlanned,
+    Usage,
+)
+from orchestrator.task.taskir.models import Step
 from tests.orchestrator.api.callers import client_of, daemon_with
 from tests.orchestrator.api.daemon_process import RECORDS, ROOT, Running, executed, lasting, submitted, summary
 from tests.orchestrator.api.page.browser import PATIENCE, SIZES, Visit, check_view, link_of, visiting
 
+TWO_FILES: Final = "20260101-000000-two-files"
 REQUEST: Final = "Summarize a, b, c and d, then compare them"
 
 expect.set_options(timeout=PATIENCE)
+
+
+async def write_two_files(home: Path) -> None:
+    """Write a run into a journal whose step wrote two files; a gate found one thing in each, at lines 2 and 3."""
+    step = Step(id="S1", actor="worker", action="Write two files.", outputs=("one.py", "two.py"))
+    evidence = "one.py:2: F821 wrong in one.py\n    one = 2\ntwo.py:3: F821 wrong in two.py\n    two = 3"
+    failure = Failure(FailureKind.CODE, "lint failed", evidence)
+    gate = GateResult("lint", "failed", evidence, kind=FailureKind.CODE)
+    texts = {name: "\n".join(f"{name[:3]} = {at}" for at in (1, 2, 3)) for name in step.outputs}
+    of_step: dict[str, Any] = {"step": "S1", "number": 1}
+    with Journal.open(home) as journal:
+        outputs = {name: journal.put(text.encode()) for name, text in texts.items()}
+        whole = journal.put("\n\n".join(f"[{name}]\n{text}" for name, text in texts.items()).encode())
+        events: list[Event] = [
+            RunAccepted(at=1.0, run=TWO_FILES, mode="as-planned", request="two files"),
+            StepsPlanned(at=1.0, steps=(step,)),
+            PlanFinished(at=1.0, origin="taskir"),
+            AttemptStarted(at=1.0, role="worker", persona=None, model="m", reason="a test", **of_step),
+            AttemptGenerated(at=2.0, usage=Usage(prompt_tokens=9, output_tokens=9), outputs=outputs, **of_step),
+            AttemptFailed(at=3.0, failure=failure, gates=(gate,), answer=whole, **of_step),
+            RunFinished(at=3.0, status="failed", error="S1 failed"),
+        ]
+        await journal.append(TWO_FILES, events)
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A daemon of its own, so that its runs are those of this file; the token `reader` sees all and changes nothing."""
     folder = tmp_path_factory.mktemp("views")
+    with ThreadPoolExecutor(1) as pool:  # in the thread of the tests the browser's event loop may run
+        pool.submit(asyncio.run, write_two_files(folder / "home")).result()
     with daemon_with(folder, {"reader": "read:all"}, ORCHESTRATOR_MEMORY_USE="shadow") as running:
         yield running
 
@@ -168,7 +212,9 @@ def test_a_run_is_used_by_keyboard(visit: Visit, planned: dict[str, Any]) -> Non
     expect(page.get_by_role("heading", name="Step S2")).to_be_visible()
 
 
-def test_the_picture_has_a_table_with_the_same_facts(visit: Visit, planned: dict[str, Any]) -> None:
+def test_the_picture_has_a_table_with_the_same_facts(
+    visit: Visit, client: httpx2.Client, planned: dict[str, Any]
+) -> None:
     page = visit.page
     visit.ready("h1")
     visit.go("runs", planned["run_id"])
@@ -178,6 +224,15 @@ def test_the_picture_has_a_table_with_the_same_facts(visit: Visit, planned: dict
     expect(steps.locator("tbody tr").nth(4)).to_contain_text("S1, S2, S3, S4")
     edges = page.get_by_role("table", name="Which step waits for which")
     expect(edges.locator("tbody tr")).to_have_count(4)
+    drawn = client.get(f"/v1/runs/{planned['run_id']}/picture").json()
+    parts = [(row["id"], part) for row in drawn["rows"] for part in row["waits"]]
+    parts += [(row["id"], part) for row in drawn["rows"] for bar in row["bars"] for part in bar["parts"]]
+    times = page.get_by_role("table", name="What each step did when").locator("tbody tr")
+    expect(times).to_have_count(len(parts) + len(drawn["planning"]))
+    assert times.filter(has_text="waits for steps").count() == sum(part["kind"] == "dependencies" for _, part in parts)
+    causes = page.get_by_role("table", name="Time by cause").locator("tbody tr")
+    expect(causes).to_have_count(len({part["kind"] for _, part in parts}) + bool(drawn["planning"]))
+    assert f"{drawn['rows'][0]['predicted_seconds']:.2f} s" in steps.locator("tbody tr").first.inner_text()
 
 
 def test_files_are_downloaded(visit: Visit, client: httpx2.Client, planned: dict[str, Any]) -> None:
@@ -223,6 +278,18 @@ def test_a_step_shows_its_gates(visit: Visit, gated: dict[str, Any]) -> None:
     expect(gates).to_contain_text("passed")
 
 
+def test_findings_are_at_their_line_of_the_right_output(visit: Visit) -> None:
+    visit.ready("h1")
+    visit.go("runs", TWO_FILES, "steps", "S1")
+    outputs = visit.page.locator(".output")
+    expect(outputs).to_have_count(2)
+    for at, name in enumerate(("one.py", "two.py")):
+        expect(outputs.nth(at).get_by_role("heading")).to_have_text(name)
+        expect(outputs.nth(at).locator("li")).to_have_count(3)
+        expect(outputs.nth(at).locator(".finding")).to_have_text(f"lint: F821 wrong in {name}")
+        expect(outputs.nth(at).locator("li").nth(at + 1).locator(".finding")).to_have_count(1)
+
+
 def test_what_a_run_does_not_show_is_said(visit: Visit, planned: dict[str, Any]) -> None:
     page, refusal = visit.page, {"error": {"message": "not <b>now</b>"}}
     run = planned["run_id"]
@@ -250,11 +317,16 @@ def test_a_run_is_stopped_and_run_again(visit: Visit, client: httpx2.Client) -> 
     page = visit.page
     visit.ready("h1")
     visit.go("runs", run)
-    page.get_by_role("button", name="Stop the run").click()
-    page.get_by_role("button", name="Keep it").click()
-    page.get_by_role("button", name="Stop the run").click()
+    page.get_by_role("button", name="Stop the run").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Stop now")).to_be_focused()
+    page.get_by_role("button", name="Keep it").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Stop the run")).to_be_focused()
+    page.keyboard.press("Enter")
     page.get_by_role("button", name="Stop now").click()
     expect(page.locator(".head .state").first).to_have_text("cancelled")
+    expect(page.locator(".head").get_by_role("link", name="What if")).to_be_focused()  # the button is gone
     assert client.get(f"/v1/runs/{run}").json()["status"] == "cancelled"
     page.get_by_role("button", name="Run again").click()
     page.wait_for_function("run => !location.hash.includes(run)", arg=run)
@@ -403,11 +475,14 @@ def test_a_document_is_checked_while_it_is_written(visit: Visit, client: httpx2.
     expect(page.get_by_role("region", name="The plan").get_by_role("listbox").get_by_role("option")).to_have_count(1)
     page.get_by_text("Folder, priority, limits").click()
     page.get_by_label("At most so many seconds").fill("600")
+    page.get_by_label("At most so many bytes").fill("1000000")
     page.get_by_label("Priority").select_option("batch")
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.locator(".answer")).not_to_be_empty()
     run = page.url.rpartition("/")[2]
     assert client.get(f"/v1/runs/{run}").json()["artifacts"].keys() == {"written.txt"}
+    accepted = client.get(f"/v1/runs/{run}/events").text.partition("run_accepted")[0].rpartition("data: ")[2]
+    assert '"bytes":1000000' in accepted.replace(" ", "")
 
 
 def test_what_a_folder_needs_is_said(visit: Visit) -> None:
