@@ -30,6 +30,7 @@ def picture_document(report: Report, drawn: bytes, now: float, position: int | N
         "answer": report.answer,
         "error": report.error,
         "doubt": report.doubt,
+        "corrections": [correction.text for correction in report.corrections],
         "missing": report.missing,
         "warnings": report.warnings,
         "plan_reason": report.plan_reason or report.why_direct,

@@ -16,10 +16,15 @@ export function sentence(event) {
     tool: line(event.tool),
     note: line(event.note),
     run: line(event.run),
-    why: line(event.failure?.message ?? event.reason ?? event.message ?? event.error ?? event.doubts?.map((doubt) => doubt.text).join(" ") ?? ""),
+    why: line(event.failure?.message ?? event.reason ?? event.message ?? event.error ?? compared(event) ?? ""),
     kind: event.failure ? stateName(event.failure.kind) : "",
     outcome: stateName(event.outcome ?? event.status ?? ""),
     score: event.score ?? "",
   };
   return t(key, values).replace(/[:,]\s*$/, "");
+}
+
+// What was wrong with an answer: first what code has corrected, then what it could not.
+function compared({ corrections = [], doubts = [] }) {
+  return [...corrections.map(({ text }) => `${t("corrected")}: ${text}`), ...doubts.map(({ text }) => text)].join(" ");
 }

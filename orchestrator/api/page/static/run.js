@@ -166,6 +166,7 @@ function Notices({ picture }) {
     ["error", picture.error ? [picture.error] : []],
     ["missing", picture.missing],
     ["doubt", picture.doubt ? [picture.doubt] : []],
+    ["corrected", picture.corrections],
     ["warning", picture.warnings],
   ].flatMap(([key, texts]) => texts.map((text) => [key, text]));
   if (!lines.length && picture.position === null) return null;

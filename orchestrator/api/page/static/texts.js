@@ -61,6 +61,7 @@ const TEXTS = {
   "doctor": ["Doctor", "Diagnose"],
   "doctor_broken": ["A run lacks something.", "Einem Lauf fehlt etwas."],
   "doctor_healthy": ["A run has all that it needs.", "Ein Lauf hat alles, was er braucht."],
+  "corrected": ["Corrected by code", "Von Code berichtigt"],
   "doubt": ["Doubtful", "Zweifelhaft"],
   "download": ["Download", "Herunterladen"],
   "duration": ["Took", "Dauer"],

@@ -44,7 +44,7 @@ SCRIPT: Final = (
 INVISIBLE: Final = "\u034f\u115f\u3164\ufe0f\U000e0041\U000e0100"  # some of them count as printable
 # of what is shown, open or not: an exported page has its data in an element, too
 SHOWN_TEXT: Final = """
-    [...document.body.children].filter(({ tagName }) => tagName !== "SCRIPT").map((child) => child.textContent).join(" ")
+    [...document.body.children].filter((child) => child.tagName !== "SCRIPT").map((child) => child.textContent).join()
 """
 HIDDEN: Final = f"\u202egnp.exe\u202c \u2066x\u2069 \u200b\u200d\ufeff \x1b[31mred\x1b[0m \x07\x08 {INVISIBLE}"
 EVIL: Final = f"\u202e{INVISIBLE}{SCRIPT} {HIDDEN}"
@@ -79,7 +79,7 @@ def hostile_events(journal: Journal, run: str, text: str) -> list[Event]:
         StepPrioritised(at=3.0, step="S2"),
         AttemptStarted(at=3.0, step="S2", number=1, role="worker", persona=None, model="m", reason=EVIL),
         AttemptSucceeded(at=4.0, step="S2", number=1, outputs={"answer": evil}),
-        AnswerChecked(at=4.0, doubts=(AnswerDoubt(EVIL, "S2"),)),
+        AnswerChecked(at=4.0, doubts=(AnswerDoubt(EVIL, "S2"),), corrections=(AnswerDoubt(EVIL, "S1"),)),
         RunFinished(at=4.0, status="done", error=EVIL, doubt=EVIL),
         RatingGiven(at=5.0, score=0.5, by=SCRIPT, note=EVIL),
         RatingGiven(at=5.0, score=0.5, by=SCRIPT, note=EVIL, step="S1"),
