@@ -255,7 +255,7 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=200,
-        description="All requests with the same key get the same run.",
+        description="All requests with the same key get the same run, and the first one counts.",
     ),
 ]
 
@@ -369,7 +369,10 @@ async def resume(run: str, service: ServiceDep) -> RunLine:
 @router.post(
     "/runs/{run}/retry",
     status_code=201,
-    responses={202: {"model": RunLine, "description": "The run, in which the step is tried again."}},
+    responses={
+        200: {"model": RunLine, "description": "The run that was submitted with this key before."},
+        202: {"model": RunLine, "description": "The run, in which the step is tried again."},
+    },
 )
 async def retry(
     run: str,
@@ -378,6 +381,7 @@ async def retry(
     access: AccessDep,
     traceparent: TraceparentDep,
     body: RetryBody | None = None,
+    key: IdempotencyKey = None,
 ) -> RunLine:
     """Submit the job of a run that has ended again, as a new run of the caller.
 
@@ -386,17 +390,20 @@ async def retry(
     stopped and made again, in the same run.
     """
     step = None if body is None else body.step
-    if step is not None and await service.retry(run, step):
+    if step is not None and await service.retry(run, step, key):
         response.status_code = HTTPStatus.ACCEPTED
         return await _line(service, run)
-    job = replace(await service.ended_job(run), owner=access.key, traceparent=traceparent)
+    job = replace(await service.ended_job(run), owner=access.key, traceparent=traceparent, key=key)
     if step is not None:
         job = replace(job, any_mode=False, repeats=Repeat(run, step))
     if job.model is not None:
         access.require(Permission.TEACH, "what forces a model")
     if job.directory is not None:  # whoever retries a run needs the right to read its folder
         job = replace(job, directory=_directory(str(job.directory), service, access))
-    return await _line(service, (await service.submit(job)).run)
+    submitted = await service.submit(job)
+    if not submitted.new:
+        response.status_code = HTTPStatus.OK
+    return await _line(service, submitted.run)
 
 
 @router.post("/runs/{run}/prioritise", status_code=202)

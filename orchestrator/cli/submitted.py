@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from orchestrator.cli.daemon import DaemonClient
+from orchestrator.cli.daemon import DaemonClient, key_header
 from orchestrator.cli.errors import STATUS_CODES, run_code
 from orchestrator.cli.run_names import RunArgument, find_run
 from orchestrator.cli.settings import AllFlag, JsonFlag, Settings, settings
@@ -73,6 +73,9 @@ def retry(
     step: Annotated[
         str | None, typer.Argument(metavar="STEP", help="Only this step, and what depends on it or is not done.")
     ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Of all requests with this key, only the first one counts.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Submit the job of a run that has ended again, as a new run.
@@ -81,9 +84,9 @@ def retry(
     running attempt is stopped and made again, in the same run.
     """
     options = settings(context)
-    name, body = _run_id(options, run), {} if step is None else {"step": step}
+    name, body, headers = _run_id(options, run), {} if step is None else {"step": step}, key_header(key)
     with DaemonClient(options.home) as daemon:
-        line = daemon.ask("POST", f"/v1/runs/{name}/retry", json=body)
+        line = daemon.ask("POST", f"/v1/runs/{name}/retry", json=body, headers=headers)
     if line["run_id"] == name:
         print_lines(line, [f"{step} of run {name} is tried again"], as_json=as_json)
     else:

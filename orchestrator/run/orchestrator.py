@@ -391,10 +391,10 @@ class Orchestrator(StateFolder):
         if run in self._loops:
             self._loops[run].emit(request)
 
-    async def retry(self, run: str, step: str) -> None:
+    async def retry(self, run: str, step: str, key: str | None = None) -> None:
         """Stop the running attempt of a step, and make another one. No effect if there is none."""
         if run in self._loops:
-            self._loops[run].emit(RetryRequested(at=self.clock.now(), step=step))
+            self._loops[run].emit(RetryRequested(at=self.clock.now(), step=step, key=key))
 
     async def prioritise(self, run: str, step: str) -> None:
         """Let a step and what it waits for go before the others of its run. No effect on a run that has ended."""

@@ -289,15 +289,19 @@ class Service:
             self._export_when_ended(run)
         return outcome
 
-    async def retry(self, run: str, step: str) -> bool:
+    async def retry(self, run: str, step: str, key: str | None = None) -> bool:
         """Have the running attempt of a step stopped and made again; return False if the run has ended.
 
-        Raises UnknownRun, InputError for an unknown step, and Conflict for one of which no attempt runs.
+        Of all requests with the same `key`, the first one counts. Raises UnknownRun, InputError for an unknown step,
+        and Conflict for one of which no attempt runs.
         """
-        if (await self.row(run)).finished is not None:
+        ended = (await self.row(run)).finished is not None
+        if key is not None and await asyncio.to_thread(self._with_view, run, lambda view: key in view.retry_keys):
+            return True
+        if ended:
             return False
         await asyncio.to_thread(self._with_view, run, lambda view: check_restart(view, step))
-        await self.orchestrator.retry(run, step)
+        await self.orchestrator.retry(run, step, key)
         return True
 
     async def prioritise(self, run: str, step: str) -> list[str]:

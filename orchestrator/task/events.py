@@ -588,6 +588,7 @@ class RetryRequested:
     at: float
     step: str
     reason: str = "tried again at the request of the user"
+    key: str | None = None  # the idempotency key: of all requests with it, the first one counts
     kind: Literal["retry_requested"] = "retry_requested"
 
 

@@ -34,6 +34,7 @@ from orchestrator.task.events import (
     RatingGiven,
     ReplanFinished,
     ReplanStarted,
+    RetryRequested,
     RunAccepted,
     RunBegun,
     RunFinished,
@@ -162,6 +163,7 @@ class RunView:
         self.outputs: dict[str, Mapping[str, str]] = {}  # of each step that is done: artifact name to digest
         self.reused: dict[str, str] = {}  # the earlier run that made these outputs, by step
         self.first: set[str] = set()  # the steps that the user wants first
+        self.retry_keys: set[str] = set()  # idempotency keys of requests to make a step again
         # The outputs that the user wants, in order. If empty, those that no other step reads.
         self.wanted: tuple[str, ...] = accepted.task.plan.wanted if accepted.task is not None else ()
         self.checked: AnswerChecked | None = None  # the latest comparison of the answer with the request
@@ -383,8 +385,14 @@ class RunView:
                 self._change_attempt(step, event.number, finished=at, gates=event.gates, **why, **texts)
             case AttemptCancelled(step=step):
                 self._change_attempt(step, event.number, finished=at, outcome="cancelled")
-            case StepPrioritised(step=step):
-                self.first.add(step)
+            case StepPrioritised() | RetryRequested():
+                self._apply_wish(event)
+
+    def _apply_wish(self, event: StepPrioritised | RetryRequested) -> None:
+        if isinstance(event, StepPrioritised):
+            self.first.add(event.step)
+        elif event.key is not None:
+            self.retry_keys.add(event.key)
 
     def _apply_work(self, event: ToolCalled | ModelAwaited, at: float) -> None:
         row = None if event.step is None else self._attempt(event.step, event.number)

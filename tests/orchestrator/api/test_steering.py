@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -92,6 +93,24 @@ def test_a_running_attempt_is_made_again_in_its_run(client: httpx2.Client) -> No
     attempts = client.get(f"/v1/runs/{run}").json()["steps"][0]["attempts"]
     assert attempts[0]["outcome"] == "cancelled"
     assert "at the request of the user" in attempts[1]["reason"]
+
+
+def test_requests_with_one_key_make_a_step_again_once(client: httpx2.Client) -> None:
+    run = submitted(client, lasting())
+    wait_event(client, run, is_attempt(1))
+    again = partial(client.post, f"/v1/runs/{run}/retry", json={"step": "S1"}, headers={"Idempotency-Key": "once"})
+    assert again().status_code == 202
+    wait_event(client, run, is_attempt(2))
+    assert (again().status_code, again().json()["run_id"]) == (202, run)
+    client.post(f"/v1/runs/{run}/cancel")
+    finished(client, run)
+    assert (again().status_code, again().json()["run_id"]) == (202, run), "an answer that was lost is sent again"
+    attempts = client.get(f"/v1/runs/{run}").json()["steps"][0]["attempts"]
+    assert [attempt["outcome"] for attempt in attempts] == ["cancelled", "cancelled"]
+    anew = partial(client.post, f"/v1/runs/{run}/retry", json={"step": "S1"}, headers={"Idempotency-Key": "twice"})
+    first, second = anew(), anew()
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.json()["run_id"] == second.json()["run_id"] != run
 
 
 def test_a_step_goes_first_with_what_it_waits_for(client: httpx2.Client) -> None:
