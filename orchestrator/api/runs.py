@@ -653,7 +653,6 @@ def _picture(service: Service, run: str) -> Response:
 
 def _price(expected: JobForecast) -> Response:
     plan = expected.forecast
-    low, high = plan.path_range
     summary = {
         "task": dump_task(plan.task),
         "mode": plan.mode,
@@ -662,12 +661,14 @@ def _price(expected: JobForecast) -> Response:
         "warnings": expected.warnings,
         "has_data": plan.has_data,
         "run_seconds": plan.run_seconds,
-        "range_seconds": [low, max(high, plan.run_seconds)],
+        "range_seconds": plan.run_range,
         "serial_seconds": plan.serial_seconds,
         "direct_seconds": expected.direct_seconds,
         "prompt_tokens": round(sum(step.prompt_tokens for step in plan.predicted.values())),
         "output_tokens": round(sum(step.output_tokens for step in plan.predicted.values())),
         "bytes_to_load": dict(expected.bytes_to_load),
+        "memory_bytes": expected.memory_bytes,
+        "memory_budget": expected.memory_budget,
     }
     shown = planned_picture(plan, expected.models)
     return Response(joined({**summary, "seconds": shown.seconds}, picture_json(shown)), media_type="application/json")

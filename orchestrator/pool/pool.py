@@ -293,16 +293,25 @@ class Pool:
         )
         return frozenset({*loaded, *self._remotes})
 
+    @property
+    def budget(self) -> int:
+        """The bytes that all loaded models may take."""
+        return self._residency.budget.total
+
+    def bytes_of(self, model: str) -> int:
+        """Return the bytes that a model takes of the memory budget when it is loaded; 0 for another server's."""
+        managed = self._managed.get(model)
+        return 0 if managed is None else self._residency.needed(managed)
+
     def bytes_to_load(self, model: str) -> int:
         """Return the bytes that a model will take of the memory budget; 0 if it is loaded, or is another server's."""
-        managed = self._managed.get(model)
-        return 0 if managed is None or model in self.resident else self._residency.needed(managed)
+        return 0 if model in self.resident else self.bytes_of(model)
 
     def snapshot(self) -> PoolSnapshot:
         now = asyncio.get_running_loop().time()
         statuses = (*(managed.status(now) for managed in self._managed.values()), *self._remotes.statuses(now))
         return PoolSnapshot(
-            budget=self._residency.budget.total,
+            budget=self.budget,
             used=self._residency.used,
             cores=self.cores,
             models=tuple(dataclasses.replace(status, roles=self._role_counts.of(status.model)) for status in statuses),

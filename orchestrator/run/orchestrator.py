@@ -127,6 +127,8 @@ class JobForecast:
     warnings: tuple[str, ...]  # what the job names that is not here, and can do without
     models: Mapping[str, str]  # the registry's model of each role; a router may choose another
     bytes_to_load: Mapping[str, int]  # of the memory budget, by model; 0 for one that is loaded
+    memory_bytes: int  # of its models together, weights and KV cache, loaded or not
+    memory_budget: int  # bytes that all loaded models may take
     direct_seconds: float | None  # of answering the request in one step; None if that is the plan, or impossible
 
 
@@ -496,6 +498,8 @@ class Orchestrator(StateFolder):
             warnings=checked.warnings,
             models=models,
             bytes_to_load={model: self.pool.bytes_to_load(model) for model in sorted({*models.values()})},
+            memory_bytes=sum(self.pool.bytes_of(model) for model in {*models.values()}),
+            memory_budget=self.pool.budget,
             direct_seconds=direct,
         )
 

@@ -78,6 +78,13 @@ class Forecast:
     def run_seconds(self) -> float:
         return max(self.path.seconds, self.best_seconds)
 
+    @property
+    def run_range(self) -> tuple[float, float]:
+        """The range of `run_seconds`: that of the critical path, by as much longer as the run takes longer than it."""
+        longer = self.run_seconds / self.path.seconds if self.path.seconds > 0 else 1.0
+        low, high = self.path_range
+        return min(low * longer, self.run_seconds), max(high * longer, self.run_seconds)
+
     def to_json(self) -> dict[str, Any]:
         """Return the forecast with the keys of a run's report, as far as they apply."""
         steps = [

@@ -41,6 +41,8 @@ def test_a_task_has_a_price_and_a_picture(client: httpx2.Client) -> None:
     assert body["output_tokens"] > 0
     assert body["direct_seconds"] is None
     assert list(body["bytes_to_load"]) == ["tiny-large"]
+    assert 0 < body["memory_bytes"] <= body["memory_budget"]
+    assert body["bytes_to_load"]["tiny-large"] in (0, body["memory_bytes"])
     assert client.get("/v1/runs", params={"search": "nothing of this name"}).json()["runs"] == []
 
 

@@ -90,6 +90,7 @@ export function New() {
       setSending(false);
     }
   };
+  const direct = { request, mode: "direct" };
   const own = kind === "task" ? { task: parsed.value } : { request };
   const task = kind === "task" ? parsed.value : (edited ?? forecast?.task);
   const edit = (value) => (kind === "task" ? setText(JSON.stringify(value, null, 2)) : setEdited(value));
@@ -129,8 +130,8 @@ export function New() {
     <${Problems} error=${problem} />
     ${forecast ? html`<${Plan} forecast=${forecast} kind=${kind} waiting=${waiting || (edited && forecast.of !== edited)} selected=${selected} onSelect=${setSelected}
       task=${task} edit=${edit} edited=${edited} again=${again} problems=${problem?.problems ?? []}
-      run=${() => submit(edited ? { task: edited, mode } : !again && forecast.mode !== "direct" ? { task, mode } : own)}
-      direct=${() => submit({ request, mode: "direct" })} />` : null}
+      run=${() => submit(again ? own : forecast.mode === "direct" && !edited ? direct : { task, mode })}
+      direct=${() => submit(direct)} />` : null}
   </main>`;
 }
 
@@ -216,6 +217,7 @@ function Plan({ forecast, kind, waiting, selected, onSelect, task, edit, edited,
     [t("new_prompt"), number(forecast.prompt_tokens)],
     [t("output_tokens"), number(forecast.output_tokens)],
     [t("new_models"), loads.map(([model, size]) => `${line(model)}: ${size ? t("new_to_load", { size: bytes(size) }) : t("new_loaded")}`).join(", ")],
+    [t("new_memory"), t("new_memory_of", { size: bytes(forecast.memory_bytes), budget: bytes(forecast.memory_budget) })],
     [t("new_direct_time"), forecast.direct_seconds === null ? null : duration(forecast.direct_seconds)],
   ];
   const isDirect = forecast.mode === "direct";

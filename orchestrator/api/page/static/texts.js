@@ -236,6 +236,8 @@ const TEXTS = {
   "new_kind": ["What to run", "Was ausgeführt wird"],
   "new_loaded": ["loaded", "geladen"],
   "new_look": ["Show the plan", "Plan zeigen"],
+  "new_memory": ["Memory", "Arbeitsspeicher"],
+  "new_memory_of": ["{size} for its models, of {budget}", "{size} für seine Modelle, von {budget}"],
   "new_models": ["Models", "Modelle"],
   "new_more": ["Folder, priority, limits", "Ordner, Dringlichkeit, Grenzen"],
   "new_no_data": ["nothing like it has run here", "nichts Ähnliches lief hier bisher"],

@@ -456,6 +456,21 @@ def test_a_request_is_answered_directly_on_request(visit: Visit, client: httpx2.
     assert client.get(f"/v1/runs/{run}").json()["mode"] == "direct"
 
 
+def test_a_direct_answer_that_was_shown_is_what_runs(visit: Visit, client: httpx2.Client) -> None:
+    page = visit.page
+    visit.ready("h1")
+    visit.go("new")
+    page.get_by_label("What is to be done?").fill("Summarize a.txt.")
+    drop_files(visit, [RECORDS / "a.txt"])
+    expect(page.locator(".drop li")).to_have_count(1)
+    page.get_by_role("button", name="Show the plan").click()
+    expect(page.get_by_role("heading", name="It is answered directly")).to_be_visible()
+    with page.expect_request(lambda request: request.method == "POST" and request.url.endswith("/v1/runs")) as sent:
+        page.locator(".plan .actions button.main").click()
+    assert sent.value.post_data_json["mode"] == "direct"
+    expect(page.get_by_role("heading", name="Summarize a.txt.")).to_be_visible()
+
+
 def test_a_document_is_checked_while_it_is_written(visit: Visit, client: httpx2.Client) -> None:
     page = visit.page
     visit.ready("h1")
