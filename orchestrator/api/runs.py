@@ -318,12 +318,13 @@ async def show(run: str, service: ServiceDep) -> dict[str, Any]:
 
 
 @router.get("/runs/{run}/picture", response_class=Response, responses={200: {"content": JSON_OBJECT}})
-async def show_picture(run: str, service: ServiceDep) -> Response:
+async def show_picture(run: str, service: ServiceDep, access: AccessDep) -> Response:
     """Return a run as rows to draw: its DAG, when each step ran or will run, slack and critical path.
 
     `events` is how many events of the run it shows, so that a stream of events continues after that number.
     """
-    return await asyncio.to_thread(_picture, service, run)
+    may_change = access.changes((await service.row(run)).owner)
+    return await asyncio.to_thread(_picture, service, run, may_change=may_change)
 
 
 @router.get("/runs/{run}/comparison/{other}", response_class=Response, responses={200: {"content": JSON_OBJECT}})
@@ -644,10 +645,11 @@ def _comparison(service: Service, first: str, second: str) -> Comparison:
     return compare(views.report(first), views.report(second))
 
 
-def _picture(service: Service, run: str) -> Response:
+def _picture(service: Service, run: str, *, may_change: bool) -> Response:
     now = service.now()
     report, drawn = service.orchestrator.views.picture(run, now)
-    document = picture_document(report, drawn, now - report.accepted_at, service.position(run))
+    since = now - report.accepted_at
+    document = picture_document(report, drawn, since, service.position(run), may_change=may_change)
     return Response(document, media_type="application/json")
 
 

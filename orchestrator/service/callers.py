@@ -130,9 +130,13 @@ class Access:
             f" the owner grants it in the configuration: [server] callers = {{{line}}}"
         )
 
+    def changes(self, owner: str) -> bool:
+        """Return whether the caller may change an object of this owner, with the permission for the kind of change."""
+        return owner == self.key or self.may(Permission.OPERATE)
+
     def require_change(self, owner: str) -> None:
         """Raise Forbidden if the caller may not change an object of this owner, which it sees."""
-        if owner != self.key:
+        if not self.changes(owner):
             self.require(Permission.OPERATE, "this to what belongs to others")
 
 

@@ -7,6 +7,7 @@ policy of the file lets only its own script and style run.
 import base64
 import hashlib
 import html
+import json
 import re
 import time
 from collections import defaultdict
@@ -33,7 +34,10 @@ MAX_FILE_BYTES: Final = 16 << 20
 _TITLE_LENGTH: Final = 80
 # Characters of strings that are written as escapes: "<", so that no text ends the block, and those that hide or reorder
 # others for whoever reads the file.
-_UNSAFE: Final = re.compile("[<\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+_UNSAFE: Final = re.compile(
+    "[<\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 
 
 def exported_page(journal: JournalReader, run: str, now: float | None) -> str:
@@ -107,7 +111,12 @@ def _data(journal: JournalReader, view: RunView, report: Report, events: list[Ev
         "files": dict(_files(journal, report)),
         "events": [msgspec.Raw(encode_event(event).encode()) for event in events],
     }
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", msgspec.json.encode(data).decode())
+    return _UNSAFE.sub(lambda match: _escaped(match[0]), msgspec.json.encode(data).decode())
+
+
+def _escaped(sign: str) -> str:
+    # beyond the BMP, as a pair of surrogates
+    return f"\\u{ord(sign):04x}" if sign <= "\uffff" else json.dumps(sign)[1:-1]
 
 
 class _Texts:
@@ -126,7 +135,7 @@ def _answers(
     # By the path of a request, what the API answers, as far as the page uses it.
     place = f"/v1/runs/{report.run_id}"
     drawn = picture_json(picture(view, report, now))
-    yield f"{place}/picture", msgspec.Raw(picture_document(report, drawn, now, None))
+    yield f"{place}/picture", msgspec.Raw(picture_document(report, drawn, now))
     size = journal.objects.size
     lines = [{"name": name, "sha256": digest, "bytes": size(digest)} for name, digest in report.artifacts.items()]
     yield f"{place}/artifacts", {"artifacts": lines}

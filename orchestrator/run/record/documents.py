@@ -13,10 +13,13 @@ from orchestrator.run.record.report import Report, StepRow
 from orchestrator.run.record.view import RunView
 
 
-def picture_document(report: Report, drawn: bytes, now: float, position: int | None) -> bytes:
+def picture_document(
+    report: Report, drawn: bytes, now: float, position: int | None = None, *, may_change: bool = False
+) -> bytes:
     """Return a run as rows to draw, with its summary, as a JSON object.
 
     `drawn` is its picture as `picture_json` has it, `now` in seconds since it was accepted, `position` of a queued run.
+    `may_change`: whether who asks may change this run, apart from the permission that each change needs.
     """
     ended = report.status in ("done", "failed", "cancelled")
     summary = {
@@ -26,6 +29,7 @@ def picture_document(report: Report, drawn: bytes, now: float, position: int | N
         "request": report.request,
         "accepted_at": report.accepted_at,
         "position": position,
+        "may_change": may_change,
         "events": report.events,
         "answer": report.answer,
         "error": report.error,

@@ -87,6 +87,13 @@ def test_the_run_of_another_caller_is_unknown(clients: Clients, run: str, method
         assert "to what belongs to others" in seen.text or "permission teach" in seen.text
 
 
+def test_the_picture_of_a_run_says_who_may_change_it(clients: Clients, run: str) -> None:
+    def may_change(client: httpx2.Client) -> bool:
+        return bool(client.get(f"/v1/runs/{run}/picture").raise_for_status().json()["may_change"])
+
+    assert [may_change(client) for client in (clients.ann, clients.operator, clients.auditor)] == [True, True, False]
+
+
 def test_each_caller_lists_its_own_runs(clients: Clients, run: str, daemon: Running) -> None:
     def listed(client: httpx2.Client) -> dict[str, str]:
         return {one["run_id"]: one["owner"] for one in client.get("/v1/runs").json()["runs"]}

@@ -7,7 +7,7 @@ import { sentence } from "./events.js";
 import { bytes, duration, line, number, shown } from "./format.js";
 import { Details, html, Moment, Problem, State, Sure, Text, useAnswer, useSome, useTitle } from "./parts.js";
 import { address, may } from "./state.js";
-import { ENDED, Rating, StepActions, useAct } from "./step_actions.js";
+import { ENDED, mayDo, Rating, StepActions, useAct } from "./step_actions.js";
 import { t } from "./texts.js";
 
 const LOG = 200; // events that are listed
@@ -130,9 +130,9 @@ export function RunView({ run }) {
         </p>
       </div>
       <div class="actions">
-        ${live && may("submit") ? html`<${Sure} label=${t("stop_run")} disabled=${busy} onSure=${act("cancel", {})} />` : null}
-        ${!live && may("submit") ? html`<a class="button" href=${address("runs", run, "what-if")}>${t("what_if")}</a>
-          <button type="button" disabled=${busy} onClick=${act("retry", {})}>${t("retry")}</button>` : null}
+        ${live && mayDo("submit", picture) ? html`<${Sure} label=${t("stop_run")} disabled=${busy} onSure=${act("cancel", {})} />` : null}
+        ${!live && may("submit") ? html`<a class="button" href=${address("runs", run, "what-if")}>${t("what_if")}</a>` : null}
+        ${!live && mayDo("submit", picture) ? html`<button type="button" disabled=${busy} onClick=${act("retry", {})}>${t("retry")}</button>` : null}
       </div>
     </div>
     <${Problem} error=${refusal} />
@@ -149,12 +149,12 @@ export function RunView({ run }) {
     <div class="pair">
       <section aria-labelledby="step-title" class="panel">
         <h2 id="step-title">${t("step")}${row ? html` <bdi>${line(row.id)}</bdi>` : null}</h2>
-        ${row ? html`<${Selected} key=${row.id} run=${run} row=${row} progress=${progress} act=${act} busy=${busy} live=${live} reload=${reload} />` : html`<p class="empty">${t("none_selected")}</p>`}
+        ${row ? html`<${Selected} key=${row.id} run=${run} picture=${picture} row=${row} progress=${progress} act=${act} busy=${busy} live=${live} reload=${reload} />` : html`<p class="empty">${t("none_selected")}</p>`}
       </section>
       <section aria-labelledby="answer-title" class="panel">
         <h2 id="answer-title">${t("answer")}</h2>
         <${Answer} run=${run} picture=${picture} live=${live} />
-        <${Rating} body=${{}} ratings=${picture.ratings} live=${live} act=${act} busy=${busy} reload=${reload} />
+        <${Rating} picture=${picture} body=${{}} ratings=${picture.ratings} live=${live} act=${act} busy=${busy} reload=${reload} />
       </section>
     </div>
     <${Log} log=${log} picture=${picture} />
@@ -194,7 +194,7 @@ function Figures({ picture, live }) {
     .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><bdi>${value}</bdi></dd></div>`)}</dl>`;
 }
 
-function Selected({ run, row, progress, act, busy, live, reload }) {
+function Selected({ run, picture, row, progress, act, busy, live, reload }) {
   return html`
     <p class="action"><bdi>${shown(row.action)}</bdi></p>
     <p class="facts steady"><span><${State} name=${row.state} /></span>
@@ -203,7 +203,7 @@ function Selected({ run, row, progress, act, busy, live, reload }) {
     </p>
     ${row.cause ? html`<p class="cause"><${Text}>${row.cause}<//></p>` : null}
     <${Writing} run=${run} row=${row} progress=${progress.of(row.id)} />
-    <${StepActions} row=${row} live=${live} act=${act} busy=${busy} reload=${reload}>
+    <${StepActions} picture=${picture} row=${row} live=${live} act=${act} busy=${busy} reload=${reload}>
       <a class="button" href=${address("runs", run, "steps", row.id)}>${t("open_step")}</a><//>`;
 }
 

@@ -32,7 +32,7 @@ export function StepView({ run, step }) {
     </div></div>
     <${Problem} error=${problem} again=${reload} />
     <${Facts} run=${run} facts=${facts} row=${row} />
-    <${StepActions} row=${row} live=${!ENDED.includes(picture.status)} act=${act} busy=${busy} reload=${reload} />
+    <${StepActions} picture=${picture} row=${row} live=${!ENDED.includes(picture.status)} act=${act} busy=${busy} reload=${reload} />
     ${writing ? html`<section class="panel"><h2>${t("written")}</h2><${Writing} run=${run} row=${row} progress=${progress.of(step)} /></section>` : null}
     <section aria-labelledby="attempts-title">
       <h2 id="attempts-title">${t("attempts")}</h2>

@@ -32,11 +32,14 @@ export function useAct(run) {
   return { refusal, busy, act };
 }
 
-export function StepActions({ row, live, act, busy, reload, children }) {
+// What a caller may do to a run: with a permission, and only to what the picture says it may change.
+export const mayDo = (permission, picture) => picture.may_change && may(permission);
+
+export function StepActions({ picture, row, live, act, busy, reload, children }) {
   const step = { step: row.id };
   const open = live && !ENDED.includes(row.state);
   const attempt = row.bars.at(-1);
-  const submits = may("submit");
+  const submits = mayDo("submit", picture);
   return html`
     ${row.reused ? html`<p><a href=${address("runs", row.reused)}>${t("reused", { run: line(row.reused) })}</a></p>` : null}
     <p class="actions wrap">${children}
@@ -47,11 +50,11 @@ export function StepActions({ row, live, act, busy, reload, children }) {
       ${submits && !live ? html`<button type="button" disabled=${busy} onClick=${act("retry", step)}>${t("retry_new")}</button>` : null}
     </p>
     ${submits && !live ? html`<p class="dim">${t("retry_new_hint")}</p>` : null}
-    <${Rating} key=${row.id} body=${step} ratings=${row.ratings} live=${live} act=${act} busy=${busy} reload=${reload} />`;
+    <${Rating} key=${row.id} picture=${picture} body=${step} ratings=${row.ratings} live=${live} act=${act} busy=${busy} reload=${reload} />`;
 }
 
 // The ratings of a run that has ended, or of a step of it, and a form for another one.
-export function Rating({ body, ratings, live, act, busy, reload }) {
+export function Rating({ picture, body, ratings, live, act, busy, reload }) {
   const [score, setScore] = useState("1");
   const [note, setNote] = useState("");
   if (live) return null;
@@ -62,7 +65,7 @@ export function Rating({ body, ratings, live, act, busy, reload }) {
   };
   return html`
     ${ratings.length ? html`<ul class="plain">${ratings.map((rating, at) => html`<li key=${at}>${t("rated", { score: number(rating.score, 2), by: line(rating.by) })} <${Text}>${rating.note}<//></li>`)}</ul>` : null}
-    ${may("teach") ? html`<form class="filters" aria-label=${t("rating")} onSubmit=${send}>
+    ${mayDo("teach", picture) ? html`<form class="filters" aria-label=${t("rating")} onSubmit=${send}>
       <label>${t("rating")}<input type="number" min="0" max="1" step="any" required value=${score} onInput=${(event) => setScore(event.target.value)} /></label>
       <label>${t("note")}<input value=${note} maxlength="10000" onInput=${(event) => setNote(event.target.value)} /></label>
       <button disabled=${busy}>${t("rate")}</button></form>` : null}`;
