@@ -10,6 +10,7 @@ from hypothesis import given
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import Generation, Message, SystemPrompt
 from orchestrator.engine.llama import Llama
+from orchestrator.registry.options import PromptLookupOptions
 from tests.orchestrator.engine.driven_loop import Parent, driven_loop
 from tests.orchestrator.engine.shared_texts import (
     CONTEXT,
@@ -50,6 +51,58 @@ def test_whatever_happens_all_texts_are_those_that_are_computed_from_their_start
     stats = check_story(llamas[model], actions)
     prefill = stats.prefill_tokens + stats.recomputed_tokens
     assert stats.cancelled or stats.prompt_tokens <= stats.reused_tokens + prefill
+
+
+@pytest.fixture(scope="module")
+def restoring(
+    llamas: dict[str, Loaded], recurrent_models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Loaded]:
+    """Models that draft, and whose engines find the state of a system prompt on disk."""
+    lookup = PromptLookupOptions(ngram=1, k=8)
+    loaded = {}
+    for model in MODELS:
+        spec = spec_of(
+            recurrent_models,
+            model,
+            cells=CONTEXT,
+            prompt_lookup=lookup,
+            always_draft=True,
+            prefixes=str(tmp_path_factory.mktemp(model)),
+            stores_all=True,
+            system_prompts=(SystemPrompt(LOREM * 2),),
+        )
+        llama = Llama(spec)
+        with driven_loop(llama, spec) as parent:
+            parent.submit(Generation(messages=(Message("system", LOREM * 2), Message("user", "hello")), max_tokens=1))
+            parent.finished()
+            parent.shut_down()
+        loaded[model] = llama, spec, llamas[model][2]
+    return loaded
+
+
+def stored(llama: Llama) -> tuple[int, ...]:
+    """Return the tokens of the system prompt whose state is on disk."""
+    prompt = f"<|im_start|>system\n{LOREM * 2}<|im_end|>\n<|im_start|>user\n"
+    return tuple(llama.vocab.tokenize(prompt, special=True))
+
+
+@given(actions=stories)
+def test_whatever_happens_to_a_restored_state_all_texts_are_those_that_are_computed_from_their_starts(
+    restoring: dict[str, Loaded], model: str, actions: list[Step]
+) -> None:
+    start = stored(restoring[model][0])
+    check_story(restoring[model], actions, (start, start[: len(start) // 2], (*text(1, 70), *MESSAGE_END)))
+
+
+def test_a_restored_state_is_continued_at_its_end(restoring: dict[str, Loaded], model: str) -> None:
+    llama, spec, alone = restoring[model]
+    start = stored(llama)
+    prompt = (*start, *text(300, 9))
+    llama.clear()
+    with driven_loop(llama, spec) as parent:
+        count, (done,) = computed(parent, prompt)
+        assert parent.stats().stats.restored_tokens == len(prompt) - count >= 32
+    check_alone(alone, prompt, done)
 
 
 @pytest.fixture
