@@ -15,6 +15,7 @@ from benchmarks.daemon.figures import PartResult, percentile
 from benchmarks.daemon.process import BenchmarkFailed, running_daemon, submit, wait_ended
 from orchestrator.bench.goals import at_most
 from orchestrator.run.journal.journal import Journal
+from orchestrator.task.analysis import analyze
 from orchestrator.task.events import (
     AttemptGenerated,
     AttemptStarted,
@@ -27,6 +28,7 @@ from orchestrator.task.events import (
     StepsPlanned,
     Usage,
 )
+from orchestrator.task.prediction import predict_plan
 from orchestrator.task.taskir.parse import task_from
 
 FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
@@ -97,7 +99,7 @@ async def _write(home: Path, steps: int) -> None:
         events: list[Event] = [
             RunAccepted(at=1.0, run=RUN, mode="as-planned", request="a measurement"),
             RunBegun(at=1.0),
-            StepsPlanned(at=1.0, steps=plan),
+            StepsPlanned(at=1.0, steps=plan, predicted=predict_plan(analyze(plan, files=()), {})),
             PlanFinished(at=1.0, origin="planned"),
         ]
         for number, step in enumerate(plan):

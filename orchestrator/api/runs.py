@@ -1,6 +1,7 @@
 """Endpoints for runs: submit, list, show, steer, rate, delete, artifacts, export, and plans that do not run."""
 
 import asyncio
+import sys
 import tempfile
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -36,7 +37,7 @@ from orchestrator.run.record.chrome_trace import chrome_trace
 from orchestrator.run.record.comparison import Comparison, compare
 from orchestrator.run.record.diffs import result_diff
 from orchestrator.run.record.documents import attempt_document, joined, picture_document
-from orchestrator.run.record.picture import picture_json, planned_picture
+from orchestrator.run.record.picture import Window, picture_json, planned_picture
 from orchestrator.run.record.repeated import Repeat
 from orchestrator.run.record.report import Report, StepRow, build_report, explanation_json
 from orchestrator.run.record.spans import run_spans
@@ -318,13 +319,23 @@ async def show(run: str, service: ServiceDep) -> dict[str, Any]:
 
 
 @router.get("/runs/{run}/picture", response_class=Response, responses={200: {"content": JSON_OBJECT}})
-async def show_picture(run: str, service: ServiceDep, access: AccessDep) -> Response:
+async def show_picture(
+    run: str,
+    service: ServiceDep,
+    access: AccessDep,
+    first: Annotated[int, Query(ge=0, description="Number of the first row, from 0.")] = 0,
+    count: Annotated[int | None, Query(ge=0, description="At most so many rows; without it, all.")] = None,
+    step: Annotated[
+        str | None, Query(description="Also the row of this step, in `step`, if not all are returned.")
+    ] = None,
+) -> Response:
     """Return a run as rows to draw: its DAG, when each step ran or will run, slack and critical path.
 
     `events` is how many events of the run it shows, so that a stream of events continues after that number.
     """
     may_change = access.changes((await service.row(run)).owner)
-    return await asyncio.to_thread(_picture, service, run, may_change=may_change)
+    window = Window(first, sys.maxsize if count is None else count, step)
+    return await asyncio.to_thread(_picture, service, run, window, may_change=may_change)
 
 
 @router.get("/runs/{run}/comparison/{other}", response_class=Response, responses={200: {"content": JSON_OBJECT}})
@@ -645,11 +656,11 @@ def _comparison(service: Service, first: str, second: str) -> Comparison:
     return compare(views.report(first), views.report(second))
 
 
-def _picture(service: Service, run: str, *, may_change: bool) -> Response:
+def _picture(service: Service, run: str, window: Window, *, may_change: bool) -> Response:
     now = service.now()
     report, drawn = service.orchestrator.views.picture(run, now)
     since = now - report.accepted_at
-    document = picture_document(report, drawn, since, service.position(run), may_change=may_change)
+    document = picture_document(report, drawn.json(window), since, service.position(run), may_change=may_change)
     return Response(document, media_type="application/json")
 
 

@@ -4,7 +4,7 @@ import heapq
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from types import MappingProxyType
 from typing import Final, Literal
@@ -146,7 +146,7 @@ class NameResolver:
         artifact = latest or (later[0] if len(later) == 1 else None)
         if artifact is None:
             return None
-        return replace(artifact, name="") if artifact.name == name else artifact
+        return Source(artifact.kind, artifact.step) if artifact.name == name else artifact
 
     def _original(self, name: str) -> Source | None:
         if name in self._labels:

@@ -19,7 +19,7 @@ const places = new Map(); // addresses of files, by name
 answerBy({
   events: data.events,
   answer(path) {
-    const name = decodeURIComponent(path);
+    const name = decodeURIComponent(path.split("?", 1)[0]); // all rows of the picture are here
     if (!Object.hasOwn(data.answers, name)) throw new Refused(404, { message: name });
     return data.answers[name];
   },

@@ -1,5 +1,6 @@
 """Cache the views of recently requested runs, with their reports and pictures, and apply new events to them."""
 
+import gc
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +9,39 @@ from threading import Lock
 from typing import Final
 
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.run.record.picture import Sketch, picture, picture_json
+from orchestrator.run.record.picture import DrawnPicture, Sketch, picture
 from orchestrator.run.record.report import Report, build_report
 from orchestrator.run.record.view import RunView
 
 EVENTS_KEPT: Final = 200_000  # in all views together; a view of 10,000 events takes about 12 MB
 PICTURE_SECONDS: Final = 0.5  # for which all who look at a run that has not ended get the same picture
+
+
+class _Collection:
+    """Garbage collection, which threads may pause while they make objects that stay.
+
+    A long run has hundreds of thousands of these, and scans of them would take a third of the time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._pauses = 0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        with self._lock:
+            self._pauses += 1
+            gc.disable()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pauses -= 1
+                if not self._pauses:
+                    gc.enable()
+
+
+_COLLECTION: Final = _Collection()
 
 
 class ViewCache:
@@ -41,24 +69,24 @@ class ViewCache:
         """Return the current report of a run. Raises JournalError (UnknownRun, JournalCorrupt)."""
         # After a restart a run is queued until it is resumed.
         waits = self._journal.run(run).status == "queued"
-        with self._current(run) as entry:
+        with _COLLECTION.paused(), self._current(run) as entry:
             report = entry.whole_report(self._journal)
         return replace(report, status="queued") if waits else report
 
-    def picture(self, run: str, now: float) -> tuple[Report, bytes]:
-        """Return the report of a run, and its picture at `now` (seconds since the epoch) as `picture_json` has it.
+    def picture(self, run: str, now: float) -> tuple[Report, DrawnPicture]:
+        """Return the report of a run, and its picture at `now` (seconds since the epoch).
 
         If nothing has happened since, it is the picture that was drawn for somebody else: that of a run that has ended,
         or one of up to `PICTURE_SECONDS` before. Raises JournalError (UnknownRun, JournalCorrupt).
         """
         waits = self._journal.run(run).status == "queued"
-        with self._current(run) as entry:
+        with _COLLECTION.paused(), self._current(run) as entry:
             report = entry.whole_report(self._journal)
             drawn = entry.drawn
             if drawn is None or not (entry.current.ended or 0.0 <= now - drawn.at < PICTURE_SECONDS):
                 shown = picture(entry.current, report, now - report.accepted_at, entry.sketch)
-                drawn = entry.drawn = _Drawn(now, picture_json(shown))
-        return replace(report, status="queued") if waits else report, drawn.body
+                drawn = entry.drawn = _Drawn(now, DrawnPicture(shown))
+        return replace(report, status="queued") if waits else report, drawn.picture
 
     @contextmanager
     def _current(self, run: str) -> "Iterator[_Kept]":
@@ -92,7 +120,7 @@ class ViewCache:
 @dataclass(frozen=True, slots=True)
 class _Drawn:
     at: float  # seconds since the epoch
-    body: bytes
+    picture: DrawnPicture
 
 
 class _Kept:

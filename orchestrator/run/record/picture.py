@@ -94,6 +94,8 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     before: int
     after: int
     x: float
+    start: float  # x of the node of `before`
+    end: float  # x of the node of `after`
     reason: str  # as of an edge of the graph; "item" between a `foreach` step and its children
     artifact: str | None
     critical: bool
@@ -172,9 +174,48 @@ def picture(view: RunView, report: Report, now: float, sketch: Sketch | None = N
     )
 
 
-def picture_json(shown: Picture) -> bytes:
-    """Return a picture as a JSON object without its `seconds`: those of a run that has not ended pass."""
+class Window(msgspec.Struct, frozen=True):
+    """What somebody looks at: `count` rows from the row `first`, and the row of a step."""
+
+    first: int
+    count: int
+    step: str | None = None
+
+
+class DrawnPicture:
+    """A picture and its JSON, which is made once for all who want the whole of it."""
+
+    def __init__(self, shown: Picture) -> None:
+        self._shown = shown
+        self._whole = b""
+
+    def json(self, window: Window | None = None) -> bytes:
+        """Return the rows in the window with the lines that cross it, or all, as `picture_json` has them."""
+        if window is not None and (window.first > 0 or window.count < len(self._shown.rows)):
+            return picture_json(self._shown, window)
+        self._whole = self._whole or picture_json(self._shown)
+        return self._whole
+
+
+def picture_json(shown: Picture, window: Window | None = None) -> bytes:
+    """Return a picture as a JSON object without its `seconds`: those of a run that has not ended pass.
+
+    `first` is the number of the first of its `rows`, and `totals` are of all `count` rows.
+    """
     fields = {name: getattr(shown, name) for name in Picture.__struct_fields__ if name != "seconds"}
+    rows = shown.rows
+    totals = {
+        "done": sum(row.state == State.DONE for row in rows),
+        "prompt_tokens": sum(row.prompt_tokens for row in rows),
+        "reused_tokens": sum(row.reused_tokens for row in rows),
+        "output_tokens": sum(row.output_tokens for row in rows),
+    }
+    fields |= {"first": 0, "count": len(rows), "totals": totals, "step": None}
+    if window is not None:
+        first, end = window.first, window.first + window.count
+        lines = [edge for edge in shown.lines if edge.before < end and edge.after >= first]
+        step = next((row for row in rows if row.id == window.step), None)
+        fields |= {"rows": rows[first:end], "lines": lines, "first": first, "step": step}
     return msgspec.json.encode(fields)
 
 
@@ -356,6 +397,8 @@ def _lines(graph: StepGraph, layout: _Layout, path: Sequence[str], planned: Mapp
                 before=place[step],
                 after=place[name],
                 x=layout.turn(step, name),
+                start=layout.x(step),
+                end=layout.x(name),
                 reason="item" if edge is None else edge.reason,
                 artifact=None if edge is None else edge.artifact,
                 critical=(step, name) in critical,

@@ -1,7 +1,7 @@
 // The picture of a run: the graph at the left, times at the right, in the same rows. The daemon has laid it out.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { duration, line, number } from "./format.js";
-import { Details, Head, html, stateClass, useSome } from "./parts.js";
+import { Details, Head, html, Problem, stateClass, useAnswer, useSome } from "./parts.js";
 import { stateName, t, word } from "./texts.js";
 
 const ROW = 26; // pixels
@@ -15,12 +15,16 @@ const ROUND = 5; // pixels of the corners of lines
 const FIGURES = Object.fromEntries(["attempt_number", "start_at", "duration", "predicted", "expected_range", "slack"].map((key) => [key, "figure"]));
 const PARTS = ["dependencies", "queued", "paused", "read", "write", "tools", "core", "gates", "other"];
 
-export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen }) {
+// A picture of many steps has some of their rows. `onLook(first, last)` asks for others, and a later picture has them.
+export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen, onLook }) {
   const box = useRef(null);
   const [view, setView] = useState({ top: 0, height: 400, width: 800 });
   const now = useNow(live, picture.seconds, receivedAt);
-  const { rows } = picture;
-  const at = rows.findIndex((row) => row.id === selected);
+  const { rows, first: start, count } = picture;
+  const place = useRef(-1); // the number of the row that was selected last
+  const shownAt = rows.findIndex((row) => row.id === selected);
+  if (shownAt >= 0) place.current = start + shownAt;
+  const at = selected === null ? -1 : place.current;
 
   useLayoutEffect(() => {
     const measure = () => {
@@ -34,20 +38,38 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen })
     return () => observer.disconnect();
   }, []);
 
-  if (!rows.length && !picture.planning.length) {
+  const wanted = {
+    first: Math.max(0, Math.floor(view.top / ROW) - BLOCK),
+    last: Math.min(count, Math.ceil((view.top + view.height) / ROW) + 2 * BLOCK),
+  };
+  const first = Math.max(wanted.first, start);
+  const last = Math.max(first, Math.min(wanted.last, start + rows.length));
+  const lacks = wanted.first < start || wanted.last > start + rows.length;
+  const pending = useRef(null); // the number of a row to select when it is there
+  useEffect(() => {
+    if (lacks) onLook?.(wanted.first, wanted.last);
+  }, [lacks, wanted.first, wanted.last]);
+  useEffect(() => {
+    const row = rows[pending.current - start];
+    if (pending.current === null || !row) return;
+    pending.current = null;
+    onSelect(row.id);
+  }, [picture]);
+  if (!count && !picture.planning.length) {
     return html`<div class="chart" ref=${box}><p class="empty">${t("steps_none")}</p></div>`;
   }
-  const first = Math.max(0, Math.floor(view.top / ROW) - BLOCK);
-  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + 2 * BLOCK);
-  const slice = { first, last, rows };
+  const slice = { first, last, visible: rows.slice(first - start, last - start) };
   const ticks = Math.max(2, Math.min(6, Math.floor((0.5 * view.width) / TICK_WIDTH)));
   const end = axisEnd(Math.max(now, picture.expected_end ?? 0), ticks);
   const scale = Math.min(1, Math.max(60, Math.min(320, 0.3 * view.width)) / picture.width);
   const graph = Math.ceil(picture.width * scale) + 10;
 
   const pick = (index) => {
-    if (index < 0 || index >= rows.length) return;
-    onSelect(rows[index].id);
+    if (index < 0 || index >= count) return;
+    const row = rows[index - start];
+    pending.current = row ? null : index;
+    place.current = index;
+    if (row) onSelect(row.id);
     const top = index * ROW;
     const head = box.current.querySelector(".axis").offsetHeight;
     if (top < box.current.scrollTop) box.current.scrollTop = top;
@@ -55,13 +77,13 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen })
     if (bottom > box.current.scrollTop + box.current.clientHeight) box.current.scrollTop = bottom - box.current.clientHeight;
   };
   const keys = {
-    ArrowDown: () => pick(Math.min(at + 1, rows.length - 1)),
+    ArrowDown: () => pick(Math.min(at + 1, count - 1)),
     ArrowUp: () => pick(Math.max(at - 1, 0)),
     Home: () => pick(0),
-    End: () => pick(rows.length - 1),
-    PageDown: () => pick(Math.min(at + 10, rows.length - 1)),
+    End: () => pick(count - 1),
+    PageDown: () => pick(Math.min(at + 10, count - 1)),
     PageUp: () => pick(Math.max(at - 10, 0)),
-    Enter: () => at >= 0 && onOpen(rows[at].id),
+    Enter: () => selected !== null && onOpen(selected),
   };
   const onKey = (event) => {
     const act = keys[event.key];
@@ -79,13 +101,13 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen })
       <${Axis} end=${end} count=${ticks} />
       ${picture.planning.length ? html`<${Planning} bars=${picture.planning} end=${end} now=${now} />` : null}
     </div>
-    <div class="rows" style=${{ "--graph": `${graph}px`, height: `${rows.length * ROW}px` }} onClick=${onClick}>
+    <div class="rows" style=${{ "--graph": `${graph}px`, height: `${count * ROW}px` }} onClick=${onClick}>
       ${at >= 0 ? html`<div class="band" style=${{ top: `${at * ROW}px` }}></div>` : null}
       <${Graph} picture=${picture} slice=${slice} scale=${scale} width=${graph} selected=${at} />
       <div class="labels" role="listbox" tabindex="0" aria-label=${t("steps")} onKeyDown=${onKey}
         aria-activedescendant=${at >= first && at < last ? `row-${at}` : null}>
-        ${rows.slice(first, last).map((row, offset) => html`<${Label} key=${row.id} row=${row} index=${first + offset}
-          count=${rows.length} selected=${first + offset === at} now=${now} />`)}
+        ${slice.visible.map((row, offset) => html`<${Label} key=${row.id} row=${row} index=${first + offset}
+          count=${count} selected=${first + offset === at} now=${now} />`)}
       </div>
       <${Times} slice=${slice} end=${end} now=${now} live=${live} />
     </div>
@@ -140,7 +162,7 @@ function Label({ row, index, count, selected, now }) {
 }
 
 function Graph({ picture, slice, scale, width, selected }) {
-  const { first, last, rows } = slice;
+  const { first, last, visible } = slice;
   const x = (at) => 4 + at * scale;
   const y = (index) => (index - first) * ROW + ROW / 2;
   const drawn = picture.lines.filter((edge) => edge.before < last && edge.after >= first);
@@ -151,8 +173,8 @@ function Graph({ picture, slice, scale, width, selected }) {
   return html`<svg class="graph" role="img" aria-label=${t("picture")} width=${width} height=${(last - first) * ROW}
     style=${{ top: `${first * ROW}px` }}>
     ${drawn.map((edge) => html`<path key=${`${edge.before}-${edge.after}`} class=${kind(edge)}
-      d=${bend(x(rows[edge.before].x), y(edge.before), x(edge.x), y(edge.after), x(rows[edge.after].x))} />`)}
-    ${rows.slice(first, last).map((row, offset) => html`<${Node} key=${row.id} row=${row} x=${x(row.x)} y=${y(first + offset)} />`)}
+      d=${bend(x(edge.start), y(edge.before), x(edge.x), y(edge.after), x(edge.end))} />`)}
+    ${visible.map((row, offset) => html`<${Node} key=${row.id} row=${row} x=${x(row.x)} y=${y(first + offset)} />`)}
   </svg>`;
 }
 
@@ -172,11 +194,11 @@ function Node({ row, x, y }) {
 }
 
 function Times({ slice, end, now, live }) {
-  const { first, last, rows } = slice;
+  const { first, last, visible } = slice;
   const height = (last - first) * ROW;
   return html`<svg class="times" viewBox="0 0 ${WIDE} ${Math.max(1, height)}" preserveAspectRatio="none" aria-hidden="true"
     style=${{ top: `${first * ROW}px`, height: `${height}px` }}>
-    ${rows.slice(first, last).map((row, offset) => html`<${Bars} key=${row.id} row=${row} y=${offset * ROW} end=${end} now=${now} />`)}
+    ${visible.map((row, offset) => html`<${Bars} key=${row.id} row=${row} y=${offset * ROW} end=${end} now=${now} />`)}
     ${live ? html`<line class="now" x1=${(WIDE * now) / end} x2=${(WIDE * now) / end} y1="0" y2=${height} />` : null}
   </svg>`;
 }
@@ -234,9 +256,15 @@ export function Legend() {
   </ul>`;
 }
 
-// The same facts as the picture.
-export function Tables({ picture }) {
-  return html`<${Details} kind="tables" summary=${t("as_table")}>${() => html`<${TableOf} picture=${picture} />`}<//>`;
+// The same facts as the picture. `path` returns all rows, if the picture may have some only.
+export function Tables({ picture, path }) {
+  const isWhole = picture.rows.length === picture.count;
+  return html`<${Details} kind="tables" summary=${t("as_table")}>${() => (isWhole ? html`<${TableOf} picture=${picture} />` : html`<${WholeTable} path=${path} status=${picture.status} />`)}<//>`;
+}
+
+function WholeTable({ path, status }) {
+  const [whole, problem] = useAnswer(path, status);
+  return whole ? html`<${TableOf} picture=${whole} />` : problem ? html`<${Problem} error=${problem} />` : t("loading");
 }
 
 function TableOf({ picture }) {

@@ -11,10 +11,11 @@ import { ENDED, mayDo, Rating, StepActions, useAct } from "./step_actions.js";
 import { t } from "./texts.js";
 
 const LOG = 200; // events that are listed
+const ROWS = 400; // of a picture at a time: those of a run of 10,000 steps would stop the page for moments
 const SLACK = 8; // pixels from the end of a text that count as its end
 
 // Follow a run: its picture, its latest events, and what its steps are writing.
-export function useRun(run) {
+export function useRun(run, step = null, rows = ROWS) {
   const [picture, setPicture] = useState(null);
   const [error, setError] = useState(null);
   const [connection, setConnection] = useState("open");
@@ -22,13 +23,18 @@ export function useRun(run) {
   const [turn, setTurn] = useState(0);
   const progress = useMemo(() => new Progress(), [run]);
   const received = useRef(0);
+  const place = useRef({ first: 0 });
+  const again = useRef(() => {});
+  place.current.step = step;
 
   useEffect(() => {
     let stopped = false;
     let stop = () => {};
     let over = false;
     const load = async () => {
-      const loaded = await ask("GET", runPath(run, "picture"));
+      const { first, step: shownStep } = place.current;
+      const query = new URLSearchParams({ first, count: rows, ...(shownStep ? { step: shownStep } : {}) });
+      const loaded = await ask("GET", `${runPath(run, "picture")}?${query}`);
       if (stopped) return null;
       received.current = performance.now();
       over = ENDED.includes(loaded.status);
@@ -37,6 +43,7 @@ export function useRun(run) {
       return loaded;
     };
     const refresh = oneAtATime(() => load().catch((problem) => !stopped && setError(problem)));
+    again.current = refresh;
     const start = async () => {
       try {
         const loaded = await load();
@@ -65,7 +72,20 @@ export function useRun(run) {
     };
   }, [run, turn]);
 
-  return { picture, error, connection, log, progress, received: received.current, reload: () => setTurn((count) => count + 1) };
+  // Have a picture of the rows around these.
+  const look = (first, last) => {
+    const start = Math.max(0, Math.floor((first + last - rows) / 2));
+    if (start === place.current.first) return;
+    place.current.first = start;
+    again.current();
+  };
+  const reload = () => setTurn((count) => count + 1);
+  return { picture, error, connection, log, progress, received: received.current, reload, look };
+}
+
+// The row of a step, which may be outside of those that were asked for.
+export function rowOf(picture, step) {
+  return picture.rows.find((row) => row.id === step) ?? (picture.step?.id === step ? picture.step : undefined);
 }
 
 // What the steps are writing now, a signal for each, so that only who shows a step is drawn again.
@@ -109,15 +129,15 @@ export function oneAtATime(work) {
 }
 
 export function RunView({ run }) {
-  const { picture, error, connection, log, progress, received, reload } = useRun(run);
   const [selected, setSelected] = useState(null);
+  const { picture, error, connection, log, progress, received, reload, look } = useRun(run, selected);
   const { refusal, busy, act } = useAct(run);
   useTitle(picture?.request || run);
   if (!picture) return html`<main id="content">${error ? html`<${Problem} error=${error} again=${reload} />` : t("loading")}</main>`;
 
   const live = !isRecorded() && !ENDED.includes(picture.status);
 
-  const row = picture.rows.find((step) => step.id === selected);
+  const row = rowOf(picture, selected);
   return html`<main id="content" class="run">
     <div class="head">
       <div>
@@ -141,10 +161,10 @@ export function RunView({ run }) {
     <${Figures} picture=${picture} live=${live} received=${received} />
     <section aria-labelledby="steps-title">
       <h2 id="steps-title">${t("steps")}</h2>
-      <${Chart} picture=${picture} receivedAt=${received} live=${live} selected=${selected} onSelect=${setSelected}
+      <${Chart} picture=${picture} receivedAt=${received} live=${live} selected=${selected} onSelect=${setSelected} onLook=${look}
         onOpen=${(step) => (location.hash = address("runs", run, "steps", step))} />
       <${Legend} />
-      <${Tables} picture=${picture} />
+      <${Tables} picture=${picture} path=${runPath(run, "picture")} />
     </section>
     <div class="pair">
       <section aria-labelledby="step-title" class="panel">
@@ -177,9 +197,7 @@ function Notices({ picture }) {
 }
 
 function Figures({ picture, live }) {
-  const written = picture.rows.reduce((sum, row) => sum + row.output_tokens, 0);
-  const read = picture.rows.reduce((sum, row) => sum + row.prompt_tokens, 0);
-  const reused = picture.rows.reduce((sum, row) => sum + row.reused_tokens, 0);
+  const { output_tokens: written, prompt_tokens: read, reused_tokens: reused } = picture.totals;
   const figures = [
     [t("duration"), live ? null : duration(picture.seconds)],
     [t("expected_end"), live ? duration(picture.expected_end) : null],
@@ -249,8 +267,7 @@ function pace(update) {
 function Answer({ run, picture, live }) {
   const [diff, setDiff] = useState(null);
   const [refusal, setRefusal] = useState(null);
-  const done = picture.rows.filter((row) => row.state === "done").length;
-  const [list, problem] = useAnswer(runPath(run, "artifacts"), done, live);
+  const [list, problem] = useAnswer(runPath(run, "artifacts"), picture.totals.done, live);
   const files = list?.artifacts ?? [];
   const loadDiff = () => {
     setRefusal(null);

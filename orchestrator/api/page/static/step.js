@@ -2,7 +2,7 @@
 import { runPath } from "./api.js";
 import { duration, line, number, shown } from "./format.js";
 import { Head, html, Problem, State, Text, useAnswer, useTitle } from "./parts.js";
-import { Spent, useRun, Writing } from "./run.js";
+import { rowOf, Spent, useRun, Writing } from "./run.js";
 import { address } from "./state.js";
 import { ENDED, StepActions, useAct } from "./step_actions.js";
 import { stateName, t, word } from "./texts.js";
@@ -11,9 +11,9 @@ const FINDING = /^(.+?):(\d+): (.*)$/; // as the daemon writes what a gate found
 const INDEX = /\[\d+\]$/; // of a child's output, which is not in the name of the file that gates check
 
 export function StepView({ run, step }) {
-  const { picture, error, progress, reload } = useRun(run);
+  const { picture, error, progress, reload } = useRun(run, step, 0);
   const { refusal: refused, busy, act } = useAct(run);
-  const row = picture?.rows.find((one) => one.id === step);
+  const row = picture && rowOf(picture, step);
   const version = row ? `${row.state} ${row.bars.length} ${row.bars.at(-1)?.outcome}` : "";
   useTitle(`${step} – ${picture?.request ?? run}`);
   const [facts, refusal] = useAnswer(picture && runPath(run, "steps", step), version);

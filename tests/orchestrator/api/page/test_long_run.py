@@ -53,6 +53,14 @@ def test_only_visible_rows_are_elements(long: Running, browser: Browser) -> None
         page.keyboard.press("PageUp")
         expect(page.locator("[role=option][aria-selected=true] .id")).to_have_text(f"S{STEPS - 30}")
         expect(page.locator("[role=option][aria-selected=true]")).to_be_in_viewport()
+        page.locator(".chart").evaluate("chart => { chart.scrollTop = 0 }")
+        expect(steps.get_by_role("option", name="S1,")).to_be_visible()
+        expect(page.locator("#step-title")).to_have_text(f"Step S{STEPS - 30}")  # it stays selected out of sight
+        steps.focus()
+        page.keyboard.press("ArrowDown")
+        expect(page.locator("[role=option][aria-selected=true] .id")).to_have_text(f"S{STEPS - 29}")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name=f"Step S{STEPS - 29}")).to_be_visible()
 
 
 def test_long_tables_are_shown_in_parts(long: Running, browser: Browser) -> None:

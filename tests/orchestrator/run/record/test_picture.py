@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.record import cache
-from orchestrator.run.record.picture import NODE, TRACK, Part, Picture, Sketch, picture, picture_json
+from orchestrator.run.record.picture import NODE, TRACK, Part, Picture, Sketch, Window, picture, picture_json
 from orchestrator.run.record.report import build_report
 from orchestrator.run.record.view import RunView
 from orchestrator.task.events import (
@@ -276,8 +276,24 @@ def test_an_ended_step_is_drawn_once() -> None:
 def test_a_picture_as_json_has_all_but_the_seconds() -> None:
     shown = drawn([*planned({"S1": [], "S2": ["S1"]}), started("S1", 0.0)], now=1.0)
     body = json.loads(picture_json(shown))
-    assert body.keys() == {"rows", "lines", "width", "planning", "path", "expected_end"}
+    totals = {"done": 0, "prompt_tokens": 0, "reused_tokens": 0, "output_tokens": 0}
+    more = {"first": 0, "count": 2, "totals": totals, "step": None}
+    assert body.keys() == {"rows", "lines", "width", "planning", "path", "expected_end", *more}
+    assert {name: body[name] for name in more} == more
     assert body["rows"][0]["bars"] == [{"number": 1, "start": 0.0, "end": None, "outcome": "running", "parts": []}]
+
+
+def test_a_window_has_its_rows_and_the_lines_that_cross_it() -> None:
+    shown = drawn(planned({"S1": [], "S2": ["S1"], "S3": [], "S4": ["S1"], "S5": ["S4"]}), now=1.0)
+    whole, part = json.loads(picture_json(shown)), json.loads(picture_json(shown, Window(1, 2, "S5")))
+    assert part["rows"] == whole["rows"][1:3]
+    assert [(edge["before"], edge["after"]) for edge in part["lines"]] == [(0, 1), (0, 3)]
+    assert (part["first"], part["count"], part["step"]) == (1, 5, whole["rows"][4])
+    assert part["totals"] == whole["totals"]
+    for edge in whole["lines"]:
+        assert (edge["start"], edge["end"]) == (whole["rows"][edge["before"]]["x"], whole["rows"][edge["after"]]["x"])
+    beyond = json.loads(picture_json(shown, Window(9, 2, "S9")))
+    assert (beyond["rows"], beyond["lines"], beyond["step"]) == ([], [], None)
 
 
 async def test_a_picture_is_drawn_once_for_all_who_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
