@@ -45,6 +45,7 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen, o
   const first = Math.max(wanted.first, start);
   const last = Math.max(first, Math.min(wanted.last, start + rows.length));
   const lacks = wanted.first < start || wanted.last > start + rows.length;
+  const stage = useStages(2);
   const pending = useRef(null); // the number of a row to select when it is there
   useEffect(() => {
     if (lacks) onLook?.(wanted.first, wanted.last);
@@ -103,15 +104,26 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen, o
     </div>
     <div class="rows" style=${{ "--graph": `${graph}px`, height: `${count * ROW}px` }} onClick=${onClick}>
       ${at >= 0 ? html`<div class="band" style=${{ top: `${at * ROW}px` }}></div>` : null}
-      <${Graph} picture=${picture} slice=${slice} scale=${scale} width=${graph} selected=${at} />
+      ${stage < 1 ? null : html`<${Graph} picture=${picture} slice=${slice} scale=${scale} width=${graph} selected=${at} />`}
       <div class="labels" role="listbox" tabindex="0" aria-label=${t("steps")} onKeyDown=${onKey}
         aria-activedescendant=${at >= first && at < last ? `row-${at}` : null}>
         ${slice.visible.map((row, offset) => html`<${Label} key=${row.id} row=${row} index=${first + offset}
           count=${count} selected=${first + offset === at} now=${now} />`)}
       </div>
-      <${Times} slice=${slice} end=${end} now=${now} live=${live} />
+      ${stage < 2 ? null : html`<${Times} slice=${slice} end=${end} now=${now} live=${live} />`}
     </div>
   </div>`;
+}
+
+// How many frames ago something was first drawn, up to a number: what is large is drawn in parts, a frame for each.
+function useStages(last) {
+  const [stage, setStage] = useState(0);
+  useEffect(() => {
+    if (stage === last) return undefined;
+    const frame = requestAnimationFrame(() => setStage(stage + 1));
+    return () => cancelAnimationFrame(frame);
+  }, [stage]);
+  return stage;
 }
 
 function useNow(live, base, receivedAt) {

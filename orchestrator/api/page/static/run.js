@@ -31,6 +31,12 @@ export function useRun(run, step = null, rows = ROWS) {
     let stopped = false;
     let stop = () => {};
     let over = false;
+    let frame = 0;
+    const lines = []; // events that came since the latest frame
+    const list = () => {
+      frame = 0;
+      setLog((listed) => [...listed, ...lines.splice(0)].slice(-LOG));
+    };
     const load = async () => {
       const { first, step: shownStep } = place.current;
       const query = new URLSearchParams({ first, count: rows, ...(shownStep ? { step: shownStep } : {}) });
@@ -51,7 +57,8 @@ export function useRun(run, step = null, rows = ROWS) {
         setLog([]);
         stop = follow(runPath(run, "events"), Math.max(0, loaded.events - LOG), {
           onEvent: (event, count) => {
-            setLog((lines) => [...lines, { event, count }].slice(-LOG));
+            lines.push({ event, count });
+            frame ||= requestAnimationFrame(list);
             progress.end(event);
             if (count > loaded.events) refresh();
           },
@@ -68,6 +75,7 @@ export function useRun(run, step = null, rows = ROWS) {
     start();
     return () => {
       stopped = true;
+      cancelAnimationFrame(frame);
       stop();
     };
   }, [run, turn]);
@@ -133,9 +141,13 @@ export function RunView({ run }) {
   const { picture, error, connection, log, progress, received, reload, look } = useRun(run, selected);
   const { refusal, busy, act } = useAct(run);
   useTitle(picture?.request || run);
+  const live = !isRecorded() && picture !== null && !ENDED.includes(picture.status);
+  // Events come much more often than pictures: what only depends on the picture is not compared at each of them.
+  const chart = useMemo(() => picture && html`<${Chart} picture=${picture} receivedAt=${received} live=${live} selected=${selected}
+    onSelect=${setSelected} onLook=${look} onOpen=${(step) => (location.hash = address("runs", run, "steps", step))} />
+    <${Legend} />
+    <${Tables} picture=${picture} path=${runPath(run, "picture")} />`, [picture, received, live, selected, run]);
   if (!picture) return html`<main id="content">${error ? html`<${Problem} error=${error} again=${reload} />` : t("loading")}</main>`;
-
-  const live = !isRecorded() && !ENDED.includes(picture.status);
 
   const row = rowOf(picture, selected);
   return html`<main id="content" class="run">
@@ -161,10 +173,7 @@ export function RunView({ run }) {
     <${Figures} picture=${picture} live=${live} received=${received} />
     <section aria-labelledby="steps-title">
       <h2 id="steps-title">${t("steps")}</h2>
-      <${Chart} picture=${picture} receivedAt=${received} live=${live} selected=${selected} onSelect=${setSelected} onLook=${look}
-        onOpen=${(step) => (location.hash = address("runs", run, "steps", step))} />
-      <${Legend} />
-      <${Tables} picture=${picture} path=${runPath(run, "picture")} />
+      ${chart}
     </section>
     <div class="pair">
       <section aria-labelledby="step-title" class="panel">
