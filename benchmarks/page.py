@@ -424,6 +424,7 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "that of the best plan.",
         _parl,
         parl_table,
+        causes=causes.PARL,
     ),
     "memory": BenchmarkSubject(
         "The memory of outcomes at size",

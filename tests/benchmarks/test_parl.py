@@ -64,7 +64,7 @@ def test_goals_and_the_page_follow_from_the_rows() -> None:
     found: Any = {"rows": [*rows.values()], "gains": gains, "goals": goals(rows, arms, runs(NARROW), hours=1.0)}
     met = {goal["name"]: goal["met"] for goal in found["goals"] if "met" in goal}
     assert met["collapse rate without the parallel reward"]
-    assert met["critical path on many cores as a share of one agent's"]
+    assert any(met[name] for name in met if name.startswith("wide requests on 96 cores"))
     assert page.SUBJECTS["parl"].headline is not None
     assert page.SUBJECTS["parl"].headline(found).startswith("Trained: 100% right")
     as_good = {**found, "gains": {**gains, "discover": gain_over(runs(BEST), arms["seconds"])}}

@@ -31,7 +31,7 @@ def test_every_goal_stands_on_the_page_with_what_was_measured() -> None:
     tables = [part.split("\n\n")[0].splitlines()[1:] for part in told.split("| goal | measured |")[1:]]
     lines = [line for table in tables for line in table if line.startswith("| ")]
     goals = [one for found in results_module.published().values() for one in found.get("goals", ())]
-    assert [line.split(" | ")[0] for line in sorted(lines)] == sorted(f"| {one['name']}" for one in goals)
+    assert sorted(line.split(" | ")[0] for line in lines) == sorted(f"| {one['name']}" for one in goals)
     missed = sum(one.get("state") == "missed" for one in goals)
     assert sum("| **missed**" in line for line in lines) == missed
 
