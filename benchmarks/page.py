@@ -391,7 +391,10 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         causes=causes.REAL_TEXT,
     ),
     "daemon": BenchmarkSubject(
-        "The daemon", "What it costs, and what it bears: kills, queues, crowds and floods.", _daemon
+        "The daemon",
+        "What it costs, and what it bears: kills, queues, crowds and floods.",
+        _daemon,
+        causes=causes.DAEMON,
     ),
     "chaos": BenchmarkSubject(
         "Chaos",
