@@ -141,7 +141,7 @@ async def _long_run(page: Page, run: str) -> dict[str, float]:
 
 
 async def _live_run(page: Page, run: str, least: int) -> dict[str, float]:
-    """Look at a run for five seconds from when so many of its steps run."""
+    """Look at a run for five seconds, from the moment at which `least` of its steps run."""
     await _open(page, run)
     await page.wait_for_function(f"document.querySelectorAll('.row.running').length >= {least}")
     await page.click("[role=option]")

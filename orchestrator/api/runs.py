@@ -324,7 +324,7 @@ async def show_picture(
     service: ServiceDep,
     access: AccessDep,
     first: Annotated[int, Query(ge=0, description="Number of the first row, from 0.")] = 0,
-    count: Annotated[int | None, Query(ge=0, description="At most so many rows; without it, all.")] = None,
+    count: Annotated[int | None, Query(ge=0, description="The most rows to return; without it, all.")] = None,
     step: Annotated[
         str | None, Query(description="Also the row of this step, in `step`, if not all are returned.")
     ] = None,

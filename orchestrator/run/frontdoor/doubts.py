@@ -363,12 +363,12 @@ def _about_mentions(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
 _BETWEEN_NAMES = re.compile(r"[\s,;.&]|\b(?:and|und|et|y|e)\b")
 
 
-def _without_names(text: str, removed: Collection[str], kept: Collection[str], around: str) -> str | None:
+def _without_names(text: str, removed: Collection[str], matching: Collection[str], around: str) -> str | None:
     # None if no name is left, or if they stand within a text; `around` is the text without the names
-    if kept and "\n" not in text.strip() and not _BETWEEN_NAMES.sub("", around):
-        return ", ".join(kept)
+    if matching and "\n" not in text.strip() and not _BETWEEN_NAMES.sub("", around):
+        return ", ".join(matching)
     remaining = "\n".join(line for line in text.splitlines() if not any(name in line for name in removed))
-    return remaining if kept and all(name in remaining for name in kept) else None
+    return remaining if matching and all(name in remaining for name in matching) else None
 
 
 def _is_about(word: str, topic: str) -> bool:
