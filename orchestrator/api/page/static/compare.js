@@ -1,7 +1,7 @@
 // The view *Compare*: two runs and their steps, by id, and how their answers differ.
 import { runPath } from "./api.js";
 import { duration, line, number, shown } from "./format.js";
-import { Head, html, Moment, Problem, State, useAnswer, useTitle } from "./parts.js";
+import { Head, html, Moment, Problem, State, useAnswer, useSome, useTitle } from "./parts.js";
 import { address } from "./state.js";
 import { t, word } from "./texts.js";
 
@@ -10,9 +10,10 @@ const MARKS = { "+": "badge", "-": "cause" }; // of lines of a diff
 
 export function Compare({ first, second }) {
   const [facts, problem] = useAnswer(runPath(first, "comparison", second));
+  const [steps, more] = useSome(facts?.steps ?? []);
   useTitle(t("compare"));
   if (!facts) return html`<main id="content">${problem ? html`<${Problem} error=${problem} />` : t("loading")}</main>`;
-  const { runs, steps, answers } = facts;
+  const { runs, answers } = facts;
   const longest = Math.max(1e-3, ...runs.map((run) => run.seconds));
   const whole = runs.map((run) => ({ ...run.figures, ...run, state: run.status, role: word("mode", run.mode) }));
   return html`<main id="content" class="compare">
@@ -25,7 +26,7 @@ export function Compare({ first, second }) {
       ${[{ id: t("run"), sides: whole }, ...steps].map(({ id, action, sides }) => html`<tbody key=${id}>${sides.map((side, at) => html`<tr key=${at}>
         ${at ? null : html`<th scope="rowgroup" rowspan="2"><bdi title=${shown(action)}>${line(id)}</bdi></th>`}
         <td>${NAMES[at]}</td>${side ? html`<${Side} side=${side} other=${sides[1 - at]} longest=${longest} />` : html`<td colspan="7">–</td>`}</tr>`)}</tbody>`)}
-    </table></div>
+    </table>${more}</div>
     <h2>${t("compare_answers")}</h2>
     ${answers ? html`<pre class="text" tabindex="0" aria-label=${t("compare_answers")}>${answers.split("\n").map((row, at) => html`<bdi key=${at} class=${MARKS[row[0]]}>${`${shown(row)}\n`}</bdi>`)}</pre>`
       : html`<p>${t("compare_same")}</p>`}
