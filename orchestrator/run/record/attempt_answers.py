@@ -30,7 +30,7 @@ def attempt_answer(journal: JournalReader, step: StepRow, number: int) -> Attemp
         numbers = ", ".join(str(row.number) for row in step.attempts) or "none: no attempt was made"
         raise InputError(Problem("attempt", f"{step.id} has no attempt {number}", numbers))
     evidence = next((gate.evidence for gate in row.gates if gate.status == "failed"), "")
-    outputs = _texts(journal, step.outputs if row.outcome == "done" else row.made or {})
+    outputs = _texts(journal, row.made or {})
     text = _text(_texts(journal, {"": row.answer})) if row.answer else _text(outputs)
     return AttemptAnswer(step.id, row.number, row.role, row.model, row.outcome, row.message, evidence, text, outputs)
 

@@ -104,7 +104,7 @@ class AttemptRow(msgspec.Struct, frozen=True, gc=False):
     waits: tuple[WaitRow, ...] = ()
     answer: str = ""  # digest of the answer that failed
     generated: float | None = None  # when the models were done; None if they are not, or were not used
-    made: Mapping[str, str] | None = None  # digests of the outputs by name, as gates check them; None if it succeeded
+    made: Mapping[str, str] | None = None  # digests of the outputs by name, before code or a repair has replaced them
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +375,7 @@ class RunView:
                 self._see(event.reads)
                 self._see(event.originals)
                 self._keep_originals(event.originals)
-                results = {"gates": event.gates, "reasoning": event.reasoning, "made": None}
+                results = {"gates": event.gates, "reasoning": event.reasoning, "made": event.outputs}
                 self._change_attempt(step, event.number, finished=at, outcome="done", **results)
             case AttemptFailed(step=step, number=0):
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)

@@ -11,6 +11,7 @@ from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
+from orchestrator.run.record.attempt_answers import attempt_answer
 from orchestrator.run.record.report import Report
 from orchestrator.service.retention import Retention, vacuum
 from orchestrator.task.events import (
@@ -144,5 +145,6 @@ async def test_code_corrects_what_leaves_no_choice_and_says_so(tmp_path: Path) -
         assert journal.get(report.artifacts["people.json"]).decode() == published
         (written,) = [event.outputs for event in events if isinstance(event, AttemptSucceeded)]
         assert json.loads(journal.get(written["people.json"])) == people, "what the model wrote is kept"
+        assert json.loads(attempt_answer(journal, report.steps[0], 1).answer) == people
         vacuum(journal, Retention(), 1e9)
         assert journal.get(report.artifacts["people.json"]).decode() == published
