@@ -107,8 +107,8 @@ def test_requests_with_one_key_make_a_step_again_once(client: httpx2.Client) -> 
     assert (again().status_code, again().json()["run_id"]) == (202, run), "an answer that was lost is sent again"
     attempts = client.get(f"/v1/runs/{run}").json()["steps"][0]["attempts"]
     assert [attempt["outcome"] for attempt in attempts] == ["cancelled", "cancelled"]
-    anew = partial(client.post, f"/v1/runs/{run}/retry", json={"step": "S1"}, headers={"Idempotency-Key": "twice"})
-    first, second = anew(), anew()
+    repeated = partial(client.post, f"/v1/runs/{run}/retry", json={"step": "S1"}, headers={"Idempotency-Key": "twice"})
+    first, second = repeated(), repeated()
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.json()["run_id"] == second.json()["run_id"] != run
 
