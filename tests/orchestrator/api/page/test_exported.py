@@ -73,7 +73,7 @@ def requested(visit: Visit) -> list[str]:
 def test_a_run_is_shown_from_a_file(exported: Exported, browser: Browser) -> None:
     with show(browser, exported.file(exported.planned)) as visit:
         page = visit.page
-        visit.ready("[role=option]")
+        visit.ready("svg.times")  # drawn last
         assert page.locator("[role=option] .id").all_inner_texts() == ["S1", "S2", "S3", "S4", "S5"]
         assert page.locator("svg.graph path.line").count() == 4
         assert page.locator("svg.times .bar-write").count() >= 5
@@ -127,7 +127,7 @@ def test_a_step_is_shown_from_a_file(exported: Exported, browser: Browser) -> No
 
 def test_a_run_that_has_not_ended_is_shown_as_it_was(exported: Exported, browser: Browser) -> None:
     with show(browser, exported.file(exported.interrupted)) as visit:
-        visit.ready("[role=option]")
+        visit.ready("svg.times")
         expect(visit.page.locator(".head .state").first).to_have_text("running")
         expect(visit.page.get_by_role("option", name="S5")).to_contain_text("S5")
         assert visit.page.locator("svg.times .now").count() == 0

@@ -128,6 +128,7 @@ def test_a_run_is_harmless(visit: Visit) -> None:
     page = visit.page
     visit.go("runs", RUN)
     visit.ready(".answer")
+    visit.ready("svg.times")
     page.get_by_text("What happened").click()
     page.get_by_text("The picture as a table").click()
     page.get_by_role("listbox").get_by_role("option").first.click()

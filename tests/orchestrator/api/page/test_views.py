@@ -180,7 +180,7 @@ def test_a_run_shows_its_graph_and_one_selection(visit: Visit, planned: dict[str
     page = visit.page
     visit.ready("h1")
     visit.go("runs", planned["run_id"])
-    visit.ready("[role=option]")
+    visit.ready("svg.times")  # drawn last
     assert shown_ids(visit) == ["S1", "S2", "S3", "S4", "S5"]
     assert page.locator("svg.graph path.line").count() == 4
     assert page.locator("svg.graph .line.critical").count() == 1
@@ -386,6 +386,7 @@ def test_a_request_is_planned_priced_and_run(visit: Visit, client: httpx2.Client
     expect(plan.get_by_role("listbox").get_by_role("option")).to_have_count(5)
     expect(plan.locator(".figures")).to_contain_text("tiny-large: ")
     expect(plan.locator(".figures")).to_contain_text("Direct answer")
+    expect(plan.locator("svg.times")).to_be_attached()
     assert plan.locator(".bar-expected").count() >= 5
     page.get_by_role("button", name="Remove d.txt").click()
     expect(plan).to_have_count(0)  # it was made with that file
