@@ -277,7 +277,7 @@ class Learning:
             self.learned = await self._open(orchestrator)
         except (MemrlError, OrchestratorError, OSError) as error:
             self.problem = f"the memory cannot be opened: {error}"
-            log.error("the memory cannot be opened; routing goes on by the rules", error=str(error))
+            log.error("the memory cannot be opened; routing continues by the rules", error=str(error))
             self._idle.set()
             return
         self.problem = ""

@@ -7,7 +7,7 @@ models, or from a folder of TaskIR files, each with a file of checks beside it:
     NAME.checks.json   {"ARTIFACT": {"equals": TEXT | "contains": [TEXT, ...] | "matches": PATTERN | "json": VALUE}}
 
 Every task is a batch run with an idempotency key of its own, and its rating is journaled, so an interrupted training
-goes on where it was.
+continues where it was.
 """
 
 import asyncio

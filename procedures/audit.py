@@ -544,7 +544,7 @@ def _checked_part(part: _OpenPart, before: AuditHead, awaited: Mapping[int, str]
     # `before` is the last entry of the part before it
     if _beginning_of(part.connection) != before:
         raise AuditDamaged(
-            part.path, f"it does not go on after entry {before.number}, so entries are missing before it"
+            part.path, f"it does not continue after entry {before.number}, so entries are missing before it"
         )
     number, last = before.number, before.hash
     for actual, body, digest in part.connection.execute("SELECT number, body, hash FROM entries ORDER BY number"):

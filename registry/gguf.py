@@ -114,7 +114,7 @@ def _other_pieces(path: Path, first: RawHeader) -> list[Path]:
     other_pieces = list(pieces(path)[1:])
     if missing := [piece.name for piece in other_pieces if not piece.exists()]:
         named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-        raise GgufError(path, f"is split into {count} files, and {named} {_is(missing)} not beside it")
+        raise GgufError(path, f"is split into {count} files, and {named} {_is(missing)} not next to it")
     return other_pieces
 
 

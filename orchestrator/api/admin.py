@@ -76,14 +76,19 @@ class VacuumBody(StrictBody):
         default=None,
         ge=0,
         le=1e6,
-        description="keep a run for so many days after its end, a chat after its start; 0: no limit",
+        description="days that a run is kept after its end, and a chat after its start; 0: no limit",
     )
-    runs: int | None = Field(default=None, ge=0, le=1 << 53, description="keep the newest so many; 0: no limit")
+    runs: int | None = Field(
+        default=None, ge=0, le=1 << 53, description="how many runs are kept, the newest; 0: no limit"
+    )
     bytes: int | None = Field(
-        default=None, ge=0, le=1 << 53, description="keep at most so many bytes of artifacts; 0: no limit"
+        default=None, ge=0, le=1 << 53, description="bytes of artifacts that are kept at most; 0: no limit"
     )
     chats: int | None = Field(
-        default=None, ge=0, le=1 << 53, description="keep the newest so many chats; 0: as many as the journal keeps"
+        default=None,
+        ge=0,
+        le=1 << 53,
+        description="how many chats are kept, the newest; 0: as many as the journal keeps",
     )
     outcomes: bool = Field(
         default=False, description="purge what is kept for learning too: outcomes of removed runs, and all chats"
@@ -148,7 +153,7 @@ async def make(service: ServiceDep) -> Backup:
 
 @router.post("/v1/backups/{name}/restore")
 async def restore(name: str, service: ServiceDep) -> HealthBody:
-    """Replace all runs by those of a backup. The present state is kept beside the backups."""
+    """Replace all runs by those of a backup. The present state is kept next to the backups."""
     await service.restore(name)
     return HealthBody(status="ok")
 

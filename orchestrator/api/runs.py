@@ -162,7 +162,7 @@ class RunLine(BaseModel):
     error: str | None
     doubt: str  # why the answer is doubtful; empty if nothing is known against it
     owner: str  # who submitted it, as `token:ann`; empty for runs of early versions
-    position: int | None = None  # of a queued run: at most so many runs are ahead of it
+    position: int | None = None  # of a queued run: at most this number of runs is ahead of it
     figures: FiguresLine | None = None  # if the request has `figures`; None for a run without steps
 
 

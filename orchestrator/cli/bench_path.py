@@ -77,7 +77,7 @@ def critical_path(
     folder: DirOption = None,
     mode: ModeOption = "as-planned",
     new: Annotated[
-        bool, typer.Option("--new", help="Begin anew, and do not go on with an interrupted session.")
+        bool, typer.Option("--new", help="Begin again instead of continuing an interrupted session.")
     ] = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the page here too, over a file of that name.")
@@ -88,7 +88,7 @@ def critical_path(
 
     The product's own orchestrator runs them, in a state folder of its own below yours, so no daemon is asked. A daemon
     or other programs that compute meanwhile change the figures. Results are kept as JSON and as a page, and an
-    interrupted session goes on when the command is given again.
+    interrupted session continues when the command is given again.
     """
     options = settings(context)
     check_folder(folder)

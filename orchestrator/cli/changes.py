@@ -183,7 +183,7 @@ class _Plan:
                     problem = f"differs from {first!r} only in case or accents, which some file systems ignore"
                     self._refuse(path, problem, "names that differ in letters")
             if name in folders:
-                self._refuse(name, "is to be a file and a folder", "a name for each")
+                self._refuse(name, "would be a file and a folder", "a name for each")
 
     def _entry(self, file: NewFile) -> _Entry | None:
         name = self._existing_name(file.name)

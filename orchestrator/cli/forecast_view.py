@@ -24,7 +24,7 @@ def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:
     heading(console, "Steps", signs)
     _print_steps(console, forecast, signs, full=full)
     if forecast.goes_on_after:
-        more = f"The plan goes on after {forecast.goes_on_after}, when its output is known; more steps may follow."
+        more = f"The plan continues after {forecast.goes_on_after}, when its output is known; more steps may follow."
         console.print(Text(more, style="yellow"))
     if graph.edges:
         heading(console, "Edges", signs)

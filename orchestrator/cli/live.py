@@ -137,7 +137,7 @@ def _later_plan_line(event: ReplanStarted | ReplanFinished | PlanReplaced) -> st
 
 
 def _end(event: PlanFinished | ReplanFinished) -> str:
-    return f"goes on after {event.goes_on_after}" if event.goes_on_after else "finished"
+    return f"continues after {event.goes_on_after}" if event.goes_on_after else "finished"
 
 
 def _attempt_line(

@@ -78,7 +78,7 @@ COMMANDS: Final = {
         "orchestrator.cli.serve:logs", "Print the last lines of the daemon's log, each a JSON object."
     ),
     "backup": CommandPlace(
-        "orchestrator.cli.state_folder:backup", "Have the daemon back up the state folder, while it goes on."
+        "orchestrator.cli.state_folder:backup", "Have the daemon back up the state folder while it runs."
     ),
     "restore": CommandPlace(
         "orchestrator.cli.state_folder:restore", "Replace all runs by those of a backup, with or without a daemon."

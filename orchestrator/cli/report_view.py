@@ -225,13 +225,13 @@ def _replan(row: ReplanRow) -> str:
     added = counted(len(row.steps), "more step") if row.steps else "nothing more to do"
     rest = f", but for {added}" if row.steps else ""
     line = {
-        "waiting": f"plan goes on after {row.after}",
+        "waiting": f"plan continues after {row.after}",
         "planning": f"plan is being continued after {row.after}",
         "planned": f"plan continued after {row.after}: {added}",
         "repaired": f"plan continued after {row.after}, repaired: {added}",
         "stopped": f"plan stopped after {row.after}{rest}",
         "refused": f"plan ends with {row.after}, and was to go on",
-        "cancelled": f"plan did not go on after {row.after}{rest}",
+        "cancelled": f"plan did not continue after {row.after}{rest}",
     }[row.outcome]
     return line + (f" ({one_line(row.reason)})" if row.reason else "")
 

@@ -24,7 +24,7 @@ def backup(
     listed: Annotated[bool, typer.Option("--list", help="List the backups, without making one.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Have the daemon back up the state folder, while it goes on."""
+    """Have the daemon back up the state folder while it runs."""
     home = settings(context).home
     if listed:
         entries = backups(home)
@@ -43,7 +43,7 @@ def restore(
 ) -> None:
     """Replace all runs by those of a backup, with or without a daemon.
 
-    The current journal is kept beside the backups.
+    The current journal is kept next to the backups.
     """
     path = f"/v1/backups/{path_part('NAME', name)}/restore"
     ask(settings(context), "POST", path, extent=Extent.NOTHING)  # the journal may be damaged
@@ -54,16 +54,16 @@ def restore(
 def vacuum(
     context: typer.Context,
     days: Annotated[
-        float | None, typer.Option(min=0, help="Keep runs for so many days after their end; 0: no limit.")
+        float | None, typer.Option(min=0, help="Days that runs are kept after their end; 0: no limit.")
     ] = None,
-    runs: Annotated[int | None, typer.Option(min=0, help="Keep so many runs, the newest; 0: no limit.")] = None,
+    runs: Annotated[int | None, typer.Option(min=0, help="How many runs are kept, the newest; 0: no limit.")] = None,
     most: Annotated[
         int | None,
-        typer.Option("--bytes", min=0, help="Keep so many bytes of artifacts, of the newest runs; 0: no limit."),
+        typer.Option("--bytes", min=0, help="Bytes of artifacts that are kept, of the newest runs; 0: no limit."),
     ] = None,
     chats: Annotated[
         int | None,
-        typer.Option(min=0, help="Keep so many chats whose model the router chose, the newest; 0: up to 100,000."),
+        typer.Option(min=0, help="How many chats whose model the router chose are kept, the newest; 0: up to 100,000."),
     ] = None,
     outcomes: Annotated[
         bool, typer.Option("--outcomes", help="Also purge what is kept for learning: outcomes of removed runs, chats.")

@@ -42,9 +42,11 @@ def submit(
             metavar="RUN", help="A run whose artifacts the steps may read; repeatable.", autocompletion=complete_run
         ),
     ] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="Cancel the run when it has used so many tokens.")] = None,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, help="Cancel the run when it has used this number of tokens.")
+    ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0.001, help="Cancel the run when it has run for so many seconds.")
+        float | None, typer.Option(min=0.001, help="Cancel the run when it has run for this number of seconds.")
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Show the run until it has ended, and print its report.")

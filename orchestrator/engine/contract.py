@@ -269,7 +269,7 @@ class Generation:
             ),
             (
                 not self.continues or _may_continue(self.messages),
-                "the last message is to be continued; accepted: one of the assistant's that calls no tool",
+                "the last message cannot be continued; accepted: one of the assistant's that calls no tool",
             ),
             (
                 not self.sampling.mirostat or self.top_p == 1,

@@ -144,5 +144,5 @@ def planned_task(
     task = TaskIR(objective=request, inputs=task_inputs, plan=plan)
     if goes_on_after is None:
         return PlannedTask(task, None, mode, reason)
-    notes = f"The plan of the request goes on after {goes_on_after}, when its output is known; that part is not here."
+    notes = f"The plan of the request continues after {goes_on_after}, when its output is known; that part is not here."
     return PlannedTask(task.model_copy(update={"context": Context(notes=notes)}), goes_on_after, mode, reason)

@@ -118,7 +118,7 @@ class ServerSettings(_Section):
         " approver (read:all approve, as a person), and those that procedures name; without an entry the folder's owner"
         " and root may do everything, the API's own token is operator, and others may do nothing",
     )
-    hosts: NameList = Field(default=(), description="names that requests may be addressed to, besides localhost")
+    hosts: NameList = Field(default=(), description="names that requests may be addressed to, in addition to localhost")
     origins: NameList = Field(
         default=(), description="web origins whose pages may send requests (CORS), `*` for any; none otherwise"
     )
@@ -136,7 +136,7 @@ class ServerSettings(_Section):
     rejoin_seconds: float = Field(
         default=60.0,
         ge=0,
-        description="that a run of `orchestrate` goes on after its client has gone, for the same request to join it",
+        description="that a run of `orchestrate` continues after its client has gone, for the same request to join it",
     )
     drain_seconds: float = Field(default=30.0, ge=0, description="for runs to end when the daemon is to stop")
 

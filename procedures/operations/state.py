@@ -252,7 +252,7 @@ class Operations:
             Operation(
                 name="state.upgrade",
                 description="Bring the journal's database up to the schema of this version. A daemon, which has done so"
-                " when it started, interrupts its runs for that, and goes on with them.",
+                " when it started, interrupts its runs for that, and continues them.",
                 form=NoArguments,
                 outputs={"runs": "how many runs it has"},
                 run=self._upgrade,

@@ -128,7 +128,7 @@ def _transfer(client: httpx2.Client, file: RemoteFile, path: Path, progress: Dow
             os.fsync(target.fileno())
     if total is not None and _size(part) < total:
         message = f"the transfer broke off after {format_size(_size(part))} of {format_size(total)}"
-        raise SourceError(file.url, message, "the same command again, which goes on from there")
+        raise SourceError(file.url, message, "the same command again, which continues from there")
     _finish(file, total, part, path, progress)
 
 
@@ -173,7 +173,7 @@ def _finish(file: RemoteFile, size: int | None, part: Path, path: Path, progress
 
 @contextmanager
 def _explained(file: RemoteFile, folder: Path) -> Iterator[None]:
-    again = "the same command again, which goes on from there"
+    again = "the same command again, which continues from there"
     try:
         yield
     except httpx2.HTTPStatusError as error:

@@ -196,7 +196,7 @@ def test_a_split_model_is_counted_whole(tmp_path: Path) -> None:
         read_header(renamed)
     renamed.rename(first)
     (tmp_path / "big-00002-of-00002.gguf").unlink()
-    with pytest.raises(GgufError, match=r"is split into 2 files, and big-00002-of-00002\.gguf is not beside it"):
+    with pytest.raises(GgufError, match=r"is split into 2 files, and big-00002-of-00002\.gguf is not next to it"):
         read_header(first)
 
 

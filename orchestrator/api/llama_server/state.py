@@ -23,7 +23,7 @@ ModelName = Annotated[str | None, Query(description="A role, a persona or a mode
 
 
 class Modalities(BaseModel):
-    """What may be in a prompt besides text."""
+    """What may be in a prompt in addition to text."""
 
     vision: bool = False
     audio: bool = False

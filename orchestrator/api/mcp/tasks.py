@@ -40,7 +40,7 @@ class TaskParams(RequestParams):
 
 
 async def task_for(context: ServerRequestContext[Any, Any], form: BaseModel, service: Service) -> dict[str, Any] | None:
-    """Return the task for a call, or None if the call is to be answered at once.
+    """Return the task for a call, or None if the call must be answered at once.
 
     Only `watch` of a run that has not ended becomes a task, if the client supports tasks. Raises UnknownRun,
     JournalError.

@@ -81,7 +81,7 @@ class ToolBody(LenientBody):
 
 
 class StreamOptions(LenientBody):
-    """What a stream contains beside the answers."""
+    """What a stream contains in addition to the answers."""
 
     include_usage: bool | None = None
 
@@ -280,7 +280,7 @@ def _continues(body: ChatBody, messages: Sequence[Message], *, is_free: bool) ->
     if wants_to is None:
         return may and is_free
     if wants_to and not may:
-        problem = "says that the last message is to be continued"
+        problem = "asks to continue the last message"
         raise InputError(
             Problem("continue_final_message", problem, "a last message of the assistant without tool calls")
         )

@@ -46,7 +46,7 @@ class LogprobsBody(BaseModel):
 
 
 class TextLogprobs(BaseModel):
-    """The tokens with which a text goes on, or those of a piece of that, and how likely they were."""
+    """The tokens that continue a text, or those of a piece of it, and how likely they were."""
 
     tokens: list[str]
     token_logprobs: list[float | None]  # None for the first token of a prompt

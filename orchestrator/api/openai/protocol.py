@@ -52,7 +52,7 @@ class FileBody(LenientBody):
 class TextPart(FileBody):
     """A part of a message: text, or a file where a run answers.
 
-    /v1/chat/completions has the fields of a file in `file`, and /v1/responses has them beside `type`.
+    /v1/chat/completions has the fields of a file in `file`, and /v1/responses has them next to `type`.
     """
 
     type: str
@@ -105,7 +105,7 @@ class SchemaBody(LenientBody):
 class FormatBody(LenientBody):
     """The format of an answer. `type` is text, json_object or json_schema.
 
-    /v1/chat/completions has the schema in `json_schema`, and /v1/responses has it in `schema` beside `type`.
+    /v1/chat/completions has the schema in `json_schema`, and /v1/responses has it in `schema` next to `type`.
     """
 
     type: str

@@ -134,7 +134,7 @@ async def rerank(
 def _documents(body: RerankBody) -> list[str]:
     entries = body.documents if body.texts is None else body.texts
     if entries is None or None not in (body.documents, body.texts):
-        raise InputError(Problem("documents", "is missing, or there beside texts", "exactly one of both"))
+        raise InputError(Problem("documents", "is missing, or given together with texts", "exactly one of both"))
     contents = [entry if isinstance(entry, str) else entry.text for entry in entries]
     for index, text in enumerate(contents):
         if not text:

@@ -207,7 +207,7 @@ def _bias(index: int, token: Any, bias: object) -> tuple[int | str, float]:
 def requested_logprobs(logprobs: bool | None, top: int | None) -> int | None:
     """Return the number of candidates for each token of a chat; None for no logprobs. Raises InputError."""
     if top and not logprobs:
-        raise InputError(Problem("top_logprobs", f"is {top} without logprobs", "logprobs: true beside it"))
+        raise InputError(Problem("top_logprobs", f"is {top} without logprobs", "logprobs: true with it"))
     return (top or 0) if logprobs else None
 
 

@@ -189,7 +189,7 @@ def requests_of(body: TextCompletionBody) -> list[CompletionRequest]:
     refuse_options({name: (body.model_extra or {}).get(name) for name in ("tools", "messages")}, body.model_extra)
     form = answer_form(body, answer_schema(body.response_format, "response_format"), "response_format")
     if body.max_tokens == 0 and not body.echo:
-        raise InputError(Problem("max_tokens", "is 0 without echo", "at least 1, -1, or echo: true beside it"))
+        raise InputError(Problem("max_tokens", "is 0 without echo", "at least 1, -1, or echo: true with it"))
     if body.best_of not in (None, body.n or 1):
         raise InputError(Problem("best_of", f"is {body.best_of}, and n is {body.n or 1}", "the same number as n"))
     if body.echo and body.suffix is not None:

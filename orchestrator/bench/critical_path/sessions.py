@@ -1,4 +1,4 @@
-"""Keep what was measured, a file for each session, so that an interrupted one goes on and later ones are compared."""
+"""Keep what was measured, a file for each session, so that an interrupted one continues and later ones are compared."""
 
 import json
 import time

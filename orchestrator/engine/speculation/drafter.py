@@ -58,7 +58,7 @@ class Drafter(Protocol):
         return 0.0
 
     def set_threads(self, threads: int) -> None:
-        """Compute with so many threads from now on."""
+        """Compute with this number of threads from now on."""
 
     def calibrations(self) -> tuple[RepeatedCalibration, ...]:
         """Return measurements for idle times."""

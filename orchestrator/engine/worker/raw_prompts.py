@@ -1,4 +1,4 @@
-"""Make the tokens of prompts other than chats: a text, token ids, or a place in a text that is to be filled (FIM)."""
+"""Make the tokens of prompts other than chats: a text, token ids, or a place in a text to fill (FIM)."""
 
 from collections.abc import Sequence
 

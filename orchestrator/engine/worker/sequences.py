@@ -239,7 +239,7 @@ class Sequences:
         # Where an earlier prompt parts from this one, later ones may, too.
         starts = [len(prefix) for lora, prefix in self._prefixes if lora == sequence.lora and _starts(tokens, prefix)]
         positions = {position for position in (parting, *starts) if position >= least}
-        # The next turn of a conversation goes on from the last end of a message. The first one is that of the system
+        # The next turn of a conversation continues from the last end of a message. The first one is that of the system
         # prompt.
         ends = _message_ends(tokens, self._llama.vocab.is_control)
         for position in (*ends[-1:], *ends[:1], len(tokens)):

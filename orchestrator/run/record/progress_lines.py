@@ -104,7 +104,7 @@ class ProgressLines:
                 return self._planned(steps, {persona.name: persona.text for persona in event.personas})
             case PlanFinished(origin=origin, reason=reason, goes_on_after=after):
                 how = f" ({origin}: {_in_line(reason)})" if reason else ""
-                rest = f", and goes on after {after}" if after is not None else ""
+                rest = f", and continues after {after}" if after is not None else ""
                 return (f"The plan has {_counted(self._steps)}{rest}{how}.",)
             case PlanReplaced(answer=step, reason=reason):
                 failed = f"The plan has failed: {_in_line(reason)}"

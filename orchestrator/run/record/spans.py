@@ -213,7 +213,7 @@ def _end(row: AttemptRow, later: Sequence[AttemptRow], view: RunView, until: flo
     if row.finished is not None:
         return row.finished, False
     continued = [at for at in (*view.begun, *(attempt.started for attempt in later[:1])) if at > row.started]
-    if continued and row.outcome != "checking":  # gates go on after a restart
+    if continued and row.outcome != "checking":  # gates continue after a restart
         return min(continued), False
     return until, not view.ended
 

@@ -142,7 +142,7 @@ class PlanProgress:
 
     def _end(self, goes_on_after: str | None) -> None:
         if goes_on_after is not None and goes_on_after not in self.graph.steps:
-            raise IllegalTransition(goes_on_after, "the plan is to go on after it, but there is no such step")
+            raise IllegalTransition(goes_on_after, "the plan continues after it, but there is no such step")
         if goes_on_after is None or not self._left:
             self.close()
         else:

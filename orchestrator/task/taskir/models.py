@@ -187,7 +187,7 @@ class TaskIR(_Record):
         default="chat", description=f"the kind of work; {UNUSED}"
     )
     priority: Literal["interactive", "batch"] = "interactive"
-    objective: FilledText = Field(description="what is to be reached, in plain language")
+    objective: FilledText = Field(description="the aim, in plain language")
     inputs: Annotated[tuple[TaskInput, ...], Field(max_length=MAX_ITEMS)] = ()
     constraints: Texts = Field(
         default=(), description=f"what the result has to keep to; {UNUSED}, so say it in the actions of steps"

@@ -306,7 +306,7 @@ def test_rerank_both_forms_are_known(client: httpx2.Client, most: int | None, co
     ("wrong", "message"),
     [
         ({"documents": []}, "documents: is []; accepted: list of 1 or more"),
-        ({"documents": None}, "documents: is missing, or there beside texts; accepted: exactly one of both"),
+        ({"documents": None}, "documents: is missing, or given together with texts; accepted: exactly one of both"),
         ({"documents": ["a"], "texts": ["a"]}, "exactly one of both"),
         ({"documents": 123}, "documents: is 123; accepted: list"),
         ({"documents": [1]}, "documents/0: is 1; accepted: string or object"),

@@ -157,7 +157,7 @@ def test_a_token_ends_an_answer(ai: OpenAI, client: httpx2.Client) -> None:
         ({"best_of": 3}, "best_of: is 3, and n is 1; accepted: the same number as n"),
         ({"suffix": "end", "echo": True}, "echo"),
         ({"suffix": "end"}, "the model cannot fill a place in a text: its vocabulary has no FIM tokens"),
-        ({"max_tokens": 0}, "max_tokens: is 0 without echo; accepted: at least 1, -1, or echo: true beside it"),
+        ({"max_tokens": 0}, "max_tokens: is 0 without echo; accepted: at least 1, -1, or echo: true with it"),
         ({"max_tokens": -2}, "max_tokens: is -2; accepted"),
         ({"prompt": "word " * 9000}, "tokens"),
         ({"model": "orchestrate"}, "orchestrate takes no raw prompts"),

@@ -101,7 +101,7 @@ def test_names_that_differ_only_in_case_or_accents_are_refused(folder: Path) -> 
         write_files(folder, [version("a/B.md", None, "x"), version("a/b.md", None, "y")], "R")
     with pytest.raises(InputError, match="only in case or accents"):
         write_files(folder, [version("caf\u00e9", None, "x"), version("cafe\u0301", None, "y")], "R")
-    with pytest.raises(InputError, match="is to be a file and a folder"):
+    with pytest.raises(InputError, match="would be a file and a folder"):
         write_files(folder, [version("a/b", None, "x"), version("a", None, "y")], "R")
 
 

@@ -176,7 +176,7 @@ def _in_braces(folder: Path) -> list[str]:
         (_second_piece, "is piece 2 of 3; accepted: the first one"),
         (
             _without_second_piece,
-            r"is split into 3 files, and big-00002-of-00003\.gguf, big-00003-of-00003\.gguf are not beside it",
+            r"is split into 3 files, and big-00002-of-00003\.gguf, big-00003-of-00003\.gguf are not next to it",
         ),
         (_forgetful, r"last\.gguf: the model's chat template loses words of the user .*accepted: a model with a chat"),
         (lambda _: [str(TINY / "medium.gguf"), "--id", "large"], r"--id large: is taken by .*such as large-2"),

@@ -325,10 +325,10 @@ def test_a_plan_that_goes_on_is_shown_at_every_moment() -> None:
     events = _continued_run()
     told = [line for line in map(progress_line, events) if "plan" in line]
     assert told[3:] == [
-        "plan goes on after S1, planned",
+        "plan continues after S1, planned",
         "planning the rest, after S1: frontdoor on large",
         "S2 planned: worker: Summarize b.txt.",
-        "rest of the plan goes on after S2, planned",
+        "rest of the plan continues after S2, planned",
     ]
     for count in range(5, len(events)):
         console, written = _console()
@@ -349,9 +349,9 @@ def test_a_dry_run_says_that_the_plan_goes_on() -> None:
     told = Forecast.of(planned, graph, {})
     console, written = _console()
     print_forecast(console, told, full=False)
-    assert "The plan goes on after S1, when its output is known; more steps may follow.\n" in written.getvalue()
+    assert "The plan continues after S1, when its output is known; more steps may follow.\n" in written.getvalue()
     assert told.to_json()["goes_on_after"] == "S1"
-    assert "goes on after S1" in dump_task(planned.task)["context"]["notes"]
+    assert "continues after S1" in dump_task(planned.task)["context"]["notes"]
     whole = planned_task("List", [_step(1, "List each file in a.txt.", "request")], None)
     assert "context" not in dump_task(whole.task)
 

@@ -235,7 +235,7 @@ async def _list_all(client: Client, listing: ToolListing) -> None:
     cursors = set[str | None]()
     while cursor not in cursors:
         if len(cursors) == MAX_PAGES or len(listing.tools) >= MAX_TOOLS:
-            listing.left_out.setdefault(FURTHER_PAGES, f"its list goes on after {len(cursors)} pages")
+            listing.left_out.setdefault(FURTHER_PAGES, f"its list continues after {len(cursors)} pages")
             return
         cursors.add(cursor)
         try:

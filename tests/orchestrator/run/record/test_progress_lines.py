@@ -86,7 +86,7 @@ def test_a_direct_answer_in_the_place_of_a_plan_is_told() -> None:
 
 def test_why_a_plan_is_another_one_and_where_it_goes_on_is_told() -> None:
     assert told(PlanFinished(at=0, origin="fallback", reason="it was no JSON", goes_on_after="S1")) == [
-        "The plan has 0 steps, and goes on after S1 (fallback: it was no JSON)."
+        "The plan has 0 steps, and continues after S1 (fallback: it was no JSON)."
     ]
     assert told(
         ReplanStarted(at=0, after="S1", role="frontdoor", model="m"),

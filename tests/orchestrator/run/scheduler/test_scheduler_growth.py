@@ -174,7 +174,7 @@ def test_the_rest_of_a_plan_comes_when_it_may() -> None:
     early = ReplanStarted(at=0, after="S1", role="frontdoor", model="m")
     with pytest.raises(IllegalTransition, match="replan_started came while the plan was planning"):
         driver.state.handle(early)
-    with pytest.raises(IllegalTransition, match="S9: the plan is to go on after it, but there is no such step"):
+    with pytest.raises(IllegalTransition, match="S9: the plan continues after it, but there is no such step"):
         driver.close("S9")
     driver.close("S1")
     for event in (early, StepsPlanned(at=0, steps=(step(2),)), PlanFinished(at=0, origin="planned")):
