@@ -188,10 +188,14 @@ class _Bench:
         }
 
     def publish(self, registry: Path) -> bool:
-        """Ship the adapter of the best seed if the arm is better for certain, and return whether it is."""
+        """Ship the adapter of the best seed if the arm is better for certain, and return whether it is.
+
+        Raises OSError if there are no results, or a training is missing.
+        """
+        published = json.loads(RESULTS.read_text(encoding="utf-8"))
         points = {seed: self._state(WINNER, seed)["points"] for seed in SEEDS}
         seed = best_seed({seed: [point["reward"] for point in rows] for seed, rows in points.items()})
-        return publish(self._place(WINNER, seed) / ADAPTER, self.results(), seed, registry)
+        return publish(self._place(WINNER, seed) / ADAPTER, published, seed, registry)
 
     def _hours(self, arm: str, seed: int) -> float:
         return float(self._state(arm, seed)["seconds"]) / 3600
