@@ -77,6 +77,10 @@ _PREAMBLE = re.compile(
     re.IGNORECASE,
 )
 _RULE = re.compile(r"-{3,}|\*{3,}|_{3,}")
+_FILE_NAME = re.compile(r"[\w./-]*\w\.\w+\Z")
+# What stands around the name of a file in a line of its own, such as `### a.py`, `[a.py]` or `# --- a.py ---`.
+_AROUND_NAME: Final = " \t`'\"*#_:[](){}=/;%<>!-"
+_TESTS = re.compile(r"\b(?:unit ?)?(?:tests?|testfälle|pruebas?)\b", re.IGNORECASE)
 # A line that speaks to the one who asked, and cannot be the first of a text; "Here is our offer:" can.
 _CONSENT = re.compile(
     r"(?:sure|certainly|of course|okay|natürlich|gerne|bien sûr|claro|por supuesto)\b[!,.:][^\n]*:[ \t]*\Z",
@@ -109,13 +113,13 @@ def file_text(answer: str, name: str) -> str:
     """Return the text of the file `name` in an answer, without what stands around it.
 
     For code this is the fenced block that belongs to the file by its name or language, else the largest one; an answer
-    without a fence is taken as it is. Other text keeps its fences, except those that enclose all of it. A first line
-    with only the file's name is left out.
+    without a fence is taken as it is. Of several files in one text, each below its name, only this one is returned.
+    Other text keeps its fences, except those that enclose all of it. A first line with only the file's name is left
+    out.
     """
-    text = _without_title(answer, name)
     if is_code(name):
-        return _without_title(_code(text, name), name)
-    stripped = strip_fence(text)
+        return _without_title(_code(answer, name), name)
+    stripped = strip_fence(_without_title(answer, name))
     return _without_title(stripped if _UNNAMED.match(name) else _without_address(stripped), name)
 
 
@@ -196,11 +200,36 @@ def _ending(name: str) -> str:
 
 def _code(answer: str, name: str) -> str:
     text = _bare_code(answer) if _ending(name) in _PROGRAMS else None
-    if text is not None:
-        return _without_prose(text)
-    blocks = [block for block in blocks_of(answer) if block.size]
-    code = max(blocks, key=lambda block: _fit(block, name)).text if blocks else _unfenced(answer)
-    return _without_prose(code) if _ending(name) in _PROGRAMS else _trimmed(code)
+    if text is None:
+        blocks = [block for block in blocks_of(answer) if block.size]
+        text = max(blocks, key=lambda block: _fit(block, name)).text if blocks else _unfenced(answer)
+    text = _section(text, name)
+    return _without_prose(text) if _ending(name) in _PROGRAMS else _trimmed(text)
+
+
+def _section(text: str, name: str) -> str:
+    # Of several programs in one text, each below its name, the last version of this one; else the whole text.
+    lines, strings = text.split("\n"), _lines_in_strings(text)
+    headings = [
+        (number, heading)
+        for number, line in enumerate(lines)
+        if number not in strings and not (number and lines[number - 1].strip()) and (heading := _heading(line))
+    ]
+    if len({heading for _, heading in headings}) < 2:
+        return text
+    ends = [*(number for number, _ in headings[1:]), len(lines)]
+    sections = [
+        lines[start + 1 : end]
+        for (start, heading), end in zip(headings, ends, strict=True)
+        if _same_file(heading, name)
+    ]
+    return "\n".join(sections[-1]) if sections else text
+
+
+def _heading(line: str) -> str:
+    # The name of a program that is all of the line; empty if it says anything else.
+    name = re.sub(r"(?i)\Afile(?:name)?:\s*", "", line.strip(_AROUND_NAME)) if line[:1].strip() else ""
+    return name if _FILE_NAME.match(name) and _ending(name) in _PROGRAMS else ""
 
 
 def _without_title(answer: str, name: str) -> str:
@@ -209,12 +238,16 @@ def _without_title(answer: str, name: str) -> str:
     return rest.lstrip("\n") if first.strip().strip("`*:[] ") == name and rest.strip() else answer
 
 
-def _fit(block: FencedBlock, name: str) -> tuple[bool, int, bool, int]:
+def _fit(block: FencedBlock, name: str) -> tuple[bool, bool, int, bool, bool, int]:
     # The greatest fits best.
     language = _language(block.info)
     fit = 2 if language in LANGUAGES[_ending(name)].split() else int(not language)
-    lead = block.before.strip().rpartition("\n")[2]
-    return _is_named(block, name), fit, not _EXAMPLE.search(lead), block.size
+    lead, is_named = _lead(block), _is_named(block, name)
+    title = _title(lead)
+    is_other = bool(title) and not is_named and not _same_file(title, name)
+    # The block below "Some tests for a.py:" is not a.py.
+    is_use = _EXAMPLE.search(lead) is not None or (not _is_test(name) and _TESTS.search(lead) is not None)
+    return is_named, not is_other, fit, not is_use, bool(title) and not is_other, block.size
 
 
 def _is_named(block: FencedBlock, name: str) -> bool:
@@ -229,7 +262,21 @@ def _last_named(blocks: Sequence[FencedBlock], name: str) -> str | None:
 
 
 def _is_titled(block: FencedBlock, name: str) -> bool:
-    return _mentions(block.before.strip().rpartition("\n")[2], name)
+    return _mentions(_lead(block), name)
+
+
+def _lead(block: FencedBlock) -> str:
+    return block.before.strip().rpartition("\n")[2]
+
+
+def _title(lead: str) -> str:
+    # The first file that the line before a block names; empty if there is none.
+    names = (word.strip(f"{_AROUND_NAME},.") for word in re.split(r"[\s=]+", lead))
+    return next((name for name in names if _FILE_NAME.match(name) and is_code(name)), "")
+
+
+def _is_test(name: str) -> bool:
+    return PurePosixPath(name).stem.startswith("test_")
 
 
 def _mentions(line: str, name: str) -> bool:
@@ -277,8 +324,8 @@ def _is_code_up_to_fence(lines: Sequence[str]) -> bool:
 
 
 def _is_mostly_code(lines: Sequence[str]) -> bool:
-    # Lines that may be comments of code or headings of prose do not count.
-    written = [line for line in lines if line.strip() and not _COMMENT.match(line)]
+    # Lines that may be comments of code, headings of prose or titles of files do not count.
+    written = [line for line in lines if line.strip() and not _COMMENT.match(line) and not _heading(line)]
     return sum(is_prose(line) for line in written) * 2 < len(written)
 
 

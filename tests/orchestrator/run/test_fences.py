@@ -62,6 +62,53 @@ def test_the_code_is_taken_out_of_what_stands_around_it(answer: str) -> None:
     assert file_text(answer, "slug.py") == CODE
 
 
+TESTS = "from slug import slug\n\n\ndef test_slug():" + '\n    assert slug("a b") == "a-b"' * 40
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"Here is slug.py:\n```python\n{CODE}\n```\nAnd test_slug.py:\n```python\n{TESTS}\n```",
+        f"**slug.py**\n```python\n{CODE}\n```\n\n**test_slug.py**\n```python\n{TESTS}\n```",
+        f"### test_slug.py\n\n```python\n{TESTS}\n```\n\n### slug.py\n\n```\n{CODE}\n```",
+        f"[slug.py]\n```python\n{CODE}\n```\n\n[test_slug.py]\n```python\n{TESTS}\n```",
+        f"[slug.py]\n{CODE}\n\n[test_slug.py]\n{TESTS}",
+        f"[test_slug.py]\n{TESTS}\n\n[slug.py]\n{CODE}\n",
+        f"```python\n[slug.py]\n{CODE}\n\n[test_slug.py]\n{TESTS}\n```",
+        f"Here they are.\n\n--- slug.py ---\n{CODE}\n\n--- test_slug.py ---\n{TESTS}\n\nBoth work.",
+        f"slug.py:\n{CODE}\n\nfile: test_slug.py\n{TESTS}\n```",
+    ],
+)
+def test_of_several_files_each_is_taken_by_its_name(answer: str) -> None:
+    assert file_text(answer, "slug.py") == CODE
+    assert file_text(answer, "test_slug.py") == TESTS
+
+
+@pytest.mark.parametrize("around", ["{}", "```python\n{}\n```", "Sure:\n\n```\n{}\n```\nThat is all."])
+def test_comments_with_the_names_of_several_files_divide_a_text(around: str) -> None:
+    answer = around.format(f"# slug.py\n{CODE}\n\n# test_slug.py\n{TESTS}")
+    assert (file_text(answer, "slug.py"), file_text(answer, "test_slug.py")) == (CODE, TESTS)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"```python\n{CODE}\n```\n\nSome tests for slug.py:\n```python\n{TESTS}\n```",
+        f"```python\n{CODE}\n```\n\ntest_slug.py may be:\n```python\n{TESTS}\n```",
+        f"```python\n{CODE}\n```\n\nThen run slug.py:\n```bash\npython slug.py {'a ' * 400}\n```",
+    ],
+)
+def test_a_block_for_another_file_is_not_taken(answer: str) -> None:
+    assert file_text(answer, "slug.py") == CODE
+
+
+def test_a_comment_that_names_another_file_does_not_divide_the_code() -> None:
+    code = f"{CODE}\n\n# helpers.py\nimport helpers"
+    assert file_text(code, "slug.py") == code
+    settings = f"# slug.py\n{CODE}\n\n# config.json\nimport json"
+    assert file_text(settings, "slug.py") == settings
+
+
 @pytest.mark.parametrize("code", [CODE, DOCUMENTED, f"{DOCUMENTED}\n\n\n# ```\nx = '''\n~~~\n'''"])
 @pytest.mark.parametrize(
     "around", ["{}", "```python\n{}\n```", "Here it is:\n\n~~~\n{}\n~~~\n\nIt works.", "```py\n{}"]
