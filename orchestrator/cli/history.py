@@ -76,16 +76,16 @@ def explain(
 ) -> None:
     """Explain one step of a run, or a chat whose model the router chose.
 
-    Of a step it prints what it waited for, which role and model did it and why, how each attempt ended, and the gates'
-    results. Of a chat it prints who was chosen and why, how the answers ended, and the ratings. The id of a chat is
-    that of the API's answer to it.
+    If the run has only one step, STEP may be left out. Of a step it prints what it waited for, which role and model did
+    it and why, how each attempt ended, and the gates' results. Of a chat it prints who was chosen and why, how the
+    answers ended, and the ratings. The id of a chat is that of the API's answer to it.
     """
     if is_chat(run):
         _explain_chat(context, run, step, as_json)
         return
     with JournalReader.open_to_read(settings(context).home) as journal:
         report = load_report(journal, find_run(journal, run))
-    row = _step(report, step)
+    row = _step(report, step or (report.steps[0].id if len(report.steps) == 1 else ""))
     print_result(
         explanation_json(report, row), lambda console: print_explanation(console, report, row), as_json=as_json
     )
@@ -116,9 +116,13 @@ def _step(report: Report, name: str) -> StepRow:
     for step in report.steps:
         if step.id == name:
             return step
+    if not report.steps:
+        raise InputError(
+            Problem(f"run {report.run_id}", f"has no steps: {report.error or report.status}", "a run that has steps")
+        )
     names = [step.id for step in report.steps]
     problem = f"{report.run_id} has no step {name!r}" if name else "is missing"
-    raise InputError(Problem("STEP", problem, listed(names) or "none: it has no steps"))
+    raise InputError(Problem("STEP", problem, listed(names)))
 
 
 def _digest(report: Report, name: str) -> str:

@@ -226,5 +226,14 @@ def test_request_that_needs_a_missing_file_ends_with_code_3(command: Cli) -> Non
     shown = command("show", "last")
     assert f"missing: {missing}" in " ".join(shown.out.split())
     assert command("result").code == 3
+    assert f"has no steps: {missing}; accepted: a run that has steps" in command("explain", "last").err
     dry = command("run", "Summarize aa.txt", "--dir", RECORDS, "--dry-run")
     assert (dry.code, dry.err) == (3, f"error: request: {missing}\n")
+
+
+@pytest.mark.parametrize("options", [[], ["--direct"], ["--mode", "as-planned"]])
+def test_order_for_a_tool_that_nobody_has_ends_with_code_3(command: Cli, options: list[str]) -> None:
+    result = command("run", "Book me a flight to Lisbon", *options, "--json")
+    assert (result.code, result.json["status"], result.json["steps"]) == (3, "failed", [])
+    (missing,) = result.json["missing"]
+    assert missing.startswith("the request needs a tool that books or reserves, and there is none")

@@ -96,9 +96,3 @@ def test_a_chat_is_rated_and_explained(command: Cli, home: Path) -> None:
     assert "a chat has no steps" in command("rate", ROUTED.chat, "S1", "good").err
     assert "a chat has no steps" in command("explain", ROUTED.chat, "S1").err
     assert "holds no chat 'resp_9'" in command("explain", "resp_9").err
-
-
-def test_a_step_has_to_be_named(command: Cli, ended: Path) -> None:
-    refused = command("explain", "R")
-    assert refused.code == 2
-    assert "STEP: is missing" in refused.err

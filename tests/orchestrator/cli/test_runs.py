@@ -146,6 +146,7 @@ def test_runs_can_be_listed_shown_and_explained_later(finished: Finished) -> Non
     explained = command("explain", "last", "S2[1]").out
     assert "role worker: the step's actor" in explained
     assert "S1: data names" in explained
+    assert "STEP: is missing; accepted: S1, S2" in command("explain", "last").err
     child = command("explain", "last", "S9")
     assert child.code == 2
     assert "accepted: S1, S2[0]" in child.err
@@ -179,6 +180,7 @@ def test_a_request_with_nothing_to_split_is_answered_directly(finished: Finished
     assert told.code == 0
     assert "answered directly: the request has nothing to split" in told.out
     explained = finished.command("explain", "last", "S1")
+    assert finished.command("explain", "last").out == explained.out, "it has only one step"
     assert "Mode" in explained.out
     assert "direct: the request has nothing to split; predicted: a direct answer" in " ".join(explained.out.split())
 
