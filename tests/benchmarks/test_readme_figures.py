@@ -112,6 +112,30 @@ def test_the_readme_says_what_was_measured() -> None:
     assert f"{ladder['orchestrator']} are right, and {ladder['chat']} in one chat" in README
 
 
+def test_the_docs_say_what_a_training_of_the_frontdoor_gains() -> None:
+    parl = results("parl")
+    rows = {row["name"]: row for row in parl["rows"]}
+
+    def share(name: str, figure: str) -> str:
+        return f"{rows[name][figure]['value']:.0%}"[:-1]
+
+    right, before = share("seconds", "success"), share("as shipped", "success")
+    assert f"the embedded one then does {right} % of unseen requests rightly, before {before} %" in README
+    learning = " ".join((ROOT / "docs" / "learning.md").read_text(encoding="utf-8").split())
+    gain = parl["gains"]["as shipped"]
+    assert f"{right} % of held-out requests are answered rightly instead of {before} %" in learning
+    assert f"the gain is {gain['gain']:.2f} ({gain['low']:.2f} to {gain['high']:.2f}) over the frontdoor" in learning
+    narrow, by_seconds = share("annealed", "collapse"), share("seconds", "collapse")
+    assert (
+        f"{narrow} % of the wide requests are planned too narrowly ({by_seconds} % if the cost is in seconds"
+        in learning
+    )
+    assert (
+        f"without it {share('performance only', 'collapse')} %, and {share('supervised', 'collapse')} % after imitation"
+    ) in learning
+    assert f"A training takes {round(6 * parl['hours'])}0 minutes of one core" in learning
+
+
 @pytest.mark.parametrize(
     ("name", "figures", "sentence"),
     [
