@@ -29,6 +29,7 @@ class TrainArguments(Form):
     requests: Annotated[int, Field(ge=1, le=1000)] = 8
     group: Annotated[int, Field(ge=2, le=64)] = 8
     pairs: Annotated[int, Field(ge=6, le=10_000)] = 60
+    history: Annotated[float, Field(ge=0, le=1)] = 0.0  # the share of requests that are runs of this state folder
     seconds: Annotated[float, Field(gt=0, le=500_000)] = 14_400.0  # after which it stops, and continues another time
     seed: int = 0
 

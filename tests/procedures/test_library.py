@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,8 @@ from orchestrator.procedures.engine import ProcedureEngine
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.installation import execution_body, procedures_engine
 from orchestrator.procedures.library import SHIPPED, Library
-from orchestrator.procedures.ports import Operation, Program
+from orchestrator.procedures.operations.frontdoor import TrainArguments
+from orchestrator.procedures.ports import Operation, Program, Work
 from orchestrator.procedures.ports import planning_work as work
 from orchestrator.procedures.upkeep import Installation, Upkeep
 from orchestrator.registry.load import load_registry
@@ -640,11 +641,17 @@ def test_the_frontdoor_gets_an_adapter_that_is_better_with_certainty(
         "high": 0.2,
         "curves": str(root / "curves.html"),
     }
-    trained = replace(engine.ports.operations["frontdoor.train"], run=lambda _arguments, _work: report)
+    given = list[float]()
+
+    def train(arguments: TrainArguments, _: Work) -> Mapping[str, Any]:
+        given.append(arguments.history)
+        return report
+
+    trained = replace(engine.ports.operations["frontdoor.train"], run=train)
     engine.ports = replace(engine.ports, operations={**engine.ports.operations, "frontdoor.train": trained})
     before = (root / "registry.yaml").read_bytes()
-    done = carry_out(engine, "train-frontdoor", {})
-    assert (done.state, done.outputs["changed"]) == ("done", better)
+    done = carry_out(engine, "train-frontdoor", {"history": 0.3})
+    assert (done.state, done.outputs["changed"], given) == ("done", better, [0.3])
     role = load_registry(root / "registry.yaml").roles["frontdoor"]
     assert [each.file for each in role.lora] == ([str(file)] if better else [])
     assert role.plans_by_cores == better
