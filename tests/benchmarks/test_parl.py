@@ -1,23 +1,29 @@
 """The figures of the frontdoor's training, and what the page says of them."""
 
+import shutil
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import page
 from benchmarks.parl.agents import RepeatedAgent, together, used_by
-from benchmarks.parl.arms import ARMS, CONTROLS, SUPERVISED, a_step_each, widest
+from benchmarks.parl.arms import ARMS, CONTROLS, SHIPPED, SUPERVISED, a_step_each, widest
 from benchmarks.parl.figures import estimate, gain_over, goals, row, rows_of, time_share
 from benchmarks.parl.memory_modes import CHOICES, by_memory
-from benchmarks.parl.publish import best_seed, card, with_card
+from benchmarks.parl.publish import CARD, NAME, best_seed, card, publish, with_card
 from orchestrator.memrl.parl.compare import HeldOutRun
 from orchestrator.memrl.parl.harness import GreedyPolicy, Rollout
 from orchestrator.memrl.parl.machines import assumed_machine
 from orchestrator.memrl.parl.requests import make_request
 from orchestrator.memrl.parl.reward import MeasuredPlan
+from orchestrator.memrl.parl.weights import write_adapter
+from orchestrator.registry.load import load_registry
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.compact import PlanStream
+from tests.memrl.parl.adapters import TINY, some_weights
 
 BEST = MeasuredPlan(score=1.0, seconds=10.0, serial_seconds=30.0, critical_steps=2, width=4, steps=5, used=5)
 NARROW = MeasuredPlan(score=1.0, seconds=20.0, serial_seconds=20.0, critical_steps=1, width=1, steps=1, used=1)
@@ -135,17 +141,49 @@ def test_the_memory_chooses_the_mode_that_was_right() -> None:
     assert all(run.result.right for run in chosen)
 
 
-def test_the_card_has_the_figures_and_takes_the_place_of_an_earlier_one() -> None:
+@pytest.fixture(scope="module")
+def measured() -> Mapping[str, Any]:
+    """Results in which all arms are better than all controls."""
     arms: Any = {arm: [runs(BEST)] * 3 for arm in (SUPERVISED, *ARMS)}
     controls = {name: runs(NARROW) for name in CONTROLS}
     gains = {name: gain_over(control, arms["seconds"]) for name, control in controls.items()}
-    found: Any = {"rows": [*rows_of(controls, arms).values()], "gains": gains, "hours": 0.2, "requests": 6}
-    text = card(found, seed=2)
+    return {"rows": [*rows_of(controls, arms).values()], "gains": gains, "hours": 0.2, "requests": 6}
+
+
+def with_gain(results: Mapping[str, Any], control: str, gain: Mapping[str, float]) -> dict[str, Any]:
+    return {**results, "gains": {**results["gains"], control: gain}}
+
+
+def test_the_card_has_the_figures_and_takes_the_place_of_an_earlier_one(measured: Mapping[str, Any]) -> None:
+    text = card(measured, seed=2)
     assert "| seconds | 100% (100% to 100%) | 0% (0% to 0%) |" in text
     assert "Splitting by rules" not in text
     page_text = with_card("# Adapters\n\n### other.gguf\nIts card.\n", text)
     assert page_text.index("tiny-large") < page_text.index("### other.gguf")
     assert with_card(page_text, text) == page_text
-    found["gains"] = {**gains, "each": gain_over(runs(BEST), arms["seconds"])}
-    assert "Splitting by rules (each) is as good" in card(found, seed=2)
+    as_good = with_gain(measured, "each", gain_over(runs(BEST), [runs(BEST)] * 3))
+    assert "Splitting by rules (each) is as good" in card(as_good, seed=2)
     assert best_seed({0: [9.0] * 5 + [0.1] * 10, 1: [0.2] * 12}) == 1
+
+
+def test_an_adapter_that_is_better_for_certain_ships_with_its_card_and_the_registry(
+    measured: Mapping[str, Any], tmp_path: Path
+) -> None:
+    registry, adapters = tmp_path / "model_registry.yaml", tmp_path / "registry" / "adapters"
+    adapters.mkdir(parents=True)
+    (tmp_path / "registry" / "tiny").symlink_to(TINY)
+    shutil.copy(TINY.parents[1] / "model_registry.yaml", registry)
+    (adapters / CARD).write_text("# Adapters\n\n### other.gguf\nIts card.\n")
+    before = registry.read_bytes(), (adapters / CARD).read_bytes()
+    adapter = write_adapter(some_weights(0.1), TINY / "large.gguf", tmp_path / "a.gguf", alpha=16)
+    uncertain = {**measured["gains"][SHIPPED], "low": -0.01}
+    assert not publish(adapter, with_gain(measured, SHIPPED, uncertain), 0, registry)
+    assert (registry.read_bytes(), (adapters / CARD).read_bytes()) == before
+    assert publish(adapter, measured, 0, registry)
+    frontdoor = load_registry(registry).roles["frontdoor"]
+    assert [(Path(each.file).name, frontdoor.plans_by_cores) for each in frontdoor.lora] == [(NAME, True)]
+    assert (adapters / NAME).read_bytes() == adapter.read_bytes()
+    assert card(measured, seed=0) in (adapters / CARD).read_text()
+    after = registry.read_bytes(), (adapters / CARD).read_bytes()
+    assert publish(adapter, measured, 0, registry)
+    assert (registry.read_bytes(), (adapters / CARD).read_bytes()) == after, "it takes the place of the earlier one"
