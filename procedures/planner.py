@@ -20,6 +20,7 @@ from orchestrator.run.frontdoor.planner import FRONTDOOR
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart, Planner
 from orchestrator.run.steps.attempt import added
 from orchestrator.run.steps.role import resolve_role
+from orchestrator.task.analysis import analyze_task
 from orchestrator.task.events import Usage
 from orchestrator.task.taskir.models import Step, TaskIR
 
@@ -56,7 +57,8 @@ class ProcedurePlanner:
             return Planned("procedure", reason, usage)
         if context.task is not None:
             if not context.known:
-                _accept(context.task.plan.steps, context, accept)
+                graph = analyze_task(context.task, files=context.files)
+                _accept(tuple(graph.steps.values()), context, accept)
             return Planned("taskir", reason, usage, wanted=context.task.plan.wanted)
         planned = await self._planner.plan(context, accept, on_text)
         return replace(planned, usage=added(usage, planned.usage))

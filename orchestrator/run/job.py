@@ -193,10 +193,10 @@ def check_job_given(
         *islice(_left_to_validator(job.task), MAX_PROBLEMS),
         *islice(_checked_when_called(job.task, listing), MAX_PROBLEMS),
     )
-    return CheckedJob(files, prior, graph, tuple(map(str, warnings)), _sizes(job, files))
+    return CheckedJob(files, prior, graph, tuple(map(str, warnings)), _sizes(job, files, graph))
 
 
-def _sizes(job: Job, files: Sequence[str]) -> dict[str, int]:
+def _sizes(job: Job, files: Sequence[str], graph: StepGraph | None = None) -> dict[str, int]:
     # The bytes by name, for predictions.
     task_inputs = job.task.inputs if job.task is not None else ()
     sizes = {
@@ -207,11 +207,11 @@ def _sizes(job: Job, files: Sequence[str]) -> dict[str, int]:
     if job.directory is None:
         return sizes
     paths = {item.label or item.value: item.value for item in task_inputs if item.type == "path"}
-    if job.task is None:
+    if graph is None:
         paths |= {name: name for name in (*mentioned(job.request or "", files), *files)[:SIZED_FILES]}
     else:
         there = set(files)
-        paths |= {name: name for step in job.task.plan.steps for name in step.inputs if name in there}
+        paths |= {name: name for step in graph.steps.values() for name in step.inputs if name in there}
     for name, file in paths.items():
         with suppress(UnreadableFile):  # such as an artifact of an earlier run, which is no file of the folder
             sizes[name] = size_of(job.directory, file)

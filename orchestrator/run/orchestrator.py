@@ -313,9 +313,10 @@ class Orchestrator(StateFolder):
         if job.repeats is not None:
             events += await asyncio.to_thread(_repeated, journal, job.repeats, accepted)
         elif job.task is not None and as_given:
-            predicted = {} if checked.graph is None else predict_run(checked.graph, accepted)
+            assert checked.graph is not None, "a task has a graph"
+            steps, predicted = tuple(checked.graph.steps.values()), predict_run(checked.graph, accepted)
             events += [
-                StepsPlanned(at=accepted.at, steps=job.task.plan.steps, predicted=predicted),
+                StepsPlanned(at=accepted.at, steps=steps, predicted=predicted),
                 PlanFinished(at=accepted.at, origin="taskir", wanted=job.task.plan.wanted),
             ]
         reused = [event for event in events if isinstance(event, StepReused)]

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from orchestrator.errors import Problem
 from orchestrator.task.modes import Mode
-from orchestrator.task.taskir.models import Step, TaskIR, compose_name, find_name
+from orchestrator.task.taskir.models import Plan, Step, TaskIR, compose_name, find_name
 from orchestrator.task.taskir.problems import MAX_PROBLEMS, format_known_names, format_value, invalid_task, pointer
 
 Reason = Literal["explicit", "order only", "data", "write after read", "write after write"]
@@ -286,7 +286,10 @@ class PlanAnalysis:
 
 
 def analyze_task(task: TaskIR, *, files: Collection[str] = (), mode: Mode = "as-planned") -> StepGraph:
-    """Return the graph of a task's plan. Raises InvalidTask as `analyze` does, and for inputs with the same name."""
+    """Return the graph of a task's plan, in which steps have the inputs that their `context` adds.
+
+    Raises InvalidTask as `analyze` does, and for inputs with the same name.
+    """
     labels: dict[str, int] = {}
     twice = [
         Problem(
@@ -298,7 +301,34 @@ def analyze_task(task: TaskIR, *, files: Collection[str] = (), mode: Mode = "as-
         if labels.setdefault(label, index) != index
     ]
     _refuse(twice)
-    return analyze(task.plan.steps, labels=labels, files=files, paths=task.paths_by_label, mode=mode)
+    graph = analyze(task.plan.steps, labels=labels, files=files, paths=task.paths_by_label, mode=mode)
+    steps = with_contexts(task.plan, graph)
+    if steps == task.plan.steps:
+        return graph
+    return analyze(steps, labels=labels, files=files, paths=task.paths_by_label, mode=mode)
+
+
+def with_contexts(plan: Plan, graph: StepGraph) -> tuple[Step, ...]:
+    """Return the steps of a plan with the inputs that their `context` adds: texts that no step has written, first."""
+    given = {
+        step: tuple(name for name, source in sources.items() if source.step is None)
+        for step, sources in graph.sources.items()
+    }
+    originals: dict[str, tuple[str, ...]] = {}  # of what a step reads, also by way of several others
+    for step_id in graph.order:
+        writers = dict.fromkeys(source.step for source in graph.sources[step_id].values() if source.step is not None)
+        made_from = chain.from_iterable((*originals[writer], *given[writer]) for writer in writers)
+        originals[step_id] = tuple(dict.fromkeys(made_from))
+    shared = tuple(dict.fromkeys(chain.from_iterable(given.values())))
+    more = {"own": {}, "sources": originals, "shared": dict.fromkeys(graph.steps, shared)}
+    return tuple(_reading(step, more[step.context or plan.context].get(step.id, ())) for step in plan.steps)
+
+
+def _reading(step: Step, more: Collection[str]) -> Step:
+    # one call of a tool reads what its arguments say
+    if step.is_call or set(more) <= set(reads(step)):
+        return step
+    return step.model_copy(update={"inputs": tuple(dict.fromkeys((*more, *step.inputs)))})
 
 
 def edges(steps: Sequence[Step], sources: Mapping[str, Mapping[str, Source]], mode: Mode) -> Iterator[Edge]:

@@ -179,7 +179,7 @@ async def test_a_task_to_manage_may_be_any_procedure_and_else_has_its_own_steps(
     assert isinstance(choices, list)
     assert len(choices) == len(SHIPPED.files()) + 1
     for answers in ((choice("none"),), (EngineDied("it died"),)):
-        outcome, steps, _ = await planned(registry, task, *answers)
+        outcome, steps, _ = await planned(registry, task, *answers, files=("a.txt",))
         assert (outcome.origin, steps) == ("taskir", list(task.plan.steps))
 
 

@@ -30,6 +30,7 @@ from orchestrator.task.taskir.fields import (
 )
 
 StepKind = Literal["generate", "repl", "tool"]
+StepContext = Literal["own", "sources", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,10 @@ class Step(_Record):
     )
     inputs: Reads = Field(
         default=(), description="what the step reads: artifacts of earlier steps in the document, input labels, files"
+    )
+    context: StepContext | None = Field(
+        default=None,
+        description="what the step reads in addition to its inputs; without it, what the plan's context says",
     )
     depends_on: StepIds = Field(default=(), description="steps that must be done before this one starts")
     parallel_group: Name | None = Field(
@@ -115,6 +120,11 @@ class Plan(_Record):
 
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MAX_STEPS)]
     parallelism: Parallelism = Field(default_factory=Parallelism)
+    context: StepContext = Field(
+        default="own",
+        description="what steps read in addition to their inputs: own: nothing; sources: the texts that the outputs of"
+        " other steps were made from; shared: all inputs and files that any step of the plan reads",
+    )
     wanted: Names = Field(
         default=(),
         description="the outputs that make the answer, in this order; without it those that no other step reads",

@@ -21,7 +21,15 @@ from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.repeated import Repeat
 from orchestrator.run.scheduler.queue import FIRST
 from orchestrator.run.updates import EventUpdate, Progress
-from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, StepExpanded, StepsPlanned
+from orchestrator.task.events import (
+    AttemptFailed,
+    AttemptStarted,
+    AttemptSucceeded,
+    RunAccepted,
+    StepExpanded,
+    StepsPlanned,
+)
+from orchestrator.task.taskir.parse import task_from
 from orchestrator.task.taskir.problems import InvalidTask
 from tests.orchestrator.forked_engines import children_of_tests
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, execute, job, report_of, step
@@ -70,6 +78,22 @@ async def test_a_fan_out_runs_at_once_and_its_join_afterwards(orchestrator: Orch
     folder = home / "runs" / run / "artifacts"
     assert sorted(path.name for path in folder.iterdir()) == ["comparison", "s1", "s2", "s3", "s4"]
     assert report.answer == (folder / "comparison").read_text()
+
+
+async def test_a_joining_step_reads_the_originals_if_its_document_says_so(
+    orchestrator: Orchestrator, home: Path
+) -> None:
+    steps = [*SUMMARIES[:2], COMPARISON | {"id": "S3", "inputs": ["s1", "s2"]}]
+    task = task_from({"objective": "a test", "plan": {"steps": steps, "context": "sources"}})
+    run = await execute(orchestrator, Job(None, task, RECORDS, "as-planned"))
+    with JournalReader.open_to_read(home) as journal:
+        accepted, *events = [event for _, event in journal.events(run)]
+    assert isinstance(accepted, RunAccepted)
+    assert accepted.task == task, "the document stays as it is"
+    assert accepted.sizes.keys() >= {"a.txt", "b.txt"}
+    reads = {event.step: set(event.reads) for event in events if isinstance(event, AttemptSucceeded)}
+    assert reads == {"S1": {"a.txt"}, "S2": {"b.txt"}, "S3": {"a.txt", "b.txt"}}
+    assert report_of(home, run).graph.steps["S3"].inputs == ("a.txt", "b.txt", "s1", "s2")
 
 
 async def test_a_run_takes_over_the_finished_steps_of_another_and_outlives_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.task.analysis import Edge, Source, StepGraph, analyze, analyze_task
 from orchestrator.task.taskir.fields import MAX_STEPS
-from orchestrator.task.taskir.models import Step
+from orchestrator.task.taskir.models import Step, TaskIR
 from orchestrator.task.taskir.parse import task_from
 from orchestrator.task.taskir.problems import InvalidTask
 
@@ -69,6 +69,51 @@ def test_a_step_may_name_a_labelled_input_by_its_path() -> None:
     steps[0]["outputs"] = ["docs/a.txt"]
     steps[0]["inputs"] = ["source"]
     assert analyze_task(task_from({"objective": "o", "inputs": inputs, "plan": {"steps": steps}}))
+
+
+def task_of(steps: list[Step], **more: Any) -> TaskIR:
+    written: dict[str, Any] = {"steps": [step.model_dump(mode="json", exclude_unset=True) for step in steps], **more}
+    note = {"type": "text", "value": "A note.", "label": "note"}
+    return task_from({"objective": "o", "inputs": [note], "plan": written})
+
+
+def reads_in(plan_context: str | None, *step_contexts: str | None) -> list[tuple[str, ...]]:
+    """Return what the steps of a plan read: two summaries, their comparison, a poem about it, and a list."""
+    reads = [{"inputs": ["a.md"]}, {"inputs": ["note"]}, {"inputs": ["s1", "s2"]}, {"inputs": ["s3"]}]
+    steps: list[dict[str, Any]] = [*reads, {"inputs": ["b.md"], "foreach": "s1"}]
+    for step, context in zip(steps, step_contexts, strict=False):
+        step |= {"context": context} if context else {}
+    task = task_of(plan(*steps), **({"context": plan_context} if plan_context else {}))
+    return [step.inputs for step in analyze_task(task, files=["a.md", "b.md", "c.md"]).steps.values()]
+
+
+OWN = [("a.md",), ("note",), ("s1", "s2"), ("s3",), ("b.md",)]
+SOURCES = [("a.md",), ("note",), ("a.md", "note", "s1", "s2"), ("a.md", "note", "s3"), ("a.md", "b.md")]
+ALL = ("a.md", "note", "b.md")
+SHARED = [ALL, ALL, (*ALL, "s1", "s2"), (*ALL, "s3"), ALL]
+
+
+@pytest.mark.parametrize(
+    ("plan_context", "reads"), [(None, OWN), ("own", OWN), ("sources", SOURCES), ("shared", SHARED)]
+)
+def test_steps_read_what_the_context_of_their_plan_adds(plan_context: str | None, reads: list[Any]) -> None:
+    assert reads_in(plan_context) == reads
+
+
+def test_the_context_of_a_step_replaces_that_of_the_plan() -> None:
+    assert reads_in("sources", None, None, "own", "shared") == [*SOURCES[:2], OWN[2], SHARED[3], SOURCES[4]]
+    assert reads_in(None, "shared") == [SHARED[0], *OWN[1:]]
+
+
+def test_a_context_adds_no_order_between_steps() -> None:
+    task = task_of(plan({"inputs": ["a.md"]}, {"inputs": ["b.md"]}), context="shared")
+    assert analyze_task(task, files=["a.md", "b.md"]).edges == ()
+
+
+def test_a_call_of_a_tool_reads_only_what_its_arguments_name() -> None:
+    call = {"kind": "tool", "tools": ["read_file"], "arguments": {"name": {"$input": "s1"}}, "inputs": ["s1"]}
+    task = task_of(plan({"inputs": ["a.md"]}, call), context="shared")
+    assert analyze_task(task, files=["a.md"]).steps["S2"].inputs == ("s1",)
 
 
 def test_a_read_is_the_latest_earlier_writer_else_a_label_else_a_file_else_the_only_later_writer() -> None:

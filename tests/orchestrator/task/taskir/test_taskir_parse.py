@@ -46,6 +46,7 @@ FULL = {
                 "action": "Go on.",
                 "outputs": ["b.json", "notes/c.txt"],
                 "inputs": ["a.txt", "note"],
+                "context": "shared",
                 "depends_on": ["S1"],
                 "parallel_group": "one",
                 "run_gates": False,
@@ -61,6 +62,7 @@ FULL = {
             {**STEP, "id": "S3", "timeout_seconds": 0.5, "gates": None, "persona": None},
         ],
         "parallelism": {"max_concurrent_steps": 4, "max_concurrent_workers": 2},
+        "context": "sources",
     },
     "gates": list(BUILTIN_GATES),
     "commands": {"build": ["make", "-s"], "bench": {"run": ["python", "a.py"], "max_seconds": 2}},
@@ -132,7 +134,7 @@ def test_timestamps_keep_their_text(stamp: str) -> None:
     [
         (with_field(objectiv="x"), "/objectiv: unknown field \"objectiv\"; accepted: 'objective'?"),
         (with_step(depend_on=[]), "/plan/steps/0/depend_on: unknown field \"depend_on\"; accepted: 'depends_on'?"),
-        (with_step(zzz=1), "accepted: action, actor, arguments, depends_on"),
+        (with_step(zzz=1), "accepted: action, actor, arguments, context, depends_on"),
         (with_field(agents=[{"tier": "B", "role": "x", "modelhint": 1}]), "/agents/0/modelhint: unknown field"),
         (
             with_field(agents=[{"tier": "E", "role": "x"}]),
