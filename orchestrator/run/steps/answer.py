@@ -9,18 +9,21 @@ The same holds for the result of a step that acts, but outputs written with `wri
 
 import json
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.run.fences import file_text, files_text
 from orchestrator.run.gates.planned import file_name, is_json
 from orchestrator.run.steps.attempt import AttemptError
+from orchestrator.run.steps.broken_strings import mended
 from orchestrator.task.events import Failure, FailureKind
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import Step
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
 ANY_JSON: dict[str, Any] = {}
+_PYTHON = (".py", ".pyi")
 # JSON answers are read under this name, whatever their outputs are called.
 _ANY_JSON_FILE = "answer.json"
 
@@ -90,8 +93,10 @@ class AnswerShape:
         for name in names:
             if name in self._json:
                 self._check_json(name, texts[name])
-            else:
-                texts[name] = file_text(texts[name], file_name(name))
+                continue
+            texts[name] = file_text(texts[name], file_name(name))
+            if files is None and PurePosixPath(file_name(name)).suffix in _PYTHON:
+                texts[name] = mended(texts[name])
         return {name: texts[name].encode() for name in names}
 
     def _check_json(self, name: str, text: str) -> None:
