@@ -1,7 +1,7 @@
 """Take a file out of a model's answer, with prose, examples and fences (``` or ~~~) around it."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -109,18 +109,19 @@ def is_code(name: str) -> bool:
     return _ending(name) in LANGUAGES
 
 
-def file_text(answer: str, name: str) -> str:
+def file_text(answer: str, name: str, reads: Collection[str] = ()) -> str:
     """Return the text of the file `name` in an answer, without what stands around it.
 
     For code this is the fenced block that belongs to the file by its name or language, else the largest one; an answer
     without a fence is taken as it is. Of several files in one text, each below its name, only this one is returned.
     Other text keeps its fences, except those that enclose all of it. A first line with only the file's name is left
-    out.
+    out, and so is one that prompts have above one of the texts that were read (`reads`).
     """
     if is_code(name):
-        return _without_title(_code(answer, name), name)
+        return _without_mark(_without_title(_code(answer, name), name), reads)
     stripped = strip_fence(_without_title(answer, name))
-    return _without_title(stripped if _UNNAMED.match(name) else _without_address(stripped), name)
+    text = _without_title(stripped if _UNNAMED.match(name) else _without_address(stripped), name)
+    return _without_mark(text, reads)
 
 
 def strip_fence(text: str) -> str:
@@ -236,6 +237,18 @@ def _without_title(answer: str, name: str) -> str:
     # Prompts show files below lines such as `[cart.py]`, and models copy that.
     first, _, rest = answer.lstrip().partition("\n")
     return rest.lstrip("\n") if first.strip().strip("`*:[] ") == name and rest.strip() else answer
+
+
+def _without_mark(text: str, reads: Collection[str]) -> str:
+    # Marks above several parts of the answer are headings of these.
+    first, *rest = text.split("\n")
+    if not _is_mark(first, reads) or any(_is_mark(line, reads) for line in rest):
+        return text
+    return "\n".join(rest).strip("\n") or text
+
+
+def _is_mark(line: str, reads: Collection[str]) -> bool:
+    return line.startswith("[") and line.rstrip().endswith("]") and line.rstrip()[1:-1] in reads
 
 
 def _fit(block: FencedBlock, name: str) -> tuple[bool, bool, int, bool, bool, int]:

@@ -74,7 +74,7 @@ class AnswerShape:
         names = self._step.outputs
         if len(names) > 1:
             return self._read_files(text)
-        content = file_text(text, _ANY_JSON_FILE if self._json else file_name(names[0]))
+        content = file_text(text, _ANY_JSON_FILE if self._json else file_name(names[0]), self._step.inputs)
         if not content:
             raise _empty()
         if self._json:
@@ -94,7 +94,7 @@ class AnswerShape:
             if name in self._json:
                 self._check_json(name, texts[name])
                 continue
-            texts[name] = file_text(texts[name], file_name(name))
+            texts[name] = file_text(texts[name], file_name(name), self._step.inputs)
             if files is None and PurePosixPath(file_name(name)).suffix in _PYTHON:
                 texts[name] = mended(texts[name])
         return {name: texts[name].encode() for name in names}

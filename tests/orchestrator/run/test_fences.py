@@ -206,6 +206,17 @@ def test_the_name_of_a_file_above_its_text_is_no_part_of_it() -> None:
     assert file_text("[other.md]\nText.", "guide.md") == "[other.md]\nText."
 
 
+def test_the_name_of_a_text_that_was_read_is_no_part_of_the_answer() -> None:
+    letter = "[letter.md]\n\nEstimada Sra. Kowalski:\n\nGracias."
+    assert file_text(letter, "carta.md", ["letter.md"]) == "Estimada Sra. Kowalski:\n\nGracias."
+    assert file_text(letter, "s1.txt", ["notes.md"]) == letter
+    assert file_text("[letter.md]", "carta.md", ["letter.md"]) == "[letter.md]", "it may be what was asked for"
+    assert file_text("[letter.md]\n[notes.md]", "list.txt", ["letter.md", "notes.md"]) == "[letter.md]\n[notes.md]"
+    each = "[letter.md]\nAn order.\n\n[notes.md]\nA budget."
+    assert file_text(each, "s1.txt", ["letter.md", "notes.md"]) == each
+    assert file_text(f"[helpers.py]\n{CODE}", "slug.py", ["helpers.py"]) == CODE
+
+
 @given(text=st.text(alphabet="ab`\n ", max_size=30))
 def test_taking_fences_off_loses_nothing_but_fences_and_space(text: str) -> None:
     inside = strip_fence(text)
