@@ -95,8 +95,8 @@ class AnswerShape:
                 self._check_json(name, texts[name])
                 continue
             texts[name] = file_text(texts[name], file_name(name), self._step.inputs)
-            if files is None and PurePosixPath(file_name(name)).suffix in _PYTHON:
-                texts[name] = mended(texts[name])
+            if files is None:
+                texts[name] = _with_whole_strings(name, texts[name])
         return {name: texts[name].encode() for name in names}
 
     def _check_json(self, name: str, text: str) -> None:
@@ -164,9 +164,12 @@ def _from_result(step: Step, missing: list[str], value: Any) -> dict[str, Any]:
 
 def _artifact(step: Step, name: str, value: Any) -> bytes:
     text = value if isinstance(value, str) else compact_json(value)
-    if is_json(step, name):
-        text = _json(step, name, value, text)
+    text = _json(step, name, value, text) if is_json(step, name) else _with_whole_strings(name, text)
     return text.encode()
+
+
+def _with_whole_strings(name: str, text: str) -> str:
+    return mended(text) if PurePosixPath(file_name(name)).suffix in _PYTHON else text
 
 
 def _json(step: Step, name: str, value: Any, text: str) -> str:

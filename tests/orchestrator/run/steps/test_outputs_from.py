@@ -27,6 +27,8 @@ def step(*outputs: str, **more: Any) -> Step:
         (step("a", "b"), {"a": "x"}, {"b": "y"}, {"a": b"x", "b": b"y"}),
         (step("a"), "told to people", {"a": "written"}, {"a": b"written"}),
         (step("a"), None, {"a": ""}, {"a": b""}),
+        (step("a.py"), None, {"a.py": "TEXT = '\n'"}, {"a.py": b"TEXT = '\\n'"}),
+        (step("a.txt"), None, {"a.txt": "TEXT = '\n'"}, {"a.txt": b"TEXT = '\n'"}),
         (step(), None, {}, {}),
     ],
 )
