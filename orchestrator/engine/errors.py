@@ -11,6 +11,7 @@ EngineError
 ├── BrokenModel         the weights give NaN
 └── EngineDied          the process ended; every generation in it is lost
     ├── EngineHung      it had work, made no progress and was killed
+    ├── MachineLost     its machine was lost: a node of a cluster ended, or did not answer
     ├── NotStarted      the request was still in its queue, so another engine can carry it out
     └── EngineStopped   it ended because it was asked to
 """
@@ -21,7 +22,18 @@ from typing import Literal
 from orchestrator.errors import OrchestratorError
 
 LoadFailure = Literal[
-    "missing", "unreadable", "not-gguf", "corrupt", "library", "architecture", "memory", "settings", "died", "hung"
+    "missing",
+    "unreadable",
+    "not-gguf",
+    "corrupt",
+    "library",
+    "architecture",
+    "memory",
+    "settings",
+    "died",
+    "hung",
+    "lost",  # with its machine
+    "place",  # this machine cannot have the model, another one may
 ]
 
 
@@ -41,7 +53,7 @@ class ModelLoadFailed(EngineError):
     @property
     def passing(self) -> bool:
         """Whether the next load may succeed. Otherwise the file or the settings are at fault."""
-        return self.kind in ("died", "hung", "memory")
+        return self.kind in ("died", "hung", "memory", "lost")
 
 
 class BadRequest(EngineError):
@@ -106,6 +118,10 @@ class EngineDied(EngineError):
 
 class EngineHung(EngineDied):
     """The engine had work, made no progress for too long and was killed."""
+
+
+class MachineLost(EngineDied):
+    """The node of a cluster that ran the engine was lost. Neither the model nor its process is at fault."""
 
 
 class NotStarted(EngineDied):

@@ -14,8 +14,9 @@ import numpy as np
 
 from orchestrator.engine import errors
 from orchestrator.engine.client.grammar import kept_schema_grammar, schema_grammar
-from orchestrator.engine.client.spawn import EngineProcess, describe_exit, launch, signal_name
-from orchestrator.engine.client.watchdog import Activity, Watchdog
+from orchestrator.engine.client.process import ProcessHandle
+from orchestrator.engine.client.spawn import launch, signal_name
+from orchestrator.engine.client.watchdog import Watchdog
 from orchestrator.engine.contract import (
     MAX_PROMPT_BYTES,
     Embeddings,
@@ -32,7 +33,15 @@ from orchestrator.engine.contract import (
     ToolCall,
     texts_problem,
 )
-from orchestrator.engine.errors import BadRequest, EngineDied, EngineHung, EngineStopped, ModelLoadFailed, not_started
+from orchestrator.engine.errors import (
+    BadRequest,
+    EngineDied,
+    EngineHung,
+    EngineStopped,
+    MachineLost,
+    ModelLoadFailed,
+    not_started,
+)
 from orchestrator.engine.protocol import (
     VERSION,
     Cancel,
@@ -131,7 +140,7 @@ class Engine(asyncio.Protocol):
 
     info: ModelInfo
 
-    def __init__(self, spec: EngineSpec, child: EngineProcess) -> None:
+    def __init__(self, spec: EngineSpec, child: ProcessHandle) -> None:
         self.spec = spec
         self.died = asyncio.Event()
         self.failure: EngineDied | None = None
@@ -147,11 +156,10 @@ class Engine(asyncio.Protocol):
         self._ending: EngineDied | None = None
         self._exited = False
         self._open_socket = True
-        self._activity = Activity(child.process.pid)
         self._watchdog = Watchdog(
             spec.load_seconds,
             has_work=self._has_work,
-            worked=self._activity.worked,
+            worked=child.worked,
             on_hung=self._on_hung,
             call_later=self._loop.call_later,
         )
@@ -169,11 +177,18 @@ class Engine(asyncio.Protocol):
             child = launch(spec)
         except OSError as error:
             raise ModelLoadFailed(spec.file, "died", f"the engine process cannot be started: {error}") from error
+        return await cls.load(spec, child)
+
+    @classmethod
+    async def load(cls, spec: EngineSpec, child: ProcessHandle) -> Self:
+        """Load the model in a process that was started. Raises ModelLoadFailed after the process has ended."""
         engine = cls(spec, child)
         try:
             engine.info = await engine._open()
         except EngineDied as error:
-            kind: errors.LoadFailure = "hung" if isinstance(error, EngineHung) else "died"
+            kind: errors.LoadFailure = "died"
+            if isinstance(error, EngineHung | MachineLost):
+                kind = "hung" if isinstance(error, EngineHung) else "lost"
             raise ModelLoadFailed(spec.file, kind, str(error), log=error.log) from error
         except OSError as error:
             await engine._kill_and_wait()
@@ -390,7 +405,7 @@ class Engine(asyncio.Protocol):
     # Replies of the process
 
     async def _open(self) -> ModelInfo:
-        self._loop.add_reader(self._child.pidfd, self._process_exited)
+        self._loop.add_reader(self._child.ended, self._process_exited)
         try:
             await self._loop.create_connection(lambda: self, sock=self._child.socket)
         except BaseException:
@@ -508,7 +523,7 @@ class Engine(asyncio.Protocol):
         return self._ending is None and bool(self._waiting or not self._loading.done())
 
     def _on_hung(self) -> None:
-        states = self._activity.states()
+        states = self._child.states()
         if states & {"T", "t"}:
             how = "was stopped by a signal or a debugger"
         elif "D" in states:
@@ -519,7 +534,7 @@ class Engine(asyncio.Protocol):
 
     def _describe_end(self, event: str) -> str:
         where = f"; its log is in {self.spec.log_file}" if self.spec.log_file else ""
-        return f"the engine process of {self.spec.shown_name} {event}{where}"
+        return f"the engine process of {self.spec.shown_name}{self._child.place} {event}{where}"
 
     def _begin_end(self, failure: EngineDied, kill: bool = True) -> None:
         if self._ending is None:
@@ -539,8 +554,7 @@ class Engine(asyncio.Protocol):
         self._begin_end(EngineDied(self._describe_end("closed its connection without exiting and was killed")))
 
     def _process_exited(self) -> None:
-        self._loop.remove_reader(self._child.pidfd)
-        self._child.process.wait()
+        self._loop.remove_reader(self._child.ended)
         self._exited = True
         self._finish()
 
@@ -565,10 +579,10 @@ class Engine(asyncio.Protocol):
         self.died.set()
 
     def _exit_error(self) -> EngineDied:
-        code = self._child.process.returncode
-        log = self._child.log_tail()
+        code, log = self._child.exit_code(), self._child.log_tail()
         if self._ending is None:
-            error, message = EngineDied, self._describe_end(describe_exit(code, log))
+            error = MachineLost if self._child.lost else EngineDied
+            message = self._describe_end(self._child.describe_end())
         else:
             error, message = type(self._ending), str(self._ending)
         return error(message, signal=signal_name(code), exit_code=code, log=log)

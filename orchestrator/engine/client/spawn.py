@@ -9,10 +9,10 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from orchestrator.engine.client.watchdog import Activity
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.spinning import spin_environment
 
@@ -21,18 +21,35 @@ _LOG_TAIL = 2000  # bytes at the end of a log that an error quotes
 _LOG_BYTES = 4 << 20  # longer logs are renamed at a start, since a daemon loads and unloads models for months
 
 
-@dataclass(slots=True)
 class EngineProcess:
-    """An engine's process.
+    """An engine's process on this machine: a `ProcessHandle`.
 
     It ends when its starting thread ends (PR_SET_PDEATHSIG) or the parent's end of the socket is closed.
     """
 
-    process: subprocess.Popen[bytes]
-    socket: socket.socket  # the parent's end
-    pidfd: int  # readable when the process ends
-    _log: IO[bytes]
-    _log_start: int
+    place = ""
+    lost = False
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], parent_socket: socket.socket, log: IO[bytes], log_start: int
+    ) -> None:
+        self.process = process
+        self.socket = parent_socket
+        self.ended = os.pidfd_open(process.pid)
+        self._log, self._log_start = log, log_start
+        self._activity = Activity(process.pid)
+
+    def worked(self) -> bool:
+        return self._activity.worked()
+
+    def states(self) -> set[str]:
+        return self._activity.states()
+
+    def exit_code(self) -> int:
+        return self.process.wait()
+
+    def describe_end(self) -> str:
+        return describe_exit(self.exit_code(), self.log_tail())
 
     def log_tail(self) -> str:
         """Return the last 2,000 bytes of this process's log, as text."""
@@ -46,7 +63,7 @@ class EngineProcess:
             self.process.kill()
 
     def release(self) -> None:
-        os.close(self.pidfd)
+        os.close(self.ended)
         self._log.close()
 
 
@@ -71,7 +88,7 @@ def launch(spec: EngineSpec) -> EngineProcess:
         raise
     finally:
         theirs.close()
-    return EngineProcess(process, ours, os.pidfd_open(process.pid), log, start)
+    return EngineProcess(process, ours, log, start)
 
 
 def engine_environment() -> dict[str, str]:
