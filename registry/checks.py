@@ -109,6 +109,9 @@ class RegistryChecks:
         if is_local and model.numa is not None and model.instances > 1:
             message = f"binds the model to node {model.numa}, but {model.instances} instances have a node each"
             yield problem((*place, "numa"), message, "numa, or instances")
+        if model.replicas is not None and model.replicas.min > model.replicas.max:
+            message = f"{model.replicas.min} is above max, which is {model.replicas.max}"
+            yield problem((*place, "replicas", "min"), message, "at most max")
 
     def _against_header(self, place: KeyPath, model: ModelForm, header: GgufHeader) -> Iterator[RegistryProblem]:
         problem = self.document.problem

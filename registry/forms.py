@@ -41,9 +41,11 @@ EMBEDDER: Final = "embedder"  # its model makes vectors of texts
 RERANKER: Final = "reranker"  # its model rates the relevance of texts to a query (a cross-encoder)
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
+HEAD: Final = "head"  # names the machine of the daemon in `nodes`
 ALIAS: Final = r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$"
 # Unlike a model's own name it may have ':' and '/', as names elsewhere do: `qwen3:8b`.
 Alias = Annotated[str, StringConstraints(pattern=ALIAS)]
+NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")]
 ResidencyTier = Literal["hot", "warm", "cold"]
 Tier = Literal["A", "B", "C", "D"]
 Level = Literal["B1", "B2", "B3"]
@@ -90,6 +92,18 @@ def _thinking(value: object) -> object:
 ThinkingSetting = Annotated[Thinking, BeforeValidator(_thinking)]
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaLimits:
+    """How many engines of a model run on a cluster: `min` as soon as it is loaded, `max` when many requests wait."""
+
+    min: Annotated[int, Field(ge=1, le=1024)] = 1
+    max: Annotated[int, Field(ge=1, le=1024)] = 1024
+
+
+def _replicas(value: object) -> object:
+    return {"min": value, "max": value} if type(value) is int else value
+
+
 _STRICT: Final = ConfigDict(extra="forbid", strict=True)
 
 
@@ -108,6 +122,9 @@ class ModelOptions:
     aliases: Annotated[tuple[Alias, ...], Field(max_length=100)] = ()
     numa: Annotated[int, Field(ge=0, le=1023)] | None = None  # node that the model is bound to
     instances: Annotated[int, Field(ge=1, le=64)] = 1  # engines of the model, each bound to its own NUMA node
+    # On a cluster: the machines that may run it, `HEAD` or a node's name; empty for all. And how many engines on all.
+    nodes: Annotated[tuple[NodeName, ...], Field(max_length=1000)] = ()
+    replicas: Annotated[ReplicaLimits | None, BeforeValidator(_replicas)] = None
     sampling: SamplingOptions = DEFAULT_SAMPLING  # if neither role nor request says
     step_context: StepContext = "own"
 

@@ -44,7 +44,10 @@ async def machine(request: Request, service: ServiceDep) -> MachineBody:
     """Return who uses the cores, which models are loaded, what their caches hold, and what their steps take."""
     snapshot, engines = await service.orchestrator.pool.inspect()
     models = {
-        replica.pid: model.model for model in snapshot.models for replica in model.instances if replica.pid is not None
+        replica.pid: model.model
+        for model in snapshot.models
+        for replica in model.instances
+        if replica.pid is not None and not replica.machine
     }
     times = cast(ProcessorTimes, request.app.state.processor_times)
     at, seconds = await asyncio.to_thread(lambda: (time.monotonic(), times.read(models)))  # a thread may have to wait

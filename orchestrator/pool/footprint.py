@@ -31,7 +31,9 @@ MOST_TIMES: Final = 8.0  # more times the estimate than this is implausible
 # A measurement above the estimate counts for a day only: if it makes the model too large, the model is never loaded and
 # so never measured again.
 LARGE_SECONDS: Final = 86_400.0
-_NO_SETTING: Final = frozenset({"id", "description", "residency", "header", "memory", "unavailable"})
+_NO_SETTING: Final = frozenset(
+    {"id", "description", "residency", "header", "memory", "unavailable", "nodes", "replicas"}
+)
 
 
 def measure(pid: int, estimate: int) -> int | None:
@@ -40,9 +42,14 @@ def measure(pid: int, estimate: int) -> int | None:
         memory = psutil.Process(pid).memory_info()
     except psutil.Error:
         return None
+    return needed_of(memory.rss, memory.shared, estimate)
+
+
+def needed_of(resident: int, shared: int, estimate: int) -> int:
+    """Return how many bytes a process needs that has so many bytes in memory, a part of them shared."""
     # Private memory counts in full. Mapped files, mostly weights, count up to the estimate: the rest can be dropped
     # from the page cache, such as weights copied into another layout.
-    return max(memory.rss - memory.shared, min(memory.rss, estimate))
+    return max(resident - shared, min(resident, estimate))
 
 
 class Measurement(NamedTuple):

@@ -3,9 +3,10 @@
 import asyncio
 import dataclasses
 import heapq
+import itertools
 import math
 from collections import OrderedDict, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
@@ -25,6 +26,7 @@ from orchestrator.pool.policy import (
     choose_replica,
 )
 from orchestrator.pool.status import ModelState, ModelStatus, ReplicaStatus
+from orchestrator.registry.forms import HEAD
 from orchestrator.registry.models import ModelEntry
 from orchestrator.registry.options import Adapters
 from orchestrator.task.events import Usage
@@ -139,6 +141,7 @@ class Replica:
 
     replica_id: ReplicaId
     node: int | None = None
+    machine: str = ""  # of a cluster; empty for this one
     state: ReplicaState = "absent"
     bytes: int = 0  # of the budget; 0 while absent
     engine: EngineHandle | None = None
@@ -181,13 +184,15 @@ class Replica:
         if prefix_hashes:
             self.seen.add(prefix_hashes)
 
-    def view(self, pinned: bool, needed: int) -> ReplicaView:
-        """`needed` is the bytes it would take if it is absent."""
+    def view(self, pinned: bool, needed: int, on_disk: bool) -> ReplicaView:
+        """`needed` is the bytes it would take if it is absent. `on_disk`: its machine has the model's files."""
         return ReplicaView(
             replica_id=self.replica_id,
             bytes=needed if self.state == "absent" else self.bytes,
             state=self.state,
             node=self.node,
+            machine=self.machine,
+            on_disk=on_disk,
             # A leaving replica is not pinned, so that other models can use its bytes.
             pinned=pinned and not self.leaving,
             requests=self.leases,
@@ -203,6 +208,7 @@ class Replica:
         return ReplicaStatus(
             number=self.replica_id[1],
             node=self.node,
+            machine=self.machine,
             state=self.state,
             bytes=self.bytes,
             requests=self.leases,
@@ -230,17 +236,67 @@ class ManagedModel:
     unloadable: bool = False  # the last load failed for a lasting reason, such as a missing file
     last_failure: str | None = None
     prompts: ComputedPrompts = field(default_factory=ComputedPrompts)
+    barred: dict[str, str] = field(default_factory=dict)  # machines of the cluster that cannot have it, and why
 
     @classmethod
-    def of(cls, entry: ModelEntry, topology: Topology) -> "ManagedModel":
-        node_ids = [node.id for node in topology.nodes]
-        misplaced = None
-        if entry.numa is not None and entry.numa not in node_ids:
-            listed = ", ".join(map(str, node_ids))
-            misplaced = f"model {entry.id} is bound to NUMA node {entry.numa}; accepted on this machine: {listed}"
-        nodes = nodes_for(topology, entry.instances, entry.numa if misplaced is None else None)
-        instances = tuple(Replica((entry.id, number), node) for number, node in enumerate(nodes))
-        return cls(entry, instances, entry.residency == "hot", misplaced)
+    def of(cls, entry: ModelEntry, topology: Topology, others: Mapping[str, Topology] | None = None) -> "ManagedModel":
+        """Return a model without engines. `others` are the other machines of a cluster; None without a cluster."""
+        model = cls(entry, (), entry.residency == "hot")
+        model.arrange(topology, others)
+        return model
+
+    def arrange(self, topology: Topology, others: Mapping[str, Topology] | None) -> None:
+        """Have a replica for each place that there is now. Those of other places stay until their engines end."""
+        machines = {**({"": topology} if runs_here(self.entry) else {}), **dict(sorted((others or {}).items()))}
+        places = [
+            (machine, node)
+            for machine, own in machines.items()
+            if machine not in self.barred
+            for node in _nodes(self.entry, machine, own)
+        ]
+        before = {(replica.machine, replica.node): replica for replica in self.instances}
+        numbers = itertools.count(max((replica.replica_id[1] for replica in self.instances), default=-1) + 1)
+        leaving = [replica for place, replica in before.items() if place not in places and replica.state != "absent"]
+        for replica in leaving:
+            replica.leaving = True
+        self.instances = (
+            *(before.get(place) or Replica((self.entry.id, next(numbers)), place[1], place[0]) for place in places),
+            *leaving,
+        )
+        self.misplaced = self._why_no_place(topology, others)
+
+    def _why_no_place(self, topology: Topology, others: Mapping[str, Topology] | None) -> str | None:
+        # Requests wait for nodes that may still join.
+        entry = self.entry
+        if runs_here(entry) and entry.numa is not None and not _nodes(entry, "", topology):
+            listed = ", ".join(str(node.id) for node in topology.nodes)
+            return f"model {entry.id} is bound to NUMA node {entry.numa}; accepted on this machine: {listed}"
+        if others is None and not runs_here(entry):
+            listed = ", ".join(entry.nodes)
+            return f"model {entry.id} runs on nodes {listed}; accepted without a cluster: {HEAD}, or no key `nodes`"
+        if self.barred and not self.instances:
+            return f"model {entry.id} can run nowhere: {'; '.join(self.barred.values())}"
+        return None
+
+    def bar(self, machine: str, reason: str) -> None:
+        """Do not load it on this machine of the cluster again, until the machine or the entry changes."""
+        self.barred[machine] = reason
+
+    def replica(self, number: int) -> Replica:
+        return next(replica for replica in self.instances if replica.replica_id[1] == number)
+
+    @property
+    def least(self) -> int:
+        """The replicas that are loaded as soon as one is: those of the first machine, and as many as the entry says."""
+        limits = self.entry.replicas
+        if limits is not None:
+            return min(limits.min, len(self.instances))
+        first = self.instances[0].machine if self.instances else ""
+        return sum(replica.machine == first for replica in self.instances) if self.hot else 1
+
+    @property
+    def most(self) -> int:
+        return len(self.instances) if self.entry.replicas is None else self.entry.replicas.max
 
     def retire(self, successor: ModelEntry | None) -> None:
         """Let its engines end when unused; then adopt `successor`, or remove the model."""
@@ -260,10 +316,10 @@ class ManagedModel:
             self.pinned = entry.residency == "hot"
         self.entry, self.retiring, self.successor = entry, False, None
 
-    def become(self, entry: ModelEntry, topology: Topology) -> None:
+    def become(self, entry: ModelEntry, topology: Topology, others: Mapping[str, Topology] | None = None) -> None:
         """Adopt an entry that is loaded differently, while there is no engine. Requests keep waiting."""
-        fresh = ManagedModel.of(entry, topology)
-        self.instances, self.misplaced = fresh.instances, fresh.misplaced
+        fresh = ManagedModel.of(entry, topology, others)
+        self.instances, self.misplaced, self.barred = fresh.instances, fresh.misplaced, {}
         self.failures.clear()
         self.failed_loads, self.unloadable = 0, False
         self.last_failure = None
@@ -301,12 +357,13 @@ class ManagedModel:
             if replica.serves and (self._complete or replica.leases < self.entry.slots)
         )
         number = choose_replica(candidates)
-        return None if number is None else self.instances[number]
+        return None if number is None else self.replica(number)
 
     @property
     def _complete(self) -> bool:
         # no further replica may come
-        return all(replica.state not in ("absent", "loading") for replica in self.instances)
+        states = [replica.state for replica in self.instances]
+        return "loading" not in states and ("absent" not in states or len(states) - states.count("absent") >= self.most)
 
     def serve(self) -> None:
         """Lease replicas to waiting requests: interactive before batch, then by due time, then by age."""
@@ -327,11 +384,18 @@ class ManagedModel:
             if not waiter.granted.done():
                 waiter.granted.set_exception(error)
 
-    def view(self, needed: int) -> ModelView:
+    def view(self, needed: int, on_disk: Callable[[str], bool] = lambda machine: True) -> ModelView:
+        """`needed` is the bytes of another engine. `on_disk` returns whether a machine has the model's files."""
+        present = [replica for replica in self.instances if replica.state != "absent"]
+        pinned = present[: max(1, self.least)] if self.pinned else []  # those that a cluster has in addition may stop
         return ModelView(
             slots=self.entry.slots,
-            instances=tuple(replica.view(self.pinned, needed) for replica in self.instances),
+            instances=tuple(
+                replica.view(replica in pinned, needed, on_disk(replica.machine)) for replica in self.instances
+            ),
             demand=_demand(self.waiting) if self.waiting and not self.retiring else None,
+            least=self.least,
+            most=self.most,
         )
 
     def failed(self, now: float, reason: str) -> None:
@@ -401,6 +465,8 @@ class ManagedModel:
             return _RETIRING
         if self.why_not is not None:
             return self.why_not
+        if not self.instances:
+            return f"none of its nodes has joined: {', '.join(self.entry.nodes)}"
         return str(self.broken(now)) if self.broken_for(now) > 0 and not self.coming else self.last_failure
 
     def _state(self, now: float) -> ModelState:
@@ -416,6 +482,20 @@ class ManagedModel:
         if self.why_not is not None:
             return "unavailable"
         return "broken" if self.broken_for(now) > 0 else "unloaded"
+
+
+def runs_here(entry: ModelEntry) -> bool:
+    """Return whether a model may run on the head of a cluster, which is this machine."""
+    return not entry.nodes or HEAD in entry.nodes
+
+
+def _nodes(entry: ModelEntry, machine: str, topology: Topology) -> tuple[int | None, ...]:
+    # The NUMA nodes of a machine that get a replica each; empty if the model may not run there.
+    if machine and entry.nodes and machine not in entry.nodes:
+        return ()
+    if entry.numa is not None and all(node.id != entry.numa for node in topology.nodes):
+        return ()
+    return nodes_for(topology, entry.instances, entry.numa)
 
 
 def _turn(waiter: Waiter) -> tuple[bool, float, float]:

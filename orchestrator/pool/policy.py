@@ -8,6 +8,8 @@
   request needs its memory), so that models in alternating use are not reloaded all the time.
 - A model with several instances gets one more engine for each whole further batch of requests, if memory is free.
 - An engine that was unused for `idle_unload_seconds` is stopped.
+- On several machines, an engine is loaded where the fewest others have to stop for it, then where the model's files
+  are, then where the fewest engines share the cores. What is true of memory holds for each machine on its own.
 """
 
 import math
@@ -20,9 +22,17 @@ ReplicaId = tuple[str, int]  # the model's id, and the replica's number from 0
 
 @dataclass(frozen=True, slots=True)
 class PoolBudget:
+    """The bytes that engines of one machine may take, and its cores; and those of the other machines, by name."""
+
     total: int  # all engines together
     # engines bound to a NUMA node, by node; empty on a machine with one node
     nodes: Mapping[int, int] = field(default_factory=dict)
+    cores: int = 1
+    machines: Mapping[str, "PoolBudget"] = field(default_factory=dict)
+
+    def of(self, machine: str) -> "PoolBudget":
+        """Return the budget of a machine; the empty name is this one. A machine that has left has none."""
+        return self.machines.get(machine, PoolBudget(0)) if machine else self
 
     def limits(self, node: int | None) -> Iterator[tuple[int | None, int]]:
         """Yield the limits for an engine on `node` as (node, bytes); None is the whole machine."""
@@ -41,6 +51,7 @@ class Resident:
     in_use: bool
     last_used: float  # by any clock: only the order matters
     node: int | None = None
+    machine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +63,11 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """The engine fits once engines in use become idle. Now `short` bytes are missing on `node`."""
+    """The engine fits once engines in use become idle. Now `short` bytes are missing on `node` of `machine`."""
 
     short: int
     node: int | None = None
+    machine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +78,32 @@ class NeverFits:
     short: int
     limit: int
     node: int | None = None
+    machine: str = ""
 
 
 Verdict = Admitted | MustWait | NeverFits
 
 
-def admit(size: int, node: int | None, residents: Iterable[Resident], budget: PoolBudget) -> Verdict:
-    """Decide about an engine of `size` bytes on `node`. Evicts as few engines as needed, least recently used first."""
-    held = sorted(residents, key=lambda resident: resident.last_used)
+def admit(size: int, node: int | None, residents: Iterable[Resident], budget: PoolBudget, machine: str = "") -> Verdict:
+    """Decide about an engine of `size` bytes on `node` of `machine`.
+
+    Evicts as few engines of that machine as needed, least recently used first.
+    """
+    there = (resident for resident in residents if resident.machine == machine)
+    held = sorted(there, key=lambda resident: resident.last_used)
     evicted: dict[ReplicaId, Resident] = {}
-    for where, limit in budget.limits(node):
+    for where, limit in budget.of(machine).limits(node):
         covered = [resident for resident in held if where is None or resident.node == where]
         pinned = sum(resident.bytes for resident in covered if resident.pinned)
         if pinned + size > limit:
-            return NeverFits(pinned, pinned + size - limit, limit, where)
+            return NeverFits(pinned, pinned + size - limit, limit, where, machine)
         short = sum(resident.bytes for resident in covered if resident.replica_id not in evicted) + size - limit
         for resident in covered:
             if short > 0 and not resident.pinned and not resident.in_use and resident.replica_id not in evicted:
                 evicted[resident.replica_id] = resident
                 short -= resident.bytes
         if short > 0:
-            return MustWait(short, where)
+            return MustWait(short, where, machine)
     return Admitted(tuple(evicted))
 
 
@@ -133,6 +150,8 @@ class ReplicaView:
     bytes: int  # held or needed
     state: ReplicaState = "absent"
     node: int | None = None
+    machine: str = ""  # of a cluster; empty for this one
+    on_disk: bool = True  # the machine has the model's files
     pinned: bool = False
     requests: int = 0
     asked: float | None = None  # since when it should be loaded although no request waits for it
@@ -152,6 +171,8 @@ class ModelView:
     slots: int
     instances: tuple[ReplicaView, ...]
     demand: Demand | None = None
+    least: int = 0  # replicas to load as soon as there is one
+    most: int | None = None  # replicas at a time; None: as many as there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +286,7 @@ class _Plan:
 
     def serve(self, request: _LoadRequest) -> bool:
         replica, verdict = min(
-            ((replica, self._verdict(replica, request.demand)) for replica in request.replicas), key=_preference
+            ((replica, self._verdict(replica, request.demand)) for replica in request.replicas), key=self._preference
         )
         # False means that no later request may overtake this one.
         match verdict:
@@ -281,7 +302,7 @@ class _Plan:
         return True
 
     def scale(self) -> None:
-        # One more engine for each whole batch, if memory is free.
+        # One more engine for each whole batch, and as many as the registry asks for at least, if memory is free.
         for model in self._view.models:
             staying = [
                 self._staying[replica.replica_id] for replica in model.instances if replica.replica_id in self._staying
@@ -290,12 +311,35 @@ class _Plan:
             requests = sum(replica.requests for replica in staying if replica.serves)
             requests += model.demand.count if model.demand is not None else 0
             absent = (replica for replica in model.instances if replica.state == "absent")
-            for replica in (replica for replica in absent if replica.replica_id not in self._staying):
-                if not up or requests < model.slots * (up + 1):
+            free = (replica for replica in absent if replica.replica_id not in self._staying)
+            for replica in sorted(free, key=self._convenience):
+                enough = up >= model.least and requests < model.slots * (up + 1)
+                if not up or enough or (model.most is not None and len(staying) >= model.most):
                     break
                 if self._fits(replica, self._staying) and self._fits(replica, self._holding):
                     self._load(replica)
+                    staying.append(replica)
                     up += 1
+
+    def _preference(self, choice: tuple[ReplicaView, Verdict]) -> tuple[int, int, tuple[bool, float]]:
+        # First replicas that fit, by evictions; then those that must wait, by missing bytes.
+        replica, verdict = choice
+        convenience = self._convenience(replica)
+        match verdict:
+            case Admitted(evicted):
+                return 0, len(evicted), convenience
+            case MustWait(short):
+                return 1, short, convenience
+            case NeverFits(short=short):
+                return 2, short, convenience
+
+    def _convenience(self, replica: ReplicaView) -> tuple[bool, float]:
+        # Files take minutes to reach a machine. Then the machine whose busy engines have the most cores each.
+        busy = sum(
+            resident.machine == replica.machine and (resident.requests > 0 or resident.state == "loading")
+            for resident in self._staying.values()
+        )
+        return not replica.on_disk, busy / self._view.budget.of(replica.machine).cores
 
     def _verdict(self, replica: ReplicaView, demand: Demand) -> Verdict:
         verdict = self._admit(replica, interactive=False)
@@ -309,14 +353,15 @@ class _Plan:
             replace(_resident(resident), pinned=resident.pinned, in_use=not self._idle(resident, interactive))
             for resident in self._staying.values()
         )
-        return admit(replica.bytes, replica.node, residents, self._view.budget)
+        return admit(replica.bytes, replica.node, residents, self._view.budget, replica.machine)
 
     def _idle(self, replica: ReplicaView, interactive: bool) -> bool:
         over = self._now >= self._rules.stays_until(replica, interactive)
         return replica.state == "ready" and not replica.requests and over
 
     def _fits(self, replica: ReplicaView, beside: Mapping[ReplicaId, ReplicaView]) -> bool:
-        return admit(replica.bytes, replica.node, map(_resident, beside.values()), self._view.budget) == Admitted(())
+        residents = map(_resident, beside.values())
+        return admit(replica.bytes, replica.node, residents, self._view.budget, replica.machine) == Admitted(())
 
     def _load(self, replica: ReplicaView) -> None:
         coming = replace(replica, state="loading")
@@ -335,7 +380,10 @@ class _Plan:
         in_the_way = [
             blocker
             for blocker in self._staying.values()
-            if blocker.state == "ready" and not blocker.pinned and (short.node is None or blocker.node == short.node)
+            if blocker.state == "ready"
+            and not blocker.pinned
+            and blocker.machine == short.machine
+            and (short.node is None or blocker.node == short.node)
         ]
         self._wakes += [overdue, *(self._rules.stays_until(blocker, demand.interactive) for blocker in in_the_way)]
         # Running requests go first until this one has waited too long; then stop and drain what is in its way.
@@ -358,19 +406,14 @@ class _Plan:
 def _resident(replica: ReplicaView) -> Resident:
     # in use, so that it cannot be evicted
     return Resident(
-        replica.replica_id, replica.bytes, pinned=False, in_use=True, last_used=replica.last_used, node=replica.node
+        replica.replica_id,
+        replica.bytes,
+        pinned=False,
+        in_use=True,
+        last_used=replica.last_used,
+        node=replica.node,
+        machine=replica.machine,
     )
-
-
-def _preference(choice: tuple[ReplicaView, Verdict]) -> tuple[int, int]:
-    # First replicas that fit, by evictions; then those that must wait, by missing bytes.
-    match choice[1]:
-        case Admitted(evicted):
-            return 0, len(evicted)
-        case MustWait(short):
-            return 1, short
-        case NeverFits(short=short):
-            return 2, short
 
 
 @dataclass(frozen=True, slots=True)

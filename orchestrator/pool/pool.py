@@ -24,6 +24,7 @@ from orchestrator.pool.errors import ModelPinned, ModelRemote, ModelUnavailable,
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import Topology, memory_budget, read_topology
+from orchestrator.pool.machines import Machine, Machines, budget_of
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, hash_prefixes
 from orchestrator.pool.policy import PoolBudget, Rules
 from orchestrator.pool.remote.client import RemoteModel
@@ -31,6 +32,7 @@ from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.status import (
     Counters,
     EngineState,
+    MachineStatus,
     ModelState,
     ModelStatus,
     PoolSnapshot,
@@ -44,7 +46,6 @@ from orchestrator.registry.watch import difference
 from orchestrator.task.events import Usage
 from orchestrator.task.stages import pausing
 
-_OF_A_NODE: Final = 0.9  # the share of a node's memory for engines bound to it
 # Seconds of extra slack for batch requests in an engine, so that later interactive ones need not queue behind a whole
 # fan-out. The engine bounds the value of slack: this is worth 27 seconds, then an older batch request goes first.
 BATCH_SLACK: Final = 300.0
@@ -85,34 +86,53 @@ class Pool:
         self._tasks = asyncio.TaskGroup()
         self._counters = Counters(self._tasks)
         self._role_counts = RoleCounts()
+        limits = self._limits()
+        this = Machine(name="", topology=self._topology, bytes=limits[0].total, start_engine=start_engine)
+        self._machines = Machines(this, self.decoding)
+        self._turns: dict[str, asyncio.Task[None]] = {}
         self._residency = Residency(
             self._managed,
-            self._topology,
-            *self._limits(),
+            self._machines,
+            *limits,
             Footprints(footprints),
             Folders(log_dir, step_costs, prefixes, registry.defaults.prompt_cache),
             system_prompts,
-            self.decoding,
             self._tasks,
-            start_engine,
         )
 
     async def __aenter__(self) -> Self:
         """Start to load the HOT models. If one cannot be loaded, its requests fail and `snapshot` has the reason."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         await self._tasks.__aenter__()
-        self._turns = self._tasks.create_task(self.decoding.rotate())
+        self._turns[""] = self._tasks.create_task(self.decoding.rotate())
         self._residency.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop all engines. Running generations raise EngineStopped."""
-        self._turns.cancel()
+        for turns in self._turns.values():
+            turns.cancel()
         try:
             await self._residency.close()
             await self._remotes.close()
         finally:
             await self._tasks.__aexit__(None, None, None)
+
+    def await_machines(self) -> None:
+        """Have models that run on other machines alone wait for them, for machines may join from now on."""
+        self._machines.await_others()
+        self._residency.join()
+
+    def join(self, machine: Machine) -> None:
+        """Run engines on another machine, too. No machine of this name may be here, or be leaving."""
+        self._turns[machine.name] = self._tasks.create_task(self._machines.add(machine).rotate())
+        self._residency.join()
+
+    async def leave(self, name: str) -> None:
+        """Start no more engines on a machine, and wait until those that it has have ended."""
+        self._machines.remove(name)
+        await self._residency.leave(name)
+        self._turns.pop(name).cancel()
 
     async def count(
         self,
@@ -192,7 +212,7 @@ class Pool:
                 waited, remaining = clock() - start, None if end is None else end - clock()
                 later = _later(request, remaining, waited)
                 try:
-                    async with self.decoding.of(replica, managed.entry.options.threads, lease_request.due):
+                    async with self._sharing_cores(managed, replica, lease_request.due):
                         completion = await engine.generate(later, on_text, on_thought)
                 except NotStarted:  # another engine can carry it out
                     remaining = None if end is None else end - clock()
@@ -211,7 +231,7 @@ class Pool:
         managed = self._model(model)
         lease_request = LeaseRequest(due=asyncio.get_running_loop().time())
         async with self._lease(managed, lease_request) as (replica, engine):
-            async with self.decoding.of(replica, managed.entry.options.threads, lease_request.due):
+            async with self._sharing_cores(managed, replica, lease_request.due):
                 return await engine.embed(texts)
 
     async def rank(self, model: str, query: str, texts: Sequence[str]) -> Ranking:
@@ -219,7 +239,7 @@ class Pool:
         managed = self._model(model)
         lease_request = LeaseRequest(due=asyncio.get_running_loop().time())
         async with self._lease(managed, lease_request) as (replica, engine):
-            async with self.decoding.of(replica, managed.entry.options.threads, lease_request.due):
+            async with self._sharing_cores(managed, replica, lease_request.due):
                 return await engine.rank(query, texts)
 
     async def generate_batch(
@@ -278,7 +298,7 @@ class Pool:
         defaults = self._registry.defaults
         most = defaults.memory if budget is None else budget
         total = self._free if most is None else most
-        return _budget(total, self._topology), rules or Rules(idle_unload_seconds=defaults.idle_unload_seconds)
+        return budget_of(total, self._topology), rules or Rules(idle_unload_seconds=defaults.idle_unload_seconds)
 
     @property
     def cores(self) -> int:
@@ -306,6 +326,24 @@ class Pool:
     def bytes_to_load(self, model: str) -> int:
         """Return the bytes that a model will take of the memory budget; 0 if it is loaded, or is another server's."""
         return 0 if model in self.resident else self.bytes_of(model)
+
+    def machines(self) -> dict[str, MachineStatus]:
+        """Return what each machine has for engines, by name; the empty name is this one."""
+        return {machine.name: self._machine_status(machine) for machine in self._machines}
+
+    def _machine_status(self, machine: Machine) -> MachineStatus:
+        replicas = [
+            (name, replica)
+            for name, managed in self._managed.items()
+            for replica in managed.instances
+            if replica.machine == machine.name
+        ]
+        return MachineStatus(
+            cores=machine.topology.cores,
+            budget=machine.bytes if machine.name else self.budget,
+            used=sum(replica.bytes for _, replica in replicas),
+            models=tuple(dict.fromkeys(name for name, replica in replicas if replica.state == "ready")),
+        )
 
     def snapshot(self) -> PoolSnapshot:
         now = asyncio.get_running_loop().time()
@@ -350,6 +388,11 @@ class Pool:
             raise UnknownModel(model, f"there is no model {model!r}; accepted: {names}")
         return managed
 
+    def _sharing_cores(
+        self, managed: ManagedModel, replica: Replica, due: float
+    ) -> contextlib.AbstractAsyncContextManager[None]:
+        return self._machines.decoding(replica.machine).of(replica, managed.entry.options.threads, due)
+
     @contextlib.asynccontextmanager
     async def _lease_now(self, model: str) -> AsyncIterator[EngineHandle]:
         lease_request = LeaseRequest(due=asyncio.get_running_loop().time())
@@ -376,12 +419,6 @@ class Pool:
         await engine.wait_dead()
         managed.prompts.note(engine.died, *engine.lost_prompts)
         self._residency.on_engine_exit(replica, engine)
-
-
-def _budget(total: int, topology: Topology) -> PoolBudget:
-    if len(topology.nodes) < 2:
-        return PoolBudget(total)
-    return PoolBudget(total, {node.id: int(node.memory * _OF_A_NODE) for node in topology.nodes})
 
 
 def _later(request: Generation, remaining: float | None, waited: float) -> Generation:

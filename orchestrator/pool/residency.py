@@ -4,22 +4,24 @@ The central method is `reconsider`, called after every change and at the time th
 """
 
 import asyncio
+import itertools
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from orchestrator.engine.contract import EngineSpec, Generation, Message, SystemPrompt
-from orchestrator.engine.errors import EngineError, EngineStopped, ModelLoadFailed
-from orchestrator.pool.decoding import Decoding
+from orchestrator.engine.errors import EngineError, EngineStopped, MachineLost, ModelLoadFailed
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
-from orchestrator.pool.footprint import Footprints, measure
-from orchestrator.pool.handle import EngineHandle, StartEngine
+from orchestrator.pool.footprint import Footprints
+from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.machine import Topology
+from orchestrator.pool.machines import Machine, Machines
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
 from orchestrator.pool.policy import NeverFits, PoolActions, PoolBudget, PoolView, ReplicaId, Rules, decide
 from orchestrator.registry.memory import size
@@ -48,29 +50,26 @@ class Residency:
     def __init__(
         self,
         managed_models: dict[str, ManagedModel],
-        topology: Topology,
+        machines: Machines,
         budget: PoolBudget,
         rules: Rules,
         footprints: Footprints,
         folders: Folders,
         system_prompts: Callable[[str], tuple[SystemPrompt, ...]],
-        decoding: Decoding,
         tasks: asyncio.TaskGroup,
-        start_engine: StartEngine,
     ) -> None:
         self.budget, self.rules = budget, rules
         self._managed = managed_models
-        self._topology = topology
+        self._machines = machines
         self._footprints = footprints
         self.folders = folders  # for engines that start from now on
         self._system_prompts = system_prompts
-        self._decoding = decoding
         self._engines: set[EngineHandle] = set()
         self._loads: set[asyncio.Task[None]] = set()
         self._tasks = tasks
-        self._start_engine = start_engine
         self._alarm: asyncio.TimerHandle | None = None
         self._closed = False
+        self._leaving = 0  # machines that are gone, while their engines end
 
     def open(self) -> None:
         for model in self._managed.values():
@@ -102,11 +101,33 @@ class Residency:
                 model.refuse(UnknownModel(name, f"model {name} is no longer in the registry"))
         for name, entry in entries.items():
             if name not in self._managed:
-                self._managed[name] = ManagedModel.of(entry, self._topology)
+                self._managed[name] = ManagedModel.of(entry, self._machines.here.topology, self._machines.others)
                 _preload(self._managed[name])
         if limits is not None:
             self._try_hot_again()
         self.reconsider()
+
+    def join(self) -> None:
+        """Use the machines that there are now."""
+        self._arrange()
+        self.reconsider()
+
+    async def leave(self, machine: str) -> None:
+        """Use a machine no more that is not among the machines any more, and wait until its last engine has ended."""
+        self._leaving += 1
+        self.reconsider()
+        there = [replica for model in self._managed.values() for replica in model.instances]
+        await asyncio.gather(*(replica.gone.wait() for replica in there if replica.machine == machine))
+        self._leaving -= 1
+        for model in self._managed.values():
+            model.barred.pop(machine, None)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        for model in self._managed.values():
+            if not model.retiring:  # it is arranged when it becomes its successor
+                model.arrange(self._machines.here.topology, self._machines.others)
+                _preload(model)
 
     async def close(self) -> None:
         """Stop every engine and wait for the end of its process. Running loads are cancelled."""
@@ -124,8 +145,9 @@ class Residency:
 
     @property
     def used(self) -> int:
-        # including reservations of loading engines
-        return sum(replica.bytes for model in self._managed.values() for replica in model.instances)
+        # of this machine, including reservations of loading engines
+        replicas = (replica for model in self._managed.values() for replica in model.instances)
+        return sum(replica.bytes for replica in replicas if not replica.machine)
 
     async def acquire(self, model: ManagedModel, request: LeaseRequest) -> Replica:
         """Lease a replica until `release`. Loads the model if needed, and waits if its engines keep failing.
@@ -196,10 +218,14 @@ class Residency:
         replica.vacate()
         if not isinstance(engine.failure, EngineStopped):
             reason, end_of_log = str(engine.failure), engine.failure.log if engine.failure is not None else ""
-            model.failed(_now(), reason)
+            lost = isinstance(engine.failure, MachineLost)  # neither the model nor its engine has failed
+            if lost:
+                model.last_failure = reason
+            else:
+                model.failed(_now(), reason)
             log.warning("an engine died", model=name, pid=engine.info.pid, reason=reason, engine_log=end_of_log)
             broken = model.broken_for(_now()) > 0
-            if model.pinned and not broken:
+            if model.pinned and not broken and not lost:
                 replica.asked = _now()
             if broken and not model.coming:
                 model.refuse(model.broken(_now()))
@@ -215,6 +241,8 @@ class Residency:
         if self._closed:
             return
         self._finish_retiring()
+        if self._leaving:
+            self._arrange()
         actions = decide(self._view(), self.rules)
         self._carry_out(actions)
         for model in self._managed.values():
@@ -234,7 +262,7 @@ class Residency:
             elif model.retiring and model.successor is None:
                 del self._managed[name]
             elif model.retiring and model.successor is not None:
-                model.become(model.successor, self._topology)
+                model.become(model.successor, self._machines.here.topology, self._machines.others)
                 _preload(model)
                 if model.why_not is not None:
                     model.refuse(ModelUnavailable(name, model.why_not))
@@ -245,10 +273,14 @@ class Residency:
 
     def _view(self) -> PoolView:
         models = tuple(
-            model.view(self._footprints.needed(model.entry) if _might_load(model) else 0)
+            model.view(self._footprints.needed(model.entry) if _might_load(model) else 0, partial(self._on_disk, model))
             for model in self._managed.values()
         )
-        return PoolView(now=_now(), budget=self.budget, models=models)
+        return PoolView(now=_now(), budget=replace(self.budget, machines=self._machines.budgets), models=models)
+
+    def _on_disk(self, model: ManagedModel, machine: str) -> bool:
+        there = self._machines.get(machine)
+        return there is not None and there.on_disk(model.entry)
 
     def _carry_out(self, actions: PoolActions) -> None:
         for stop in actions.stops:
@@ -260,24 +292,27 @@ class Residency:
         for replica_id in actions.loads:
             model, replica = self._at(replica_id)
             replica.begin(self._footprints.needed(model.entry), _now())
-            load = self._tasks.create_task(self._load(model, replica))
+            load = self._tasks.create_task(self._load(model, replica, self._machines[replica.machine]))
             self._loads.add(load)
             load.add_done_callback(self._loads.discard)
         for model in self._managed.values():
             for replica in model.instances:
                 replica.draining = replica.replica_id in actions.draining
 
-    async def _load(self, model: ManagedModel, replica: Replica) -> None:
+    async def _load(self, model: ManagedModel, replica: Replica, machine: Machine) -> None:
         entry = model.entry
         try:
-            async with self._decoding.of_loading(replica, entry.options.threads) as threads:
+            async with self._machines.decoding(machine.name).of_loading(replica, entry.options.threads) as threads:
                 system_prompts = self._system_prompts(entry.id)
                 spec = engine_spec(
-                    entry, threads, replica, self._topology, folders=self.folders, system_prompts=system_prompts
+                    entry, threads, replica, machine.topology, folders=self.folders, system_prompts=system_prompts
                 )
-                engine = await self._start_engine(spec)
+                engine = await machine.start_engine(spec)
         except EngineError as error:
             replica.vacate()
+            if isinstance(error, ModelLoadFailed) and error.kind in ("place", "lost"):
+                self._load_elsewhere(model, machine.name, error)
+                return
             lasting = not (isinstance(error, ModelLoadFailed) and error.passing)
             model.load_failed(_now(), str(error), lasting=lasting)
             end_of_log = error.log if isinstance(error, ModelLoadFailed) else ""
@@ -298,6 +333,17 @@ class Residency:
             log.info("a model was loaded", model=model.entry.id, pid=engine.info.pid, seconds=engine.info.load_seconds)
         self.reconsider()  # before any request is served: if many wait, further replicas are loaded for them
 
+    def _load_elsewhere(self, model: ManagedModel, machine: str, error: ModelLoadFailed) -> None:
+        # The machine is at fault, and not the model.
+        log.warning("a model could not be loaded on a node", model=model.entry.id, node=machine, reason=str(error))
+        model.last_failure = str(error)
+        if error.kind == "place":
+            model.bar(machine, str(error))
+            self._arrange()
+        if model.misplaced is not None:
+            model.refuse(ModelUnavailable(model.entry.id, model.misplaced))
+        self.reconsider()
+
     async def _compute_ahead(
         self, model: ManagedModel, replica: Replica, engine: EngineHandle, prompts: tuple[SystemPrompt, ...]
     ) -> None:
@@ -307,7 +353,7 @@ class Residency:
             if not prompt.ahead:
                 continue
             try:
-                async with self._decoding.of(replica, model.entry.options.threads, due):
+                async with self._machines.decoding(replica.machine).of(replica, model.entry.options.threads, due):
                     await engine.generate(_beginning(prompt))
             except EngineError as error:  # requests will say what is wrong
                 log.info("a system prompt was not computed ahead", model=model.entry.id, reason=str(error))
@@ -328,7 +374,8 @@ class Residency:
     def _measure(self, model: ManagedModel, replica: Replica) -> None:
         assert replica.engine is not None, "only a running engine is measured"
         assert model.entry.memory is not None, "a model without a header is not loaded"
-        measured = measure(replica.engine.info.pid, model.entry.memory.total)
+        machine = self._machines.get(replica.machine)
+        measured = None if machine is None else machine.measure(replica.engine, model.entry.memory.total)
         if measured is not None:
             self._footprints.note(model.entry, measured)
             # More than was reserved counts at once.
@@ -399,10 +446,12 @@ def _beginning(prompt: SystemPrompt) -> Generation:
 
 def _preload(model: ManagedModel) -> None:
     # unless it has been unpinned
-    preloads = model.hot and model.pinned and model.why_not is None
-    for replica in model.instances if preloads else ():
-        if replica.state == "absent":
-            replica.asked = _now()
+    if not (model.hot and model.pinned and model.why_not is None):
+        return
+    coming = sum(replica.state != "absent" or replica.asked is not None for replica in model.instances)
+    absent = (replica for replica in model.instances if replica.state == "absent" and replica.asked is None)
+    for replica in itertools.islice(absent, max(0, model.least - coming)):
+        replica.asked = _now()
 
 
 def _might_load(model: ManagedModel) -> bool:
@@ -414,6 +463,7 @@ def _might_load(model: ManagedModel) -> bool:
 def _too_large(entry: ModelEntry, needed: int, parts: str, why: NeverFits) -> ModelTooLarge:
     held = f", of which HOT and pinned models keep {size(why.pinned)}" if why.pinned else ""
     where = "the budget" if why.node is None else f"the budget of NUMA node {why.node}"
+    where += f" of node {why.machine}" if why.machine else ""
     message = (
         f"model {entry.id} needs {size(needed)} ({parts}); {where} is {size(why.limit)}{held}: "
         f"{size(why.short)} too little; accepted: fewer slots than {entry.slots}, a context below {entry.context}, "

@@ -28,6 +28,7 @@ class ReplicaStatus:
     active: int  # generating
     threads: int | None  # 0 while it waits for its turn, None without a process
     pid: int | None
+    machine: str = ""  # of a cluster; empty for this one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +89,22 @@ class ModelStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSnapshot:
-    """The pool at one moment: the bytes that models may take and have taken, physical cores, and every model."""
+    """The pool at one moment. Bytes that models may take and have taken, and cores, are those of this machine."""
 
     budget: int
     used: int
     cores: int
     models: tuple[ModelStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineStatus:
+    """One machine that runs engines."""
+
+    cores: int
+    budget: int  # bytes that models may take
+    used: int  # bytes that they have taken
+    models: tuple[str, ...]  # those that are loaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

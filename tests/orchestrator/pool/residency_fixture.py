@@ -18,6 +18,7 @@ from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import PoolError
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.machine import Node, Topology
+from orchestrator.pool.machines import Machine, Machines
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
 from orchestrator.pool.policy import PoolBudget, Rules
 from orchestrator.pool.residency import Folders, Residency
@@ -117,15 +118,16 @@ class ResidencyFixture:
         async with asyncio.TaskGroup() as self._tasks:
             self.residency = Residency(
                 self.managed_models,
-                TWO_NODES,
+                Machines(
+                    Machine(name="", topology=TWO_NODES, bytes=self.budget, start_engine=self._start),
+                    Decoding(TWO_NODES),
+                ),
                 PoolBudget(self.budget),
                 self.rules,
                 Footprints(),
                 Folders(Path("logs")),
                 lambda model: (),
-                Decoding(TWO_NODES),
                 self._tasks,
-                self._start,
             )
             self.residency.open()
             await self._end.wait()
