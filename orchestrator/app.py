@@ -1,4 +1,4 @@
-"""The composition root: the core, and the two attachments that it is put together with.
+"""The composition root: the core, and the three attachments that it is put together with.
 
 Here are all things that an attachment adds to the core, which imports neither. Each is named as `MODULE:ATTRIBUTE` and
 imported when it is needed: the command line opens no service for most commands, and the daemon has no command line.
@@ -56,6 +56,18 @@ PROCEDURES: Final = Attachment(
         )
     },
 )
+# Runs engines on the nodes of a Ray cluster, if one is configured.
+CLUSTER: Final = Attachment(
+    attach="orchestrator.cluster.attachment:attach",
+    endpoints="orchestrator.cluster.endpoints:ENDPOINTS",
+    commands={
+        "nodes": CommandPlace(
+            "orchestrator.cluster.commands:nodes",
+            "Show the machines of the daemon's cluster, and what runs on them.",
+            after="pool",
+        )
+    },
+)
 SIMULATIONS: Final = "orchestrator.bench.simulate.endpoints:ENDPOINTS"  # of runs on other machines
 PROPOSALS: Final = "orchestrator.procedures.commands:ask_about_proposals"  # called after a run that has some
 
@@ -65,13 +77,14 @@ def attached() -> "Attached":
     made: Attached = resolve_name("orchestrator.api.app:Attached")(
         learner=resolve_name(LEARNED_ROUTING.attach),
         procedures=resolve_name(PROCEDURES.attach),
+        cluster=resolve_name(CLUSTER.attach),
         load_endpoints=_endpoints,
     )
     return made
 
 
 def _endpoints() -> "tuple[Endpoints, ...]":
-    return tuple(map(resolve_name, (LEARNED_ROUTING.endpoints, PROCEDURES.endpoints, SIMULATIONS)))
+    return tuple(map(resolve_name, (LEARNED_ROUTING.endpoints, PROCEDURES.endpoints, CLUSTER.endpoints, SIMULATIONS)))
 
 
 def _ask_about_proposals(options: "Settings", run: str) -> None:
@@ -79,7 +92,7 @@ def _ask_about_proposals(options: "Settings", run: str) -> None:
 
 
 ROOT: Final = Root(
-    commands={**LEARNED_ROUTING.commands, **PROCEDURES.commands},
+    commands={**LEARNED_ROUTING.commands, **PROCEDURES.commands, **CLUSTER.commands},
     attached=attached,
     ask_about_proposals=_ask_about_proposals,
     daemon=(sys.executable, "-m", "orchestrator.app"),

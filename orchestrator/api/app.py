@@ -31,7 +31,7 @@ from orchestrator.api.page.sessions import Sessions
 from orchestrator.pool.processor_times import ProcessorTimes
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home
-from orchestrator.service.attachments import Learner, Procedures
+from orchestrator.service.attachments import Cluster, Learner, Procedures
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.extent import Extent
 from orchestrator.service.service import Service
@@ -70,6 +70,7 @@ class Attached:
 
     learner: Callable[[Service], Learner]
     procedures: Callable[[Service], Procedures]
+    cluster: Callable[[Service], Cluster]
     load_endpoints: Callable[[], tuple[Endpoints, ...]]
 
     @property
@@ -81,7 +82,7 @@ class Attached:
         self, home: Path, registry: Registry, configuration: Configuration, extent: Extent = Extent.DAEMON
     ) -> Service:
         """Return a service to enter."""
-        return Service(home, registry, configuration, self.learner, self.procedures, extent)
+        return Service(home, registry, configuration, self.learner, self.procedures, self.cluster, extent)
 
 
 def make_app(service: Service, tasks: asyncio.TaskGroup, attached: Iterable[Endpoints] | None) -> FastAPI:

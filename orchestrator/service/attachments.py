@@ -1,12 +1,15 @@
-"""What a service asks of what is attached to it: of what learns from its runs, and of its procedures.
+"""What a service asks of what is attached to it: of what learns from its runs, its procedures and its cluster.
 
 The composition root, `orchestrator.app`, says what these are. The core knows nothing else of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
+from orchestrator.pool.pool import Pool
+from orchestrator.pool.status import MachineStatus
 from orchestrator.registry.models import Registry
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.planning import Planner
@@ -55,3 +58,33 @@ class Procedures(AbstractAsyncContextManager[Any], Protocol):
 
     async def drain(self) -> None:
         """Wait until all started and queued executions have ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """A machine of the cluster: the daemon's own, which is called "head", or a node."""
+
+    name: str
+    address: str = ""
+    state: Literal["ready", "rejected", "lost"]
+    reason: str | None = None  # why it is not ready
+    library: str = ""  # version of llama.cpp
+    processor: str = ""
+    machine: MachineStatus | None = None  # None unless engines can run there
+
+
+class Cluster(AbstractAsyncContextManager[Any], Protocol):
+    """Further machines for the engines of a service. An async context manager, which outlives the pool.
+
+    Entering it raises InputError if a cluster is configured that cannot be used.
+    """
+
+    @property
+    def problem(self) -> str | None:
+        """Why the configured cluster cannot be used now, or None."""
+
+    def serve(self, pool: Pool) -> None:
+        """Have this pool use the machines."""
+
+    def nodes(self) -> Sequence[NodeStatus]:
+        """Return this machine and the others, also those that cannot be used."""

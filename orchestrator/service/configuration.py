@@ -320,6 +320,28 @@ class TelemetrySettings(_Section):
     content: bool = Field(default=False, description="export prompts, outputs and messages that may quote them, too")
 
 
+class ClusterSettings(_Section):
+    """Further machines that run engines, by Ray. Needs the extra `ray`. Only the daemon uses them."""
+
+    ray: str = Field(
+        default="",
+        pattern=r"^(auto|[A-Za-z0-9._-]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5})?$",
+        description='the Ray cluster: "auto" for the one that this machine is a part of, or ADDRESS:PORT of its head;'
+        " empty: none",
+    )
+    folder: str = Field(
+        default="",
+        description="on each node, for models, logs and step costs; empty: .cache/orchestrator/nodes of the user that"
+        " runs Ray there",
+    )
+    node_bytes: int = Field(
+        default=0, ge=0, description="bytes that models may take of each node's disk; 0: as many as are free"
+    )
+    silence_seconds: float = Field(
+        default=10.0, ge=1, le=600, description="after which a node that does not answer is lost, with its attempts"
+    )
+
+
 class Configuration(_Section):
     """All sections of the configuration file."""
 
@@ -333,6 +355,7 @@ class Configuration(_Section):
     memory: MemorySettings = MemorySettings()
     mcp: McpSettings = McpSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    cluster: ClusterSettings = ClusterSettings()
 
     @model_validator(mode="before")
     @classmethod

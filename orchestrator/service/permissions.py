@@ -69,6 +69,7 @@ _OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
         "POST /v1/session/links",  # which give no more than the caller has
         "GET /v1/registry",
         "GET /v1/pool",
+        "GET /v1/nodes",
         "GET /v1/machine",
         "GET /v1/personas",
         "GET /v1/personas/{name}",
@@ -174,7 +175,7 @@ COMMANDS: Final[Mapping[Need, tuple[str, ...]]] = {
         *("procedures new", "procedures validate", "procedures schema", "procedures operations"),
     ),
     ANY: (
-        *("ui", "pool", "mcp", "personas list", "personas show", "personas stats"),
+        *("ui", "pool", "nodes", "mcp", "personas list", "personas show", "personas stats"),
         *("procedures run", "procedures withdraw", "procedures cancel", "procedures rollback"),
     ),
     Permission.READ_OWN: (

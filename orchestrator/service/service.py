@@ -30,7 +30,7 @@ from orchestrator.run.sandbox.sandbox import SandboxOnDemand
 from orchestrator.run.state_folder import StateFolder
 from orchestrator.run.steps.tools.servers import ToolServer
 from orchestrator.run.updates import Update
-from orchestrator.service.attachments import Learner, Procedures
+from orchestrator.service.attachments import Cluster, Learner, Procedures
 from orchestrator.service.awaited_runs import AwaitedRuns
 from orchestrator.service.backup import Backup, find_backup, make_backup, restore_backup
 from orchestrator.service.cancelling import Cancellation, cancellation
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 class Service:
     """Runs many jobs on one state folder. An async context manager. Its exit interrupts runs, to be resumed.
 
-    `learner` and `procedures` make what is attached to it.
+    `learner`, `procedures` and `cluster` make what is attached to it.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class Service:
         configuration: Configuration,
         learner: "Callable[[Service], Learner]",
         procedures: "Callable[[Service], Procedures]",
+        cluster: "Callable[[Service], Cluster]",
         extent: Extent = Extent.DAEMON,
     ) -> None:
         self.home = home
@@ -101,9 +102,10 @@ class Service:
         self.uploaded_files = UploadedFiles(home, lambda: self.configuration.folder, lambda: self.folder.clock.now())
         # Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError.
         self.read_tokens: Callable[[], None] = lambda: None
-        self._make_attached = learner, procedures
+        self._make_attached = learner, procedures, cluster
         self.learning = learner(self)
         self.procedures = procedures(self)
+        self.cluster = cluster(self)
 
     async def __aenter__(self) -> Self:
         """Open the state folder, unless it is opened later, and as a daemon resume the runs that have not ended.
@@ -517,8 +519,10 @@ class Service:
             propose=self.procedures.propose,
             servers=self._servers,
         )
+        await stack.enter_async_context(self.cluster)  # its engines are stopped by the orchestrator, which ends before
         opened = await stack.enter_async_context(Orchestrator.open(self.home, self._registry, ports))
         self._folder = self._orchestrator = opened
+        self.cluster.serve(opened.pool)
         await stack.enter_async_context(self.learning.running(opened))
         self._exporter = self._new_exporter(opened)
         stack.push_async_callback(self._end_exports)

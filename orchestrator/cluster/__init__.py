@@ -1,0 +1,13 @@
+"""Several machines: engines on the nodes of a Ray cluster. An attachment, which the core does not import.
+
+    daemon ── messages, a socket an engine ──▶ bridge process ── Ray ──▶ Host, an actor a node ──▶ engine processes
+
+attachment  Cluster: has the pool use the nodes that join, and describes them
+process     NodeProcess: an engine's process on a node, as `Engine` uses it
+messages    between daemon and bridge
+bridge      the only process with a Ray driver: Ray ends its process when the cluster's control plane is gone
+host        what runs on a node: starts engines, relays their bytes, stores model files
+store       model files of a node, by content
+digests     SHA-256 of the head's model files
+endpoints, commands   `GET /v1/nodes`, `orchestrator nodes`
+"""

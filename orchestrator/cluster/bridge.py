@@ -1,0 +1,421 @@
+"""The process that is the daemon's driver of Ray: finds nodes, makes a `Host` of each, and relays engines' bytes.
+
+`orchestrator.cluster.attachment` starts it as `python -m orchestrator.cluster.bridge CONTROL_FD DESCRIPTORS_FD`. It is
+a process of its own because Ray ends its process when the control plane of the cluster is gone for a minute.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import itertools
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from orchestrator.cluster.digests import Digests
+from orchestrator.cluster.host import Beat, Host
+from orchestrator.cluster.messages import (
+    NUMBER_BYTES,
+    BridgeMessage,
+    Connect,
+    Connected,
+    EngineBeat,
+    EngineEnded,
+    EngineRefused,
+    EngineStarted,
+    Failing,
+    FileShipped,
+    KillEngine,
+    NodeFacts,
+    NodeJoined,
+    NodeLost,
+    NodeRejected,
+    StartEngine,
+    decode_daemon,
+    encode,
+)
+from orchestrator.cluster.store import ShippedFile
+from orchestrator.engine.client.library import LibraryFailed, probe_library
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.protocol import VERSION
+from orchestrator.registry.gguf import pieces
+
+NAMESPACE: Final = "orchestrator"
+MEMBERS_SECONDS: Final = 1.0  # between two looks at Ray's list of nodes, which does not notify
+BEAT_SECONDS: Final = 1.0
+START_SECONDS: Final = 120.0  # for Ray to start an actor, which imports this program
+CHUNK_BYTES: Final = 1 << 20
+READ_BYTES: Final = 64 << 10  # more would go through Ray's shared memory, which is slower
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Lost(Exception):
+    """A node cannot be used any more. The message says why."""
+
+
+class Unshippable(Exception):
+    """A model cannot be stored on a node. The message says why."""
+
+
+class Node:
+    """One node from its first answer to its loss, in one epoch."""
+
+    def __init__(self, bridge: "Bridge", epoch: int, name: str, host: Any) -> None:
+        self.epoch = epoch
+        self.name = name
+        self.host = host
+        self._bridge = bridge
+        self._shipping = asyncio.Lock()
+        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.tasks: dict[int, asyncio.Task[None]] = {}  # of engines
+        self._doomed: set[int] = set()  # engines that are not to be started any more
+
+    async def live(self, silence_seconds: float) -> str:
+        """Return why the node was lost, once it is."""
+        beats = self._bridge.tasks.create_task(self._beats(silence_seconds))
+        try:
+            return await self._lost
+        finally:
+            for task in (beats, *self.tasks.values()):
+                task.cancel()
+
+    def lose(self, reason: str) -> None:
+        if not self._lost.done():
+            self._lost.set_result(reason)
+
+    async def _beats(self, silence_seconds: float) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(silence_seconds):
+                    epoch, beats = await self.host.beat.remote(self.epoch)
+            except TimeoutError:
+                return self.lose(f"it did not answer for {silence_seconds:g} s")
+            except RayError as error:
+                return self.lose(first_line(error))
+            if epoch == self.epoch:
+                for beat in itertools.starmap(Beat, beats):
+                    self._bridge.send(EngineBeat(*beat))
+            await asyncio.sleep(BEAT_SECONDS)
+
+    def start(self, command: StartEngine, data: socket.socket) -> None:
+        task = self._bridge.tasks.create_task(self._carry(command, data))
+        self.tasks[command.engine] = task
+        task.add_done_callback(lambda _: self._forget(command.engine))
+
+    def _forget(self, engine: int) -> None:
+        del self.tasks[engine]
+        self._doomed.discard(engine)
+
+    async def _carry(self, command: StartEngine, data: socket.socket) -> None:
+        # One engine, from the shipping of its files to the end of its process.
+        engine, send = command.engine, self._bridge.send
+        with data:
+            try:
+                files = await self._ship(engine, command.spec)
+                started = await self.host.start.remote(self.epoch, engine, command.spec, files)
+                if isinstance(started, str):
+                    raise Unshippable(started)
+            except (Unshippable, OSError) as error:
+                send(EngineRefused(engine, "place", f"node {self.name}: {error}"))
+                return
+            except RayError as error:
+                self.lose(first_line(error))
+                return
+            send(EngineStarted(engine, started))
+            try:
+                code, log = await self._relay(engine, data)
+            except RayError as error:
+                self.lose(first_line(error))
+                return
+        send(EngineEnded(engine, code, log))
+
+    async def _relay(self, engine: int, data: socket.socket) -> tuple[int, str]:
+        sending = self._bridge.tasks.create_task(self._send(engine, data))
+        try:
+            await self._receive(engine, data)
+            _, code, log = await self.host.wait.remote(self.epoch, engine)
+        finally:
+            sending.cancel()
+            await asyncio.wait([sending])  # it still watches the descriptor of `data`, which is closed next
+        return code, log
+
+    async def _send(self, engine: int, data: socket.socket) -> None:
+        # One call at a time: Ray does not keep the order of calls of an actor with coroutines.
+        loop = asyncio.get_running_loop()
+        try:
+            while chunk := await loop.sock_recv(data, READ_BYTES):
+                await self.host.write.remote(self.epoch, engine, chunk)
+            await self.host.kill.remote(self.epoch, engine)  # the daemon has closed its end
+        except RayError as error:
+            self.lose(first_line(error))
+
+    async def _receive(self, engine: int, data: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            epoch, chunk = await self.host.read.remote(self.epoch, engine)
+            if epoch != self.epoch:
+                continue  # from an earlier host of the node
+            if not chunk:
+                return
+            with contextlib.suppress(OSError):  # the daemon has closed its end, and `_send` ends the engine
+                await loop.sock_sendall(data, chunk)
+
+    async def kill(self, engine: int) -> None:
+        """End an engine. One that is not started yet ends when the daemon's end of its socket is closed."""
+        self._doomed.add(engine)
+        try:
+            await self.host.kill.remote(self.epoch, engine)
+        except RayError as error:
+            self.lose(first_line(error))
+
+    async def _ship(self, engine: int, spec: EngineSpec) -> dict[str, ShippedFile]:
+        async with self._shipping:
+            files = await asyncio.to_thread(self._bridge.files_of, spec)
+            for path, file in files.items():
+                await self._ship_file(engine, path, file)
+        return {path: file for path, file in files.items() if path in named_files(spec)}
+
+    async def _ship_file(self, engine: int, path: str, file: ShippedFile) -> None:
+        offset = await self.host.begin_file.remote(self.epoch, file)
+        if isinstance(offset, str):
+            raise Unshippable(offset)
+        if offset < file.bytes:
+            while offset < file.bytes:
+                if engine in self._doomed:
+                    raise Unshippable("the start was given up")
+                chunk = await asyncio.to_thread(read_chunk, path, offset)
+                if not chunk:
+                    raise Unshippable(f"{path} has become shorter")
+                if problem := await self.host.write_file.remote(self.epoch, file, offset, chunk):
+                    raise Unshippable(problem)
+                offset += len(chunk)
+            if problem := await self.host.finish_file.remote(self.epoch, file):
+                raise Unshippable(problem)
+        self._bridge.send(FileShipped(self.epoch, path))
+
+
+class Bridge:
+    """All nodes of a cluster. `send` is for the daemon."""
+
+    def __init__(self, settings: Connect, writer: asyncio.StreamWriter, descriptors: socket.socket) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._descriptors = descriptors
+        self._digests = Digests(Path(settings.digests_file))
+        self._nodes: dict[int, Node] = {}  # by epoch
+        self._sockets: dict[int, asyncio.Future[socket.socket]] = {}
+        self._epochs = itertools.count(time.time_ns())  # higher than those of any earlier bridge
+        self._serving: set[str] = set()  # nodes by Ray's id, with those that were rejected
+        self._library = ""
+        self.tasks = asyncio.TaskGroup()
+
+    def send(self, message: BridgeMessage) -> None:
+        self._writer.write(encode(message))
+
+    async def run(self, reader: asyncio.StreamReader) -> None:
+        """Serve the daemon until it closes the connection."""
+        self._library = await asyncio.to_thread(own_library)
+        self.send(Connected())
+        asyncio.get_running_loop().add_reader(self._descriptors, self._take_descriptor)
+        async with self.tasks:
+            following = self.tasks.create_task(self._follow())
+            await self._command(reader)
+            following.cancel()
+            for node in self._nodes.values():
+                node.lose("the daemon has ended")
+
+    async def _follow(self) -> None:
+        own = ray.get_runtime_context().get_node_id()
+        while True:
+            listed = await asyncio.to_thread(ray.nodes)
+            for node in listed:
+                key = node["NodeID"]
+                if node["Alive"] and key != own and key not in self._serving:
+                    name = node_name(node, listed)
+                    self._serving.add(key)
+                    self.tasks.create_task(self._serve(key, name, node["NodeManagerAddress"]))
+            await asyncio.sleep(MEMBERS_SECONDS)
+
+    async def _serve(self, key: str, name: str, address: str) -> None:
+        epoch = next(self._epochs)
+        host = ray.remote(Host).options(
+            num_cpus=0,
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(key, soft=False),
+        )
+        settings = self._settings
+        actor: Any = host.remote(epoch, name, settings.folder, settings.node_bytes, settings.silence_seconds)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                facts = msgspec.convert(await actor.describe.remote(), NodeFacts)
+        except TimeoutError:
+            reason = f"this program did not start there within {START_SECONDS:g} s; it is tried again"
+            self.send(NodeRejected(epoch, name, address, reason))
+            self._serving.discard(key)
+            return
+        except (RayError, msgspec.ValidationError) as error:
+            reason = f"this program cannot be started there: {first_line(error)}"
+            self.send(NodeRejected(epoch, name, address, reason))
+            return  # until Ray has the node under another id
+        if reason := why_rejected(facts, self._library):
+            self.send(NodeRejected(epoch, name, address, reason, facts.library))
+            ray.kill(actor)
+            return
+        node = self._nodes[epoch] = Node(self, epoch, name, actor)
+        files = self._digests.among(frozenset(facts.digests))
+        self.send(NodeJoined(epoch, name, address, facts, files))
+        try:
+            reason = await node.live(settings.silence_seconds)
+            self.send(NodeLost(epoch, reason))
+        finally:
+            del self._nodes[epoch]
+            self._serving.discard(key)  # if it is still alive, it gets another host
+            with contextlib.suppress(RayError):
+                ray.kill(actor)
+
+    async def _command(self, reader: asyncio.StreamReader) -> None:
+        async for body in frames(reader):
+            match decode_daemon(body):
+                case StartEngine(engine, epoch) as command:
+                    if (node := self._nodes.get(epoch)) is None:
+                        self.send(EngineRefused(engine, "lost", "its node was lost"))
+                    else:
+                        node.start(command, await self._socket(engine))
+                case KillEngine(engine):
+                    await self._kill(engine)
+                case Connect():
+                    return
+
+    async def _kill(self, engine: int) -> None:
+        node = next((node for node in self._nodes.values() if engine in node.tasks), None)
+        if node is not None:
+            await node.kill(engine)
+
+    async def _socket(self, engine: int) -> socket.socket:
+        future = self._sockets.setdefault(engine, asyncio.get_running_loop().create_future())
+        try:
+            return await future
+        finally:
+            del self._sockets[engine]
+
+    def _take_descriptor(self) -> None:
+        data, descriptors, _, _ = socket.recv_fds(self._descriptors, NUMBER_BYTES, 1)
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._descriptors)
+            return
+        received = socket.socket(fileno=descriptors[0])
+        received.setblocking(False)
+        engine = int.from_bytes(data, "little")
+        self._sockets.setdefault(engine, asyncio.get_running_loop().create_future()).set_result(received)
+
+    def files_of(self, spec: EngineSpec) -> dict[str, ShippedFile]:
+        """Return all files of a model, the pieces of one next to each other. Blocks. Raises OSError."""
+        files = {}
+        for named in named_files(spec):
+            parts = [str(piece) for piece in pieces(Path(named))]
+            group = self._digests.of(parts[0])
+            for part in parts:
+                file = Path(part)
+                files[part] = ShippedFile(group, file.name, self._digests.of(part), file.stat().st_size)
+        return files
+
+
+def named_files(spec: EngineSpec) -> tuple[str, ...]:
+    drafts = () if spec.speculation is None else (spec.speculation.draft,)
+    heads = () if spec.eagle is None else (spec.eagle.file,)
+    return tuple(dict.fromkeys((spec.file, *drafts, *heads, *(adapter.file for adapter in spec.lora), *spec.adapters)))
+
+
+def read_chunk(path: str, offset: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return file.read(CHUNK_BYTES)
+
+
+def why_rejected(facts: NodeFacts, library: str) -> str:
+    """Return why a node cannot be used next to this machine's `library`, or nothing."""
+    if facts.protocol != VERSION:
+        return f"its engines speak version {facts.protocol} of the protocol; accepted: {VERSION}, this machine's"
+    if facts.library != library:
+        return f"its version of llama.cpp is {facts.library}; accepted: {library}, this machine's"
+    return ""
+
+
+def node_name(node: dict[str, Any], listed: list[dict[str, Any]]) -> str:
+    """Return the name that `ray start --node-name` gave, else the host's, made unique by a part of the id."""
+    given = node["NodeName"] != node["NodeManagerAddress"]
+    name = str(node["NodeName"] if given else node["NodeManagerHostname"])
+    same = [
+        other
+        for other in listed
+        if other["Alive"] and name in (other["NodeName"], other["NodeManagerHostname"]) and not given
+    ]
+    return name if len(same) < 2 else f"{name}-{node['NodeID'][:6]}"
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def own_library() -> str:
+    try:
+        return probe_library().build
+    except LibraryFailed as error:
+        return f"none: {error}"
+
+
+def connect(address: str) -> None:
+    """Become a driver of the cluster. Blocks. Raises ConnectionError, RayError."""
+    ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="error")
+
+
+async def frames(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            length = int.from_bytes(await reader.readexactly(4), "little")
+            yield await reader.readexactly(length)
+
+
+async def serve(control: socket.socket, descriptors: socket.socket) -> int:
+    reader, writer = await asyncio.open_connection(sock=control)
+    first = await anext(frames(reader), None)
+    settings = None if first is None else decode_daemon(first)
+    if not isinstance(settings, Connect):
+        return 2
+    try:
+        await asyncio.to_thread(connect, settings.address)
+        await Bridge(settings, writer, descriptors).run(reader)
+    except (ConnectionError, RayError, ValueError, RuntimeError) as error:
+        writer.write(encode(Failing(first_line(error))))
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        return 1
+    return 0
+
+
+def _die_with_daemon() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main(descriptors: Iterator[int]) -> int:
+    _die_with_daemon()
+    control, passed = (socket.socket(fileno=descriptor) for descriptor in descriptors)
+    passed.setblocking(False)
+    return asyncio.run(serve(control, passed))
+
+
+if __name__ == "__main__":
+    code = main(map(int, sys.argv[1:3]))
+    sys.stderr.flush()
+    os._exit(code)  # Ray's own end of a driver waits for threads

@@ -1,0 +1,29 @@
+"""The endpoint about the machines of the cluster."""
+
+from typing import Final
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from orchestrator.api.app import Endpoints
+from orchestrator.api.dependencies import ServiceDep
+from orchestrator.api.errors import DOCUMENTED
+from orchestrator.service.attachments import NodeStatus
+
+router = APIRouter(prefix="/v1", tags=["models"], responses=dict(DOCUMENTED))
+ENDPOINTS: Final = Endpoints(router)
+
+
+class NodesBody(BaseModel):
+    """The machines that run engines, and those that cannot."""
+
+    ray: str = Field(description="the configured cluster; empty without one")
+    problem: str | None = Field(description="why the cluster cannot be used now")
+    nodes: tuple[NodeStatus, ...] = Field(description="this machine first, then the nodes by name")
+
+
+@router.get("/nodes")
+async def nodes(service: ServiceDep) -> NodesBody:
+    """Return the machines of the cluster: their cores, memory and models, and why one cannot be used."""
+    cluster = service.cluster
+    return NodesBody(ray=service.configuration.cluster.ray, problem=cluster.problem, nodes=tuple(cluster.nodes()))

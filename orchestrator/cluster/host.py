@@ -1,0 +1,226 @@
+"""What runs on a node: starts engine processes, relays the bytes of their sockets, and stores model files.
+
+Ray makes an actor of `Host`. It imports nothing of Ray, and every result is of plain values. Whoever uses it names the
+epoch that the host was made with; results carry it, so that those of an earlier host can be told apart. A host whose
+caller has been silent for too long ends its engines, and itself.
+"""
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import psutil
+
+from orchestrator.cluster.messages import NodeFacts
+from orchestrator.cluster.store import ModelStore, ShippedFile, StoreError
+from orchestrator.engine.client.library import LibraryFailed, probe_library
+from orchestrator.engine.client.spawn import EngineProcess, launch
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.processor import cpu_model
+from orchestrator.engine.protocol import VERSION
+from orchestrator.files import user_folder
+from orchestrator.pool.machine import memory_budget, read_topology
+
+READ_BYTES: Final = 64 << 10  # Ray sends up to 100 KB with a result, and stores more in shared memory, which is slower
+
+
+class StaleEpoch(Exception):
+    """The caller means an earlier host of this node, or a later one."""
+
+
+class Beat(NamedTuple):
+    """What an engine's process does; see `messages.EngineBeat`."""
+
+    engine: int
+    worked: bool
+    states: str
+    resident: int
+    shared: int
+
+
+class Host:
+    """The engines and model files of one node. Use it in one event loop, whose thread lives as long as the engines.
+
+    `folder` is for all nodes of the user, empty for the default one; `name` is the node's. `silence_seconds` after
+    the last `beat` the engines are killed, and `abandoned` is called.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        name: str,
+        folder: str,
+        node_bytes: int,
+        silence_seconds: float,
+        abandoned: Callable[[], object] = lambda: os._exit(1),
+    ) -> None:
+        self._epoch = epoch
+        root = Path(folder).expanduser() if folder else user_folder(os.environ, "XDG_CACHE_HOME", ".cache")
+        self._folder = (root if folder else root / "orchestrator" / "nodes") / name
+        self._store = ModelStore(self._folder / "models", node_bytes)
+        self._silence_seconds = silence_seconds
+        self._abandoned = abandoned
+        self._engines: dict[int, EngineProcess] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to 1 for actors that reserve no cores
+
+    async def describe(self) -> dict[str, Any]:
+        """Return `NodeFacts` as plain values, which any version of the caller can read."""
+        facts = await asyncio.to_thread(self._facts)
+        self._hear()
+        plain: dict[str, Any] = msgspec.to_builtins(facts)
+        return plain
+
+    def _facts(self) -> NodeFacts:
+        for name in ("models", "logs", "curves", "prefixes"):
+            (self._folder / name).mkdir(parents=True, exist_ok=True)
+        try:
+            library = probe_library().build
+        except LibraryFailed as error:
+            library = f"none: {error}"
+        return NodeFacts(
+            protocol=VERSION,
+            library=library,
+            topology=read_topology(),
+            bytes=memory_budget(),
+            processor=cpu_model(),
+            digests=self._store.digests(),
+        )
+
+    # Model files
+
+    async def begin_file(self, epoch: int, file: ShippedFile) -> int | str:
+        """Return how many bytes of a file are here, or why it cannot be stored."""
+        self._check(epoch)
+        try:
+            return await asyncio.to_thread(self._store.begin, file)
+        except (StoreError, OSError) as error:
+            return str(error)
+
+    async def write_file(self, epoch: int, file: ShippedFile, offset: int, chunk: bytes) -> str:
+        """Add a chunk to a file. Returns why that is not possible, or nothing."""
+        self._check(epoch)
+        try:
+            await asyncio.to_thread(self._store.write, file, offset, chunk)
+        except (StoreError, OSError) as error:
+            return str(error)
+        return ""
+
+    async def finish_file(self, epoch: int, file: ShippedFile) -> str:
+        """Verify a file. Returns why it cannot be used, or nothing."""
+        self._check(epoch)
+        try:
+            await asyncio.to_thread(self._store.finish, file)
+        except (StoreError, OSError) as error:
+            return str(error)
+        return ""
+
+    # Engines
+
+    async def start(self, epoch: int, engine: int, spec: EngineSpec, files: dict[str, ShippedFile]) -> EngineSpec | str:
+        """Start the process of an engine. `files` are those of `spec` by their names there, and are in the store.
+
+        Returns what Load gets: `spec` with the files and folders of this node. Or why the process cannot be started.
+        """
+        self._check(epoch)
+        here = self._translate(engine, spec, {name: str(self._store.path(file)) for name, file in files.items()})
+        try:
+            process = launch(here)
+        except OSError as error:
+            return f"the engine process cannot be started: {error}"
+        process.socket.setblocking(False)
+        self._engines[engine] = process
+        return here
+
+    def _translate(self, engine: int, spec: EngineSpec, paths: dict[str, str]) -> EngineSpec:
+        speculation, eagle = spec.speculation, spec.eagle
+        return dataclasses.replace(
+            spec,
+            file=paths[spec.file],
+            speculation=speculation and dataclasses.replace(speculation, draft=paths[speculation.draft]),
+            eagle=eagle and dataclasses.replace(eagle, file=paths[eagle.file]),
+            lora=tuple(dataclasses.replace(adapter, file=paths[adapter.file]) for adapter in spec.lora),
+            adapters=tuple(paths[adapter] for adapter in spec.adapters),
+            step_costs=str(self._folder / "curves") if spec.step_costs is not None else None,
+            prefixes=str(self._folder / "prefixes") if spec.prefixes is not None else None,
+            log_file=str(self._folder / "logs" / f"{spec.shown_name}#{engine}.log"),
+        )
+
+    async def write(self, epoch: int, engine: int, data: bytes) -> None:
+        """Send bytes to an engine. Those to an engine that has ended are dropped."""
+        self._check(epoch)
+        if (process := self._engines.get(engine)) is None:
+            return
+        try:
+            await asyncio.get_running_loop().sock_sendall(process.socket, data)
+        except OSError:
+            return  # it ends, and `read` says so
+
+    async def read(self, epoch: int, engine: int) -> tuple[int, bytes]:
+        """Return the epoch and the next bytes of an engine, as soon as there are any; none when it has closed."""
+        self._check(epoch)
+        if (process := self._engines.get(engine)) is None:
+            return self._epoch, b""
+        try:
+            return self._epoch, await asyncio.get_running_loop().sock_recv(process.socket, READ_BYTES)
+        except OSError:
+            return self._epoch, b""
+
+    async def wait(self, epoch: int, engine: int) -> tuple[int, int, str]:
+        """Return the epoch, the return code and the end of the log, when an engine's process has ended."""
+        self._check(epoch)
+        process = self._engines[engine]
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        loop.add_reader(process.ended, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(process.ended)
+        result = self._epoch, process.exit_code(), process.log_tail()
+        self._engines.pop(engine, None)
+        process.socket.close()
+        process.release()
+        return result
+
+    async def kill(self, epoch: int, engine: int) -> None:
+        self._check(epoch)
+        if (process := self._engines.get(engine)) is not None:
+            process.kill()
+
+    # Signs of life
+
+    async def beat(self, epoch: int) -> tuple[int, list[Beat]]:
+        """Return the epoch, and what each engine's process does."""
+        self._check(epoch)
+        self._hear()
+        return self._epoch, [
+            Beat(engine, process.worked(), "".join(sorted(process.states())), *_memory(process.process.pid))
+            for engine, process in self._engines.items()
+        ]
+
+    def _hear(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._silence_seconds, self._abandon)
+
+    def _abandon(self) -> None:
+        for process in self._engines.values():
+            process.kill()
+        self._abandoned()
+
+    def _check(self, epoch: int) -> None:
+        if epoch != self._epoch:
+            raise StaleEpoch(f"this host has epoch {self._epoch}, and was addressed as epoch {epoch}")
+
+
+def _memory(pid: int) -> tuple[int, int]:
+    try:
+        memory = psutil.Process(pid).memory_info()
+    except psutil.Error:
+        return 0, 0
+    return memory.rss, memory.shared

@@ -1,0 +1,97 @@
+"""Store model files on a node, by content: received in chunks, verified, continued after a break, within a limit.
+
+A file lies in `FOLDER/GROUP/NAME`, since llama.cpp looks for the pieces of a split model in one folder. Until its
+content has been verified it is called `NAME.part`; then `NAME.sha256` holds its digest.
+"""
+
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.registry.memory import size as shown
+
+
+class StoreError(Exception):
+    """A file cannot be stored. The message says why, and what would be accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedFile:
+    group: str  # the SHA-256 of the first file of those that lie next to each other
+    name: str
+    digest: str  # its SHA-256
+    bytes: int
+
+
+class ModelStore:
+    """The model files in `folder`, of at most `limit` bytes; 0 for no limit. Blocks on the disk. Raises OSError."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder = folder
+        self._limit = limit
+
+    def digests(self) -> tuple[str, ...]:
+        """Return the digests of the files that are complete."""
+        markers = sorted(self._folder.glob("*/*.sha256"))
+        return tuple(marker.read_text("ascii") for marker in markers if marker.with_suffix("").is_file())
+
+    def path(self, file: ShippedFile) -> Path:
+        return self._folder / file.group / file.name
+
+    def begin(self, file: ShippedFile) -> int:
+        """Return how many bytes of a file are here already: all, or those to continue after. Raises StoreError."""
+        target = self.path(file)
+        if target.is_file() and _marker(target).is_file() and _marker(target).read_text("ascii") == file.digest:
+            return file.bytes
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = _part(target)
+        received = part.stat().st_size if part.is_file() else 0
+        if received > file.bytes:
+            part.unlink()
+            received = 0
+        self._check_room(file, file.bytes - received)
+        return received
+
+    def write(self, file: ShippedFile, offset: int, chunk: bytes) -> None:
+        """Add a chunk. Raises StoreError for any offset but the end of what has been received."""
+        with open(_part(self.path(file)), "ab") as part:
+            if part.tell() != offset:
+                raise StoreError(f"{file.name}: a chunk starts at byte {offset}; accepted: {part.tell()}")
+            part.write(chunk)
+
+    def finish(self, file: ShippedFile) -> None:
+        """Verify a file that has been received. Raises StoreError, and then receives it from its start again."""
+        target = self.path(file)
+        part = _part(target)
+        with open(part, "rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+            os.fsync(opened.fileno())
+        if digest != file.digest:
+            part.unlink()
+            raise StoreError(f"{file.name}: its SHA-256 is {digest}, and should be {file.digest}")
+        os.replace(part, target)
+        _marker(target).write_text(digest, "ascii")
+
+    def _check_room(self, file: ShippedFile, missing: int) -> None:
+        held = sum(path.stat().st_size for path in self._folder.glob("*/*") if path.is_file())
+        if self._limit and held + missing > self._limit:
+            raise StoreError(
+                f"{file.name} needs {shown(missing)} more of the disk, where models take {shown(held)} of"
+                f" {shown(self._limit)}; accepted: more node_bytes under [cluster], or fewer models in {self._folder}"
+            )
+        free = shutil.disk_usage(self._folder).free
+        if missing > free:
+            raise StoreError(
+                f"{file.name} needs {shown(missing)} more of the disk, of which {shown(free)} are free;"
+                f" accepted: fewer files in {self._folder}"
+            )
+
+
+def _part(target: Path) -> Path:
+    return target.with_name(f"{target.name}.part")
+
+
+def _marker(target: Path) -> Path:
+    return target.with_name(f"{target.name}.sha256")

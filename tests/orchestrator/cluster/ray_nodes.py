@@ -1,0 +1,32 @@
+"""A Ray cluster on this machine, in a process of its own, so that the process of the tests does not import Ray.
+
+`python -m tests.orchestrator.cluster.ray_nodes` starts the head, and prints its address. Then it carries out the
+commands that it reads, one a line, each with the name of a node, and prints a line for each: `add`, `pid` (of the
+raylet, of which all processes of a node are descendants), `remove`. It ends with its standard input.
+"""
+
+import sys
+
+
+def main() -> None:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, "node_name": "head-of-ray"}
+    )
+    nodes = {}
+    print(cluster.address, flush=True)
+    for line in sys.stdin:
+        verb, name = line.split()
+        if verb == "add":
+            nodes[name] = cluster.add_node(
+                num_cpus=0, node_name=name, object_store_memory=100 << 20, include_dashboard=False
+            )
+        elif verb == "remove":
+            cluster.remove_node(nodes.pop(name), allow_graceful=False)
+        print(nodes[name].all_processes["raylet"][0].process.pid if name in nodes else 0, flush=True)
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()
