@@ -2,10 +2,12 @@
 
     daemon ── messages, a socket an engine ──▶ bridge process ── Ray ──▶ Host, an actor a node ──▶ engine processes
 
-attachment  Cluster: has the pool use the nodes that join, and describes them
+attachment  what a service gets: one machine, or the cluster that is configured
+nodes       RayCluster: has the pool use the nodes that join, and describes them
 process     NodeProcess: an engine's process on a node, as `Engine` uses it
 messages    between daemon and bridge
 bridge      the only process with a Ray driver: Ray ends its process when the cluster's control plane is gone
+members     which nodes of Ray's list can be used, and what they are called
 host        what runs on a node: starts engines, relays their bytes, stores model files
 store       model files of a node, by content
 digests     SHA-256 of the head's model files

@@ -24,6 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.cluster.digests import Digests
 from orchestrator.cluster.host import Beat, Host
+from orchestrator.cluster.members import node_name, why_rejected
 from orchestrator.cluster.messages import (
     NUMBER_BYTES,
     BridgeMessage,
@@ -47,7 +48,6 @@ from orchestrator.cluster.messages import (
 from orchestrator.cluster.store import ShippedFile
 from orchestrator.engine.client.library import LibraryFailed, probe_library
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.protocol import VERSION
 from orchestrator.registry.gguf import pieces
 
 NAMESPACE: Final = "orchestrator"
@@ -216,6 +216,7 @@ class Bridge:
         self._sockets: dict[int, asyncio.Future[socket.socket]] = {}
         self._epochs = itertools.count(time.time_ns())  # higher than those of any earlier bridge
         self._serving: set[str] = set()  # nodes by Ray's id, with those that were rejected
+        self._rejected: dict[str, int] = {}  # the epochs of these
         self._library = ""
         self.tasks = asyncio.TaskGroup()
 
@@ -237,10 +238,12 @@ class Bridge:
     async def _follow(self) -> None:
         own = ray.get_runtime_context().get_node_id()
         while True:
-            listed = await asyncio.to_thread(ray.nodes)
-            for node in listed:
-                key = node["NodeID"]
-                if node["Alive"] and key != own and key not in self._serving:
+            listed = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
+            alive = {node["NodeID"]: node for node in listed}
+            for key in self._rejected.keys() - alive.keys():
+                self.send(NodeLost(self._rejected.pop(key), "it has left the cluster"))
+            for key, node in alive.items():
+                if key != own and key not in self._serving:
                     name = node_name(node, listed)
                     self._serving.add(key)
                     self.tasks.create_task(self._serve(key, name, node["NodeManagerAddress"]))
@@ -267,9 +270,11 @@ class Bridge:
         except (RayError, msgspec.ValidationError) as error:
             reason = f"this program cannot be started there: {first_line(error)}"
             self.send(NodeRejected(epoch, name, address, reason))
-            return  # until Ray has the node under another id
+            self._rejected[key] = epoch  # until Ray has the node under another id
+            return
         if reason := why_rejected(facts, self._library):
             self.send(NodeRejected(epoch, name, address, reason, facts.library))
+            self._rejected[key] = epoch
             ray.kill(actor)
             return
         node = self._nodes[epoch] = Node(self, epoch, name, actor)
@@ -341,27 +346,6 @@ def read_chunk(path: str, offset: int) -> bytes:
     with open(path, "rb") as file:
         file.seek(offset)
         return file.read(CHUNK_BYTES)
-
-
-def why_rejected(facts: NodeFacts, library: str) -> str:
-    """Return why a node cannot be used next to this machine's `library`, or nothing."""
-    if facts.protocol != VERSION:
-        return f"its engines speak version {facts.protocol} of the protocol; accepted: {VERSION}, this machine's"
-    if facts.library != library:
-        return f"its version of llama.cpp is {facts.library}; accepted: {library}, this machine's"
-    return ""
-
-
-def node_name(node: dict[str, Any], listed: list[dict[str, Any]]) -> str:
-    """Return the name that `ray start --node-name` gave, else the host's, made unique by a part of the id."""
-    given = node["NodeName"] != node["NodeManagerAddress"]
-    name = str(node["NodeName"] if given else node["NodeManagerHostname"])
-    same = [
-        other
-        for other in listed
-        if other["Alive"] and name in (other["NodeName"], other["NodeManagerHostname"]) and not given
-    ]
-    return name if len(same) < 2 else f"{name}-{node['NodeID'][:6]}"
 
 
 def first_line(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from orchestrator.pool.pool import Pool
 from orchestrator.pool.status import MachineStatus
+from orchestrator.registry.forms import HEAD as HEAD
 from orchestrator.registry.models import Registry
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.planning import Planner

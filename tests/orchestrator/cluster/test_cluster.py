@@ -1,0 +1,222 @@
+"""Runs of a service whose engines are on the nodes of a real Ray cluster, which are killed and stopped meanwhile."""
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.app import attached
+from orchestrator.cluster.nodes import RayCluster
+from orchestrator.pool.pool import Pool
+from orchestrator.registry.forms import ReplicaLimits
+from orchestrator.registry.models import Registry
+from orchestrator.run.job import Job
+from orchestrator.service.attachments import NodeStatus
+from orchestrator.service.configuration import Configuration
+from orchestrator.service.service import Service
+from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, FailureKind, RunFinished
+from tests.orchestrator.cluster.conftest import RayNodes
+from tests.orchestrator.run_jobs import ON_DEMAND, job, step
+
+WIDTH = 12
+
+
+def registry_on(*nodes: str) -> Registry:
+    """Return the embedded models, each with an engine on each of these nodes, which computes the same in any batch."""
+    models = {
+        name: replace(
+            entry,
+            nodes=nodes,
+            replicas=ReplicaLimits(len(nodes), len(nodes)),
+            options=replace(entry.options, batch_invariant=True, slots=2, threads=1),
+        )
+        for name, entry in ON_DEMAND.models.items()
+    }
+    return replace(ON_DEMAND, models=models)
+
+
+@asynccontextmanager
+async def service_on(
+    home: Path, ray_nodes: RayNodes, registry: Registry, silence_seconds: float = 10.0
+) -> AsyncIterator[Service]:
+    """Enter a service whose nodes keep their files below its state folder."""
+    configuration = Configuration.model_validate(
+        {
+            "cluster": {
+                "ray": ray_nodes.address,
+                "folder": str(home / "nodes"),
+                "silence_seconds": silence_seconds,
+            }
+        }
+    )
+    async with attached().service(home, registry, configuration) as service:
+        yield service
+
+
+async def until_ready(service: Service, *names: str) -> dict[str, NodeStatus]:
+    """Wait until these nodes can be used."""
+    return await until_states(service, dict.fromkeys(names, "ready"))
+
+
+async def until_states(service: Service, states: dict[str, str]) -> dict[str, NodeStatus]:
+    while True:
+        assert isinstance(service.cluster, RayCluster)
+        changed = service.cluster.changed
+        statuses = {status.name: status for status in service.cluster.nodes()}
+        if all(
+            name in statuses
+            and statuses[name].state == state
+            and (state != "ready" or statuses[name].machine is not None)
+            for name, state in states.items()
+        ):
+            return statuses
+        await changed.wait()
+
+
+async def until_generating(pool: Pool, machine: str, number: signal.Signals | None = None) -> None:
+    """Wait until an engine of a machine generates a text. Send its process a signal at once, before it can finish."""
+    generating = asyncio.Event()
+
+    def look() -> None:
+        replicas = (replica for model in pool.snapshot().models for replica in model.instances)
+        busy = [replica for replica in replicas if replica.machine == machine and replica.pid and replica.active]
+        if busy and not generating.is_set():
+            generating.set()
+            for replica in busy:
+                if number is not None and replica.pid is not None:
+                    os.kill(replica.pid, number)
+
+    pool._machines.decoding(machine).subscribe(look)
+    await generating.wait()
+
+
+def wide_job() -> Job:
+    """Return a job of steps that do not depend on each other, and one that reads what all have written."""
+    outputs = [f"out{number}.txt" for number in range(WIDTH)]
+    steps: list[dict[str, Any]] = [
+        step(f"S{number + 1}", f"Write a short text about the number {number}.", [], [output])
+        for number, output in enumerate(outputs)
+    ]
+    return job([*steps, step(f"S{WIDTH + 1}", "Summarise the texts.", outputs[:2], ["end.txt"])])
+
+
+async def execute(service: Service, asked: Job) -> str:
+    run = (await service.submit(asked)).run
+    async for _ in service.orchestrator.watch(run):
+        pass
+    return run
+
+
+def events_of(service: Service, run: str) -> list[Event]:
+    return [event for _, event in service.orchestrator.journal.events(run)]
+
+
+def outputs_of(events: Collection[Event]) -> dict[str, str]:
+    """Return the digests of all outputs by name, after checking that the run is done."""
+    (end,) = [event for event in events if isinstance(event, RunFinished)]
+    assert end.status == "done"
+    return {
+        name: digest
+        for event in events
+        if isinstance(event, AttemptSucceeded)
+        for name, digest in event.outputs.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The outputs of the wide job on this machine alone."""
+
+    async def outputs() -> dict[str, str]:
+        home = tmp_path_factory.mktemp("alone")
+        async with attached().service(home, registry_on("head"), Configuration()) as service:
+            return outputs_of(events_of(service, await execute(service, wide_job())))
+
+    return asyncio.run(outputs())
+
+
+async def test_a_run_uses_engines_on_two_nodes(
+    tmp_path: Path, ray_nodes: RayNodes, undisturbed: dict[str, str]
+) -> None:
+    await ray_nodes.add("a", "b")
+    async with service_on(tmp_path, ray_nodes, registry_on("a", "b")) as service:
+        statuses = await until_ready(service, "a", "b")
+        assert statuses["a"].library == statuses["b"].library != ""
+        pool = service.orchestrator.pool
+        async with asyncio.TaskGroup() as tasks:
+            for node in ("a", "b"):
+                tasks.create_task(until_generating(pool, node))
+            run = await execute(service, wide_job())
+        assert outputs_of(events_of(service, run)) == undisturbed
+        nodes = {status.name: status for status in service.cluster.nodes()}
+        assert nodes["head"].machine is not None
+        assert nodes["head"].machine.models == ()
+        for name in ("a", "b"):
+            machine = nodes[name].machine
+            assert machine is not None
+            assert machine.models
+            assert machine.budget > machine.used > 0
+    await ray_nodes.remove("a", "b")
+
+
+async def test_a_node_that_is_killed_costs_its_running_attempts_only(
+    tmp_path: Path, ray_nodes: RayNodes, undisturbed: dict[str, str]
+) -> None:
+    await ray_nodes.add("c", "d")
+    async with service_on(tmp_path, ray_nodes, registry_on("c", "d")) as service:
+        await until_ready(service, "c", "d")
+        run = (await service.submit(wide_job())).run
+        await until_generating(service.orchestrator.pool, "c", signal.SIGSTOP)
+        await ray_nodes.signal("c", signal.SIGKILL)
+        async for _ in service.orchestrator.watch(run):
+            pass
+        events = events_of(service, run)
+        assert outputs_of(events) == undisturbed
+        check_failures(events, " on node c was lost: ")
+        lost = (await until_states(service, {"c": "lost"}))["c"]
+        assert lost.reason
+    await ray_nodes.remove("c", "d")
+
+
+def check_failures(events: Collection[Event], reason: str) -> None:
+    """Check that attempts failed for this reason alone, and that no step ran again after it had succeeded."""
+    failures = [event.failure for event in events if isinstance(event, AttemptFailed)]
+    assert failures
+    for failure in failures:
+        assert failure.kind is FailureKind.INFRASTRUCTURE
+        assert reason in failure.message
+    succeeded = Counter(event.step for event in events if isinstance(event, AttemptSucceeded))
+    assert set(succeeded.values()) == {1}
+    done: set[str] = set()
+    for event in events:
+        if isinstance(event, AttemptStarted):
+            assert event.step not in done
+        elif isinstance(event, AttemptSucceeded):
+            done.add(event.step)
+
+
+async def test_a_node_that_stands_still_is_lost_and_comes_back(
+    tmp_path: Path, ray_nodes: RayNodes, undisturbed: dict[str, str]
+) -> None:
+    await ray_nodes.add("e", "f")
+    async with service_on(tmp_path, ray_nodes, registry_on("e", "f"), silence_seconds=2.0) as service:
+        await until_ready(service, "e", "f")
+        run = (await service.submit(wide_job())).run
+        await until_generating(service.orchestrator.pool, "e", signal.SIGSTOP)
+        await ray_nodes.signal("e", signal.SIGSTOP)
+        await until_states(service, {"e": "lost"})
+        async for _ in service.orchestrator.watch(run):
+            pass
+        await ray_nodes.signal("e", signal.SIGCONT)
+        events = events_of(service, run)
+        assert outputs_of(events) == undisturbed
+        check_failures(events, "on node e was lost: it did not answer for 2 s")
+        await until_ready(service, "e")
+    await ray_nodes.remove("e", "f")
