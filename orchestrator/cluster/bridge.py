@@ -186,22 +186,31 @@ class Node:
         return {path: file for path, file in files.items() if path in named_files(spec)}
 
     async def _ship_file(self, engine: int, path: str, file: ShippedFile) -> None:
+        problem = await self._send_file(engine, path, file)
+        if problem:  # what an earlier epoch has left was damaged, and is gone now
+            problem = await self._send_file(engine, path, file)
+        if problem:
+            raise Unshippable(problem)
+        self._bridge.send(FileShipped(self.epoch, path))
+
+    async def _send_file(self, engine: int, path: str, file: ShippedFile) -> str:
+        # Returns why the file that has arrived is another one, or nothing.
         offset = await self.host.begin_file.remote(self.epoch, file)
         if isinstance(offset, str):
             raise Unshippable(offset)
-        if offset < file.bytes:
-            while offset < file.bytes:
-                if engine in self._doomed:
-                    raise Unshippable("the start was given up")
-                chunk = await asyncio.to_thread(read_chunk, path, offset)
-                if not chunk:
-                    raise Unshippable(f"{path} has become shorter")
-                if problem := await self.host.write_file.remote(self.epoch, file, offset, chunk):
-                    raise Unshippable(problem)
-                offset += len(chunk)
-            if problem := await self.host.finish_file.remote(self.epoch, file):
+        if offset is None:
+            return ""
+        while offset < file.bytes:
+            if engine in self._doomed:
+                raise Unshippable("the start was given up")
+            chunk = await asyncio.to_thread(read_chunk, path, offset)
+            if not chunk:
+                raise Unshippable(f"{path} has become shorter")
+            if problem := await self.host.write_file.remote(self.epoch, file, offset, chunk):
                 raise Unshippable(problem)
-        self._bridge.send(FileShipped(self.epoch, path))
+            offset += len(chunk)
+        problem = await self.host.finish_file.remote(self.epoch, file)
+        return str(problem)
 
 
 class Bridge:

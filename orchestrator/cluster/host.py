@@ -93,8 +93,8 @@ class Host:
 
     # Model files
 
-    async def begin_file(self, epoch: int, file: ShippedFile) -> int | str:
-        """Return how many bytes of a file are here, or why it cannot be stored."""
+    async def begin_file(self, epoch: int, file: ShippedFile) -> int | str | None:
+        """Return how many bytes of a file have been received, None if it is complete, or why it cannot be stored."""
         self._check(epoch)
         try:
             return await asyncio.to_thread(self._store.begin, file)

@@ -151,6 +151,7 @@ class RayCluster:
                 name=joined.name,
                 address=joined.address,
                 state="ready",
+                epoch=joined.epoch,
                 library=facts.library,
                 processor=facts.processor,
                 machine=machines.get(joined.name),

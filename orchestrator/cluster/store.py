@@ -40,11 +40,11 @@ class ModelStore:
     def path(self, file: ShippedFile) -> Path:
         return self._folder / file.group / file.name
 
-    def begin(self, file: ShippedFile) -> int:
-        """Return how many bytes of a file are here already: all, or those to continue after. Raises StoreError."""
+    def begin(self, file: ShippedFile) -> int | None:
+        """Return how many bytes of a file have been received; None if it is complete. Raises StoreError."""
         target = self.path(file)
         if target.is_file() and _marker(target).is_file() and _marker(target).read_text("ascii") == file.digest:
-            return file.bytes
+            return None
         target.parent.mkdir(parents=True, exist_ok=True)
         part = _part(target)
         received = part.stat().st_size if part.is_file() else 0

@@ -69,6 +69,7 @@ class NodeStatus:
     address: str = ""
     state: Literal["ready", "rejected", "lost"]
     reason: str | None = None  # why it is not ready
+    epoch: int | None = None  # higher each time that the node joins
     library: str = ""  # version of llama.cpp
     processor: str = ""
     machine: MachineStatus | None = None  # None unless engines can run there

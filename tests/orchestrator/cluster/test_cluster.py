@@ -1,6 +1,7 @@
 """Runs of a service whose engines are on the nodes of a real Ray cluster, which are killed and stopped meanwhile."""
 
 import asyncio
+import hashlib
 import os
 import signal
 from collections import Counter
@@ -10,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from orchestrator.app import attached
 from orchestrator.cluster.nodes import RayCluster
+from orchestrator.pool.errors import ModelUnavailable
 from orchestrator.pool.pool import Pool
 from orchestrator.registry.forms import ReplicaLimits
 from orchestrator.registry.models import Registry
@@ -22,10 +25,13 @@ from orchestrator.service.attachments import NodeStatus
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.service import Service
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, FailureKind, RunFinished
+from tests.orchestrator.api.daemon_process import running_daemon
+from tests.orchestrator.cli.cli_command import run_here
 from tests.orchestrator.cluster.conftest import RayNodes
 from tests.orchestrator.run_jobs import ON_DEMAND, job, step
 
 WIDTH = 12
+SMALL = Path(__file__).parents[3] / "registry" / "tiny" / "small.gguf"
 
 
 def registry_on(*nodes: str) -> Registry:
@@ -44,7 +50,7 @@ def registry_on(*nodes: str) -> Registry:
 
 @asynccontextmanager
 async def service_on(
-    home: Path, ray_nodes: RayNodes, registry: Registry, silence_seconds: float = 10.0
+    home: Path, ray_nodes: RayNodes, registry: Registry, silence_seconds: float = 10.0, node_bytes: int = 0
 ) -> AsyncIterator[Service]:
     """Enter a service whose nodes keep their files below its state folder."""
     configuration = Configuration.model_validate(
@@ -53,6 +59,7 @@ async def service_on(
                 "ray": ray_nodes.address,
                 "folder": str(home / "nodes"),
                 "silence_seconds": silence_seconds,
+                "node_bytes": node_bytes,
             }
         }
     )
@@ -207,7 +214,7 @@ async def test_a_node_that_stands_still_is_lost_and_comes_back(
 ) -> None:
     await ray_nodes.add("e", "f")
     async with service_on(tmp_path, ray_nodes, registry_on("e", "f"), silence_seconds=2.0) as service:
-        await until_ready(service, "e", "f")
+        before = (await until_ready(service, "e", "f"))["e"].epoch
         run = (await service.submit(wide_job())).run
         await until_generating(service.orchestrator.pool, "e", signal.SIGSTOP)
         await ray_nodes.signal("e", signal.SIGSTOP)
@@ -218,5 +225,72 @@ async def test_a_node_that_stands_still_is_lost_and_comes_back(
         events = events_of(service, run)
         assert outputs_of(events) == undisturbed
         check_failures(events, "on node e was lost: it did not answer for 2 s")
-        await until_ready(service, "e")
+        after = (await until_ready(service, "e"))["e"].epoch
+        assert after is not None
+        assert before is not None
+        assert after > before
     await ray_nodes.remove("e", "f")
+
+
+async def test_a_file_that_a_node_has_a_part_of_is_continued(tmp_path: Path, ray_nodes: RayNodes) -> None:
+    await ray_nodes.add("g")
+    registry = registry_on("g")
+    small, worker = SMALL.read_bytes(), registry.models["tiny-small"]
+    digest = hashlib.sha256(small).hexdigest()
+    part = tmp_path / "nodes" / "g" / "models" / digest / f"{SMALL.name}.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(small[: len(small) // 2])
+    inode = part.stat().st_ino
+    async with service_on(tmp_path, ray_nodes, registry) as service:
+        await service.orchestrator.pool.load(worker.id)
+    arrived = part.with_suffix("")
+    assert arrived.read_bytes() == small
+    assert arrived.stat().st_ino == inode
+    arrived.with_name(f"{SMALL.name}.sha256").unlink()
+    arrived.rename(part)
+    with part.open("r+b") as damaged:
+        damaged.write(b"damaged")
+    async with service_on(tmp_path, ray_nodes, registry) as service:
+        await service.orchestrator.pool.load(worker.id)
+    assert arrived.read_bytes() == small
+    await ray_nodes.remove("g")
+
+
+async def test_a_node_without_room_for_a_model_says_so(tmp_path: Path, ray_nodes: RayNodes) -> None:
+    await ray_nodes.add("h")
+    async with service_on(tmp_path, ray_nodes, registry_on("h"), node_bytes=1000) as service:
+        with pytest.raises(ModelUnavailable, match=r"node h: small\.gguf needs .* accepted: more node_bytes"):
+            await service.orchestrator.pool.load("tiny-small")
+    await ray_nodes.remove("h")
+
+
+async def test_engines_end_with_their_daemon_and_the_next_one_finds_the_nodes(
+    tmp_path: Path, ray_nodes: RayNodes
+) -> None:
+    await ray_nodes.add("k")
+    registry = tmp_path / "registry.yaml"
+    registry.write_text(
+        f"models:\n  m: {{file: '{SMALL}', context: 256, nodes: [k], replicas: 1}}\nroles:\n  worker: {{model: m}}\n"
+    )
+    epochs = []
+    for _ in range(2):
+        settings = {
+            "ORCHESTRATOR_REGISTRY": str(registry),
+            "ORCHESTRATOR_CLUSTER_RAY": ray_nodes.address,
+            "ORCHESTRATOR_CLUSTER_FOLDER": str(tmp_path / "nodes"),
+        }
+        with running_daemon(tmp_path / "home", **settings) as daemon, daemon.client() as client:
+            client.post("/v1/pool/m/load").raise_for_status()
+            (model,) = client.get("/v1/pool").json()["models"]
+            engine = psutil.Process(model["pid"])
+            nodes = run_here("--home", tmp_path / "home", "nodes", "--json").json["nodes"]
+            assert [(node["name"], node["state"], node["machine"]["models"]) for node in nodes] == [
+                ("head", "ready", []),
+                ("k", "ready", ["m"]),
+            ]
+            epochs.append(nodes[1]["epoch"])
+            assert not any("_raylet" in mapped.path for mapped in psutil.Process(daemon.process.pid).memory_maps())
+            daemon.process.send_signal(signal.SIGKILL)
+            assert psutil.wait_procs([engine], timeout=60)[0] == [engine]
+    assert epochs[0] < epochs[1]
+    await ray_nodes.remove("k")

@@ -1,0 +1,155 @@
+"""What runs on a node, without Ray: model files by chunks, real engines, epochs, and a caller that is silent."""
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.cluster.host import Host, StaleEpoch
+from orchestrator.cluster.members import node_name, why_rejected
+from orchestrator.cluster.messages import NodeFacts
+from orchestrator.cluster.store import ModelStore, ShippedFile, StoreError
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.protocol import VERSION, Frames, Load, Ready, decode_reply, encode
+from tests.orchestrator.run_jobs import ON_DEMAND
+
+SMALL = Path(__file__).parents[3] / "registry" / "tiny" / "small.gguf"
+CONTENT = bytes(range(256)) * 40
+
+
+def shipped(content: bytes = CONTENT, name: str = "m.gguf") -> ShippedFile:
+    digest = hashlib.sha256(content).hexdigest()
+    return ShippedFile(digest, name, digest, len(content))
+
+
+def test_a_file_is_received_in_chunks_and_continued_after_a_break(tmp_path: Path) -> None:
+    file, first = shipped(), ModelStore(tmp_path, 0)
+    assert first.begin(file) == 0
+    first.write(file, 0, CONTENT[:3000])
+    second = ModelStore(tmp_path, 0)
+    assert second.begin(file) == 3000
+    assert second.digests() == ()
+    with pytest.raises(StoreError, match="accepted: 3000"):
+        second.write(file, 2999, CONTENT[2999:])
+    second.write(file, 3000, CONTENT[3000:])
+    second.finish(file)
+    assert second.path(file).read_bytes() == CONTENT
+    assert second.digests() == (file.digest,)
+    assert second.begin(file) is None
+
+
+def test_a_damaged_file_is_received_again_from_its_start(tmp_path: Path) -> None:
+    file, store = shipped(), ModelStore(tmp_path, 0)
+    store.begin(file)
+    store.write(file, 0, CONTENT[:-1] + b"x")
+    with pytest.raises(StoreError, match=f"should be {file.digest}"):
+        store.finish(file)
+    assert store.begin(file) == 0
+    store.write(file, 0, CONTENT + b"longer")
+    assert store.begin(file) == 0
+
+
+def test_a_file_beyond_the_limit_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path, len(CONTENT) + 100)
+    file, other = shipped(), shipped(CONTENT[:200], "other.gguf")
+    store.begin(file)
+    store.write(file, 0, CONTENT)
+    store.finish(file)
+    with pytest.raises(StoreError, match=r"other\.gguf needs 200 B more .* accepted: more node_bytes"):
+        store.begin(other)
+    assert store.begin(file) is None
+
+
+def test_a_node_of_another_version_is_rejected_with_both_versions() -> None:
+    assert why_rejected(NodeFacts(protocol=VERSION, library="0.5"), "0.5") == ""
+    older = why_rejected(NodeFacts(protocol=VERSION - 1, library="0.5"), "0.5")
+    assert f"version {VERSION - 1} of the protocol; accepted: {VERSION}" in older
+    other = why_rejected(NodeFacts(protocol=VERSION, library="0.4"), "0.5")
+    assert "llama.cpp is 0.4; accepted: 0.5" in other
+
+
+def test_nodes_have_the_names_that_they_were_given_else_their_hosts() -> None:
+    def node(number: int, name: str = "10.0.0.1", host: str = "big") -> dict[str, str]:
+        return {
+            "NodeID": f"{number}abcdefgh",
+            "NodeName": name,
+            "NodeManagerHostname": host,
+            "NodeManagerAddress": "10.0.0.1",
+        }
+
+    alone, given = node(1), node(2, name="east")
+    assert node_name(alone, [alone]) == "big"
+    assert node_name(given, [alone, given]) == "east"
+    twins = [node(3), node(4)]
+    assert [node_name(twin, twins) for twin in twins] == ["big-3abcde", "big-4abcde"]
+
+
+class Loaded:
+    """A host with an engine that has loaded the smallest embedded model."""
+
+    def __init__(self, folder: Path, silence_seconds: float = 60.0) -> None:
+        self.abandoned = asyncio.Event()
+        self.host = Host(7, "n", str(folder), 0, silence_seconds, self.abandoned.set)
+
+    async def load(self) -> int:
+        """Return the process id of the engine number 1."""
+        await self.host.describe()
+        entry = ON_DEMAND.models["tiny-small"]
+        assert entry.file == SMALL
+        content = SMALL.read_bytes()
+        file = shipped(content, entry.file.name)
+        assert await self.host.begin_file(7, file) == 0
+        assert await self.host.write_file(7, file, 0, content) == ""
+        assert await self.host.finish_file(7, file) == ""
+        spec = EngineSpec(file=str(entry.file), context=256, slots=1, threads=1, name=entry.id)
+        there = await self.host.start(7, 1, spec, {str(entry.file): file})
+        assert isinstance(there, EngineSpec)
+        assert hashlib.sha256(await asyncio.to_thread(Path(there.file).read_bytes)).hexdigest() == file.digest
+        await self.host.write(7, 1, encode(Load(VERSION, there)))
+        frames = Frames()
+        while True:
+            epoch, data = await self.host.read(7, 1)
+            assert epoch == 7
+            assert data
+            for reply in map(decode_reply, frames.feed(data)):
+                if isinstance(reply, Ready):
+                    return reply.info.pid
+
+
+async def test_an_engine_is_started_relayed_and_killed(tmp_path: Path) -> None:
+    loaded = Loaded(tmp_path)
+    pid = await loaded.load()
+    epoch, beats = await loaded.host.beat(7)
+    (beat,) = beats
+    assert (epoch, beat.engine) == (7, 1)
+    assert beat.resident > beat.shared > 0
+    assert beat.states
+    await loaded.host.kill(7, 1)
+    while (await loaded.host.read(7, 1))[1]:
+        pass
+    assert (await loaded.host.wait(7, 1))[:2] == (7, -9)
+    assert not psutil.pid_exists(pid)
+    assert await loaded.host.beat(7) == (7, [])
+
+
+async def test_another_epoch_is_refused(tmp_path: Path) -> None:
+    loaded = Loaded(tmp_path)
+    await loaded.load()
+    for call in (loaded.host.beat(6), loaded.host.read(8, 1), loaded.host.write(8, 1, b"x"), loaded.host.kill(6, 1)):
+        with pytest.raises(StaleEpoch, match="epoch 7"):
+            await call
+    assert len((await loaded.host.beat(7))[1]) == 1
+    await loaded.host.kill(7, 1)
+    await loaded.host.wait(7, 1)
+
+
+async def test_engines_end_when_their_caller_is_silent(tmp_path: Path) -> None:
+    loaded = Loaded(tmp_path, silence_seconds=0.5)
+    loading = asyncio.create_task(loaded.load())
+    while not loading.done():
+        await loaded.host.beat(7)
+        await asyncio.wait([loading], timeout=0.1)
+    assert (await loaded.host.wait(7, 1))[:2] == (7, -9)
+    assert loaded.abandoned.is_set()
