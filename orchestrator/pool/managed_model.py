@@ -17,8 +17,10 @@ from orchestrator.pool.errors import ModelBroken, ModelUnavailable, UnknownModel
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.machine import Topology, nodes_for
 from orchestrator.pool.policy import (
+    ANSWER_TOKENS,
     Demand,
     ModelView,
+    Pace,
     ReplicaCandidate,
     ReplicaId,
     ReplicaState,
@@ -39,6 +41,7 @@ _RETIRING: Final = "the registry has changed: its engine ends when no request us
 PREFIX_BLOCK: Final = 256  # characters; a shorter prefix saves no time
 MAX_PREFIX_BLOCKS: Final = 256  # hashed per prompt
 MAX_REMEMBERED: Final = 4096  # blocks per engine
+_ANSWERS: Final = 20  # in whose mean an answer counts
 
 PrefixHashes = tuple[bytes, ...]
 
@@ -148,6 +151,7 @@ class Replica:
     asked: float | None = None  # since when it should be loaded although no request waits for it
     draining: bool = False  # takes no new requests, because a request that has waited too long needs its memory
     leaving: bool = False  # takes no new requests, and stops as soon as it is idle
+    pace: Pace | None = None  # of the engine; None unless other machines run the model, too
     leases: int = 0  # requests that use it
     active: int = 0  # how many of them are generating
     threads: int = 0
@@ -176,6 +180,7 @@ class Replica:
     def vacate(self) -> None:
         self.state, self.bytes, self.engine, self.threads = "absent", 0, None, 0
         self.draining = self.leaving = False
+        self.pace = None
         self.seen = SeenPrefixes()
         self.gone.set()
 
@@ -236,6 +241,7 @@ class ManagedModel:
     unloadable: bool = False  # the last load failed for a lasting reason, such as a missing file
     last_failure: str | None = None
     prompts: ComputedPrompts = field(default_factory=ComputedPrompts)
+    answer_tokens: float = ANSWER_TOKENS  # the mean of answers, of which later ones count more
     barred: dict[str, str] = field(default_factory=dict)  # machines of the cluster that cannot have it, and why
 
     @classmethod
@@ -352,11 +358,17 @@ class ManagedModel:
             return self.instances[0] if self.instances[0].serves else None
         # While another replica may come, none gets more requests than slots: what waits inside an engine cannot move.
         candidates = (
-            ReplicaCandidate(replica.replica_id[1], replica.leases, self.entry.slots, replica.seen.match(prefix_hashes))
+            ReplicaCandidate(
+                replica.replica_id[1],
+                replica.leases,
+                self.entry.slots,
+                replica.seen.match(prefix_hashes),
+                replica.pace,
+            )
             for replica in self.instances
             if replica.serves and (self._complete or replica.leases < self.entry.slots)
         )
-        number = choose_replica(candidates)
+        number = choose_replica(candidates, len(prefix_hashes), self.answer_tokens)
         return None if number is None else self.replica(number)
 
     @property
@@ -377,6 +389,14 @@ class ManagedModel:
             if not waiter.granted.done():
                 replica.grant(waiter.request.prefix_hashes)
                 waiter.granted.set_result(replica)
+
+    def note_answer(self, tokens: int) -> None:
+        self.answer_tokens += (tokens - self.answer_tokens) / _ANSWERS
+
+    @property
+    def clustered(self) -> bool:
+        """Whether machines of a cluster have replicas."""
+        return any(replica.machine for replica in self.instances)
 
     def refuse(self, error: Exception) -> None:
         for waiter in tuple(self.waiting):

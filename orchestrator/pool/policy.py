@@ -417,25 +417,60 @@ def _resident(replica: ReplicaView) -> Resident:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """What the steps of an engine take, in seconds."""
+
+    prompt_token: float  # one more token of a prompt
+    decode: tuple[tuple[int, float], ...]  # a step, by the number of sequences, ascending; not empty
+
+    def step(self, sequences: int) -> float:
+        """Return what a step of so many sequences takes, between the numbers that are known."""
+        before = self.decode[0]
+        for point in self.decode:
+            if point[0] >= sequences:
+                share = (sequences - before[0]) / (point[0] - before[0]) if point[0] > before[0] else 1.0
+                return before[1] + max(0.0, share) * (point[1] - before[1])
+            before = point
+        return before[1] * sequences / before[0]
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaCandidate:
     number: int
     requests: int  # in use now
     slots: int  # requests that it serves at a time
     held: int  # blocks of the prompt that it probably holds
+    pace: Pace | None = None
+
+    def seconds(self, pace: Pace, blocks: int, answer_tokens: float) -> float:
+        """Return how long a request with so many blocks of prompt takes here, with the wait for a slot."""
+        beyond = max(0, self.requests + 1 - self.slots)
+        queued = beyond / self.slots * answer_tokens * pace.step(self.slots)
+        prefill = (blocks - self.held) * BLOCK_TOKENS * pace.prompt_token
+        return queued + prefill + answer_tokens * pace.step(min(self.requests + 1, self.slots))
 
 
+BLOCK_TOKENS: Final = 64  # of a block of a prompt: 256 characters
+ANSWER_TOKENS: Final = 128.0  # of an answer, until some are known
 CROWDED_BY: Final = 2
 # A replica is crowded with more than CROWDED_BY requests beyond CROWDED_TIMES those of the least busy one.
 CROWDED_TIMES: Final = 1.5
 
 
-def choose_replica(candidates: Iterable[ReplicaCandidate]) -> int | None:
-    """Return the number of the replica that serves a request, or None.
+def choose_replica(
+    candidates: Iterable[ReplicaCandidate], blocks: int = 0, answer_tokens: float = ANSWER_TOKENS
+) -> int | None:
+    """Return the number of the replica that serves a request, or None. Its prompt has so many blocks.
 
-    The longest held prefix wins, then the fewest requests, as in SGLang's cache-aware router. Crowded replicas come
-    later, those without a free slot last.
+    If all say what their steps take, that is where it ends first. Else the longest held prefix wins, then the fewest
+    requests, as in SGLang's cache-aware router; crowded replicas come later, those without a free slot last.
     """
     replicas = [*candidates]
+    paced = [
+        (replica.seconds(replica.pace, blocks, answer_tokens), replica.number) for replica in replicas if replica.pace
+    ]
+    if replicas and len(paced) == len(replicas):
+        return min(paced)[1]
     bound = CROWDED_BY + CROWDED_TIMES * min((replica.requests for replica in replicas), default=0)
 
     def rank(replica: ReplicaCandidate) -> tuple[bool, bool, int, int, int]:

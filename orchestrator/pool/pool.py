@@ -220,6 +220,7 @@ class Pool:
                     continue
             # Loading counts as queueing.
             usage = managed.prompts.compare(completion, engine.died)
+            managed.note_answer(usage.output_tokens)
             queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
             return dataclasses.replace(completion, usage=queued)
 

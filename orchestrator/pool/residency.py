@@ -16,14 +16,14 @@ from typing import Final
 import structlog
 
 from orchestrator.engine.contract import EngineSpec, Generation, Message, SystemPrompt
-from orchestrator.engine.errors import EngineError, EngineStopped, MachineLost, ModelLoadFailed
+from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, MachineLost, ModelLoadFailed
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.machine import Topology
 from orchestrator.pool.machines import Machine, Machines
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
-from orchestrator.pool.policy import NeverFits, PoolActions, PoolBudget, PoolView, ReplicaId, Rules, decide
+from orchestrator.pool.policy import NeverFits, Pace, PoolActions, PoolBudget, PoolView, ReplicaId, Rules, decide
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import ModelEntry
 from orchestrator.task.stages import PATIENCE_SECONDS, ModelLoad, ModelWait, is_patient, tell, wait_noted
@@ -194,6 +194,8 @@ class Residency:
         replica.last_used = _now()
         model = self._managed.get(replica.replica_id[0])
         if not replica.leases:
+            if model is not None and replica.engine is not None and not self._closed:
+                self._learn_pace(model, replica, replica.engine)
             self.reconsider()
         elif model is not None and model.waiting and not self._closed:
             model.serve()
@@ -328,6 +330,7 @@ class Residency:
             self._engines.add(engine)
             self._tasks.create_task(self._watch(replica, engine))
             self._measure(model, replica)
+            self._learn_pace(model, replica, engine)
             if model.pinned and not model.waiting:
                 self._tasks.create_task(self._compute_ahead(model, replica, engine, system_prompts))
             log.info("a model was loaded", model=model.entry.id, pid=engine.info.pid, seconds=engine.info.load_seconds)
@@ -371,6 +374,11 @@ class Residency:
         replica.state = "stopping"
         self._tasks.create_task(replica.engine.stop())
 
+    def _learn_pace(self, model: ManagedModel, replica: Replica, engine: EngineHandle) -> None:
+        # Only machines differ: replicas of one have the same cores.
+        if model.clustered:
+            self._tasks.create_task(_note_pace(replica, engine))
+
     def _measure(self, model: ManagedModel, replica: Replica) -> None:
         assert replica.engine is not None, "only a running engine is measured"
         assert model.entry.memory is not None, "a model without a header is not loaded"
@@ -397,7 +405,7 @@ class Residency:
 
     def _at(self, replica_id: ReplicaId) -> tuple[ManagedModel, Replica]:
         model = self._managed[replica_id[0]]
-        return model, model.instances[replica_id[1]]
+        return model, model.replica(replica_id[1])
 
     def _closing(self, model: ManagedModel) -> PoolClosed:
         return PoolClosed(model.entry.id, f"model {model.entry.id}: the pool has stopped")
@@ -470,6 +478,13 @@ def _too_large(entry: ModelEntry, needed: int, parts: str, why: NeverFits) -> Mo
         "or more memory under defaults in the registry"
     )
     return ModelTooLarge(entry.id, message, wanted=needed, budget=why.limit, pinned=why.pinned)
+
+
+async def _note_pace(replica: Replica, engine: EngineHandle) -> None:
+    with suppress(EngineDied):
+        times = (await engine.stats()).step_times
+        if times is not None and times.decode and replica.engine is engine:
+            replica.pace = Pace(times.prompt_token, times.decode)
 
 
 async def _rest(model: ManagedModel, seconds: float) -> None:

@@ -13,7 +13,14 @@ from typing import Any, Self
 from orchestrator.bench.simulate.clock import VirtualTimeLoop
 from orchestrator.bench.simulate.engines import SimulatedEngine, model_info, words
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, LoadFailure, ModelLoadFailed
+from orchestrator.engine.errors import (
+    EngineDied,
+    EngineError,
+    EngineStopped,
+    LoadFailure,
+    MachineLost,
+    ModelLoadFailed,
+)
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import PoolError
 from orchestrator.pool.footprint import Footprints
@@ -91,6 +98,8 @@ class ResidencyFixture:
         self.loop = VirtualTimeLoop()
         self.managed_models = {one.id: ManagedModel.of(one, TWO_NODES) for one in entries}
         self.budget, self.rules = budget, rules
+        here = Machine(name="", topology=TWO_NODES, bytes=budget, start_engine=self._start)
+        self.machines = Machines(here, Decoding(TWO_NODES))
         self.load_seconds, self.stop_seconds = load_seconds, stop_seconds
         self.requests: list[Request] = []
         self.loading: list[asyncio.Future[None]] = []
@@ -118,10 +127,7 @@ class ResidencyFixture:
         async with asyncio.TaskGroup() as self._tasks:
             self.residency = Residency(
                 self.managed_models,
-                Machines(
-                    Machine(name="", topology=TWO_NODES, bytes=self.budget, start_engine=self._start),
-                    Decoding(TWO_NODES),
-                ),
+                self.machines,
                 PoolBudget(self.budget),
                 self.rules,
                 Footprints(),
@@ -195,6 +201,28 @@ class ResidencyFixture:
         return engine
 
     # What a test lets happen
+
+    def join(self, name: str, size: int = 100) -> None:
+        """Let a machine join that has one core and so many bytes for engines."""
+        topology = Topology.flat(1, 1 << 34)
+        machine = Machine(name=name, topology=topology, bytes=size, start_engine=self._start)
+
+        def join() -> None:
+            self.machines.add(machine)
+            self.residency.join()
+
+        self.do(join)
+
+    def leave(self, name: str) -> asyncio.Task[None]:
+        """Let a machine leave, with the engines that have been loaded there."""
+        self.machines.remove(name)
+        leaving = self.begin(self.residency.leave(name))
+        self.run(0)
+        for engine in [engine for engine in self.engines if not engine.died.is_set()]:
+            if self.place_of(engine)[1].machine == name:
+                engine.die(MachineLost("as the test says"))
+        self.run(0)
+        return leaving
 
     def ask(self, model: str, interactive: bool) -> Request:
         """Ask for a model."""
