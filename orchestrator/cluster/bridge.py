@@ -390,7 +390,8 @@ async def serve(control: socket.socket, descriptors: socket.socket) -> int:
         await asyncio.to_thread(connect, settings.address)
         await Bridge(settings, writer, descriptors).run(reader)
     except (ConnectionError, RayError, ValueError, RuntimeError) as error:
-        writer.write(encode(Failing(first_line(error))))
+        accepted = "the address of a running cluster, and its token if it has one"
+        writer.write(encode(Failing(f"{first_line(error)}; accepted: {accepted}")))
         with contextlib.suppress(ConnectionError):
             await writer.drain()
         return 1

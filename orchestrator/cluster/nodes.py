@@ -53,6 +53,8 @@ from orchestrator.service.configuration import ClusterSettings
 from orchestrator.service.service import Service
 
 PROGRAM: Final = "orchestrator.cluster.bridge"
+LOG: Final = "cluster.log"  # of the bridge, in the folder of logs
+CONNECTING: Final = "it is being connected to"
 FIRST_PAUSE: Final = 1.0  # seconds until a bridge that has ended is started again
 LONGEST_PAUSE: Final = 30.0
 
@@ -95,7 +97,7 @@ class RayCluster:
     async def __aenter__(self) -> Self:
         """Start to connect."""
         self._tasks = await asyncio.TaskGroup().__aenter__()
-        self._problem = "it is being connected to"
+        self._problem = CONNECTING
         self._begin(self._run())
         return self
 
@@ -161,20 +163,23 @@ class RayCluster:
     # The bridge
 
     async def _run(self) -> None:
-        pause = FIRST_PAUSE
+        pause, home = FIRST_PAUSE, Home(self._service.home)
         while True:
+            reason = f"its process ended; its log is in {home.logs / LOG}"
             try:
-                async with _Connection.open(self._settings, Home(self._service.home)) as connection:
+                async with _Connection.open(self._settings, home) as connection:
                     self._connection = connection
                     async for message in connection.messages():
                         if isinstance(message, Connected):
                             pause = FIRST_PAUSE
+                        if isinstance(message, Failing):
+                            reason = message.reason
                         self._handle(message)
-                reason = self._problem or "its process ended"
             except (OSError, ProtocolError) as error:
                 reason = str(error)
             self._connection = None
             self._problem = reason
+            self._change()
             log.warning("the cluster is gone", reason=reason, seconds=pause)
             for epoch in tuple(self._nodes):
                 self._lose(epoch, f"the connection to the cluster was lost: {reason}")
@@ -185,8 +190,8 @@ class RayCluster:
         match message:
             case Connected():
                 self._problem = None
-            case Failing(reason):
-                self._problem = reason
+            case Failing():
+                pass  # the reason of what follows
             case NodeJoined(epoch, name):
                 node = self._nodes[epoch] = Node(message, {*message.files})
                 self._rejected.pop(name, None)
@@ -350,7 +355,7 @@ class _Connection:
 
 def _start_bridge(home: Home, control: int, descriptors: int) -> subprocess.Popen[bytes]:
     home.logs.mkdir(parents=True, exist_ok=True)
-    with open(home.logs / "cluster.log", "ab") as output:
+    with open(home.logs / LOG, "ab") as output:
         return subprocess.Popen(  # noqa: S603 (our own interpreter and module)
             [sys.executable, "-m", PROGRAM, str(control), str(descriptors)],
             stdin=subprocess.DEVNULL,

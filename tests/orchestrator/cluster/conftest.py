@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib.util
+import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -13,6 +15,8 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[3]
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
+"""What every process of the cluster needs: its nodes, and the daemon, whose bridge gets its environment."""
 
 
 class RayNodes:
@@ -23,6 +27,7 @@ class RayNodes:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.orchestrator.cluster.ray_nodes"],
                 cwd=ROOT,
+                env={**os.environ, **TOKEN},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -65,5 +70,8 @@ def ray_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayNodes]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("the extra `ray` is not installed")
     nodes = RayNodes(tmp_path_factory.mktemp("ray") / "nodes.log")
-    yield nodes
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in TOKEN.items():
+            patch.setenv(name, value)
+        yield nodes
     nodes.close()

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from orchestrator.app import attached
-from orchestrator.cluster.nodes import RayCluster
+from orchestrator.cluster.nodes import CONNECTING, PROGRAM, RayCluster
 from orchestrator.pool.errors import ModelUnavailable
 from orchestrator.pool.pool import Pool
 from orchestrator.registry.forms import ReplicaLimits
@@ -294,3 +294,41 @@ async def test_engines_end_with_their_daemon_and_the_next_one_finds_the_nodes(
             assert psutil.wait_procs([engine], timeout=60)[0] == [engine]
     assert epochs[0] < epochs[1]
     await ray_nodes.remove("k")
+
+
+async def test_a_process_that_ends_with_ray_is_started_again(tmp_path: Path, ray_nodes: RayNodes) -> None:
+    await ray_nodes.add("m")
+    async with service_on(tmp_path, ray_nodes, registry_on("m")) as service:
+        await until_ready(service, "m")
+        pool = service.orchestrator.pool
+        await pool.load("tiny-small")
+        bridges = [child for child in psutil.Process().children() if PROGRAM in child.cmdline()]
+        (bridge,) = bridges
+        bridge.kill()
+        lost = (await until_states(service, {"m": "lost"}))["m"]
+        assert (lost.reason or "").startswith("the connection to the cluster was lost: its process ended")
+        assert service.cluster.problem is not None
+        await until_ready(service, "m")
+        await pool.load("tiny-small")
+        assert pool.machines()["m"].models == ("tiny-small",)
+        assert service.cluster.problem is None
+    await ray_nodes.remove("m")
+
+
+async def test_a_daemon_without_the_token_gets_no_nodes_and_works_alone(
+    tmp_path: Path, ray_nodes: RayNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 32)
+    async with service_on(tmp_path, ray_nodes, registry_on("head")) as service:
+        await until_problem(service)
+        assert [status.name for status in service.cluster.nodes()] == ["head"]
+        await service.orchestrator.pool.load("tiny-small")
+
+
+async def until_problem(service: Service) -> None:
+    """Wait until the cluster could not be connected to."""
+    assert isinstance(service.cluster, RayCluster)
+    while service.cluster.problem == CONNECTING:
+        await service.cluster.changed.wait()
+    assert service.cluster.problem is not None
+    assert "accepted: the address of a running cluster, and its token" in service.cluster.problem
