@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WORKERS ?= 4
 
-.PHONY: setup run test test-slow test-train test-library test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-jobs parl lock clean
+.PHONY: setup run test test-slow test-train test-cluster test-library test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-jobs parl lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -24,6 +24,10 @@ test-slow: $(READY)  ## the tests that take minutes, and those of properties on 
 test-train: $(READY)  ## the tests of trainings, with the extra `train` (PyTorch), which is installed first (QWEN2_MODEL=FILE for the network of a real Qwen2)
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]'
 	$(BIN)/python -m pytest tests/memrl/parl tests/benchmarks/test_adapter_training.py tests/benchmarks/test_heads.py tests/procedures/test_library.py -m "not crash"
+
+test-cluster: $(READY)  ## engines on several nodes of a Ray cluster on this machine, with the extra `ray`, which is installed first (three minutes)
+	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,ray]'
+	$(BIN)/python -m pytest tests/orchestrator/cluster
 
 test-library: $(READY)  ## the engine's tests on another build of llama.cpp (LIBRARY=PATH: libllama.so or its folder)
 	ORCHESTRATOR_LLAMA_LIBRARY="$(LIBRARY)" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/orchestrator/engine
