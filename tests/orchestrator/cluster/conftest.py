@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import psutil
 import pytest
@@ -63,6 +65,57 @@ class RayNodes:
 
     def close(self) -> None:
         self._process.communicate()
+
+
+class PartedNode:
+    """A node in a network namespace of its own, which can be cut off. A context manager, which needs root."""
+
+    def __init__(self, address: str, name: str, log: Path) -> None:
+        self._address, self._name, self._log = address, name, log
+        self._space, self._link = f"orchestrator-{os.getpid()}", f"orch{os.getpid()}"
+        self._raylet: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        inside = ("netns", "exec", self._space, "ip")
+        self._ip("netns", "add", self._space)
+        self._ip("link", "add", self._link, "type", "veth", "peer", "name", "eth0", "netns", self._space)
+        self._ip("addr", "add", "10.213.7.1/30", "dev", self._link)
+        self._ip("link", "set", self._link, "up")
+        self._ip(*inside, "addr", "add", "10.213.7.2/30", "dev", "eth0")
+        self._ip(*inside, "link", "set", "lo", "up")
+        self._ip(*inside, "link", "set", "eth0", "up")
+        self._ip(*inside, "route", "add", "default", "via", "10.213.7.1")
+        ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+        own = [f"--node-name={self._name}", "--node-ip-address=10.213.7.2", "--num-cpus=0"]
+        with self._log.open("wb") as log:
+            self._raylet = subprocess.Popen(
+                ["ip", "netns", "exec", self._space, *ray, f"--address={self._address}", *own],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._raylet is not None
+        with suppress(psutil.NoSuchProcess):
+            processes = [*(started := psutil.Process(self._raylet.pid)).children(recursive=True), started]
+            for process in processes:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self._raylet.wait()
+        self._ip("link", "del", self._link)
+        self._ip("netns", "del", self._space)
+
+    def cut_off(self) -> None:
+        """Let no packet through any more, without a word to either side."""
+        self._ip("link", "set", self._link, "down")
+
+    @staticmethod
+    def _ip(*arguments: str) -> None:
+        subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import shutil
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
@@ -27,7 +28,7 @@ from orchestrator.service.service import Service
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, FailureKind, RunFinished
 from tests.orchestrator.api.daemon_process import running_daemon
 from tests.orchestrator.cli.cli_command import run_here
-from tests.orchestrator.cluster.conftest import RayNodes
+from tests.orchestrator.cluster.conftest import PartedNode, RayNodes
 from tests.orchestrator.run_jobs import ON_DEMAND, job, step
 
 WIDTH = 12
@@ -332,3 +333,29 @@ async def until_problem(service: Service) -> None:
         await service.cluster.changed.wait()
     assert service.cluster.problem is not None
     assert "accepted: the address of a running cluster, and its token" in service.cluster.problem
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and `ip`")
+async def test_a_node_that_is_cut_off_ends_its_engines_while_others_go_on(
+    tmp_path: Path, ray_nodes: RayNodes, undisturbed: dict[str, str]
+) -> None:
+    await ray_nodes.add("n")
+    async with service_on(tmp_path, ray_nodes, registry_on("n", "p"), silence_seconds=2.0) as service:
+        with PartedNode(ray_nodes.address, "p", tmp_path / "p.log") as parted:
+            await until_ready(service, "n", "p")
+            run = (await service.submit(wide_job())).run
+            await until_generating(service.orchestrator.pool, "p", signal.SIGSTOP)
+            models = service.orchestrator.pool.snapshot().models
+            replicas = [replica for model in models for replica in model.instances if replica.machine == "p"]
+            engines = [psutil.Process(replica.pid) for replica in replicas if replica.pid is not None]
+            assert engines
+            parted.cut_off()
+            await until_states(service, {"p": "lost"})
+            async for _ in service.orchestrator.watch(run):
+                pass
+            events = events_of(service, run)
+            assert outputs_of(events) == undisturbed
+            check_failures(events, " on node p was lost: ")
+            ended, running = await asyncio.to_thread(psutil.wait_procs, engines, 60)
+            assert (len(ended), running) == (len(engines), [])
+    await ray_nodes.remove("n")
