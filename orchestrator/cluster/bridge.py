@@ -54,7 +54,7 @@ NAMESPACE: Final = "orchestrator"
 MEMBERS_SECONDS: Final = 1.0  # between two looks at Ray's list of nodes, which does not notify
 BEAT_SECONDS: Final = 1.0
 START_SECONDS: Final = 120.0  # for Ray to start an actor, which imports this program
-CHUNK_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 8 << 20  # smaller ones take most of their time for the call
 READ_BYTES: Final = 64 << 10  # more would go through Ray's shared memory, which is slower
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -180,7 +180,8 @@ class Node:
 
     async def _ship(self, engine: int, spec: EngineSpec) -> dict[str, ShippedFile]:
         async with self._shipping:
-            files = await asyncio.to_thread(self._bridge.files_of, spec)
+            async with self._bridge.hashing:
+                files = await asyncio.to_thread(self._bridge.files_of, spec)
             for path, file in files.items():
                 await self._ship_file(engine, path, file)
         return {path: file for path, file in files.items() if path in named_files(spec)}
@@ -220,6 +221,7 @@ class Bridge:
         self._settings = settings
         self._writer = writer
         self._descriptors = descriptors
+        self.hashing = asyncio.Lock()  # held while `files_of` runs
         self._digests = Digests(Path(settings.digests_file))
         self._nodes: dict[int, Node] = {}  # by epoch
         self._sockets: dict[int, asyncio.Future[socket.socket]] = {}

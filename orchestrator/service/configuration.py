@@ -321,7 +321,7 @@ class TelemetrySettings(_Section):
 
 
 class ClusterSettings(_Section):
-    """Further machines that run engines, by Ray. Needs the extra `ray`. Only the daemon uses them."""
+    """Further machines that run engines, by Ray. Needs the extra `ray`. Read when the daemon starts."""
 
     ray: str = Field(
         default="",

@@ -52,6 +52,10 @@ class RayNodes:
         for name in names:
             await asyncio.to_thread(self._do, f"add {name}")
 
+    async def add_with(self, name: str, folder: Path) -> None:
+        """Add a node whose processes import from this folder first."""
+        await asyncio.to_thread(self._do, f"add {name} {folder}")
+
     async def remove(self, *names: str) -> None:
         for name in names:
             await asyncio.to_thread(self._do, f"remove {name}")

@@ -2,9 +2,11 @@
 
 `python -m tests.orchestrator.cluster.ray_nodes` starts the head, and prints its address. Then it carries out the
 commands that it reads, one a line, each with the name of a node, and prints a line for each: `add`, `pid` (of the
-raylet, of which all processes of a node are descendants), `remove`. It ends with its standard input.
+raylet, of which all processes of a node are descendants), `remove`. After `add` and the name there may be a folder from
+which the node's processes import first. It ends with its standard input.
 """
 
+import os
 import sys
 
 
@@ -17,10 +19,15 @@ def main() -> None:
     nodes = {}
     print(cluster.address, flush=True)
     for line in sys.stdin:
-        verb, name = line.split()
+        verb, name, *first = line.split()
         if verb == "add":
+            path = os.pathsep.join([*first, os.environ.get("PYTHONPATH", "")])
             nodes[name] = cluster.add_node(
-                num_cpus=0, node_name=name, object_store_memory=100 << 20, include_dashboard=False
+                num_cpus=0,
+                node_name=name,
+                object_store_memory=100 << 20,
+                include_dashboard=False,
+                env_vars={"PYTHONPATH": path},
             )
         elif verb == "remove":
             cluster.remove_node(nodes.pop(name), allow_graceful=False)

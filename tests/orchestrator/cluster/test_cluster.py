@@ -17,6 +17,7 @@ import pytest
 
 from orchestrator.app import attached
 from orchestrator.cluster.nodes import CONNECTING, PROGRAM, RayCluster
+from orchestrator.engine.protocol import VERSION
 from orchestrator.pool.errors import ModelUnavailable
 from orchestrator.pool.pool import Pool
 from orchestrator.registry.forms import ReplicaLimits
@@ -255,6 +256,21 @@ async def test_a_file_that_a_node_has_a_part_of_is_continued(tmp_path: Path, ray
         await service.orchestrator.pool.load(worker.id)
     assert arrived.read_bytes() == small
     await ray_nodes.remove("g")
+
+
+async def test_a_node_with_another_version_is_rejected(tmp_path: Path, ray_nodes: RayNodes) -> None:
+    program = f"import orchestrator.engine.protocol as protocol\nprotocol.VERSION = {VERSION - 1}\n"
+    (tmp_path / "sitecustomize.py").write_text(program)
+    await ray_nodes.add_with("old", tmp_path)
+    async with service_on(tmp_path, ray_nodes, registry_on("head")) as service:
+        old = (await until_states(service, {"old": "rejected"}))["old"]
+        assert f"version {VERSION - 1} of the protocol; accepted: {VERSION}" in (old.reason or "")
+        assert old.library
+        assert old.machine is None
+        await ray_nodes.remove("old")
+        while any(status.name == "old" for status in service.cluster.nodes()):
+            assert isinstance(service.cluster, RayCluster)
+            await service.cluster.changed.wait()
 
 
 async def test_a_node_without_room_for_a_model_says_so(tmp_path: Path, ray_nodes: RayNodes) -> None:
