@@ -17,6 +17,7 @@ import pytest
 
 from orchestrator.app import attached
 from orchestrator.cluster.nodes import CONNECTING, PROGRAM, RayCluster
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.protocol import VERSION
 from orchestrator.pool.errors import ModelUnavailable
 from orchestrator.pool.pool import Pool
@@ -106,6 +107,16 @@ async def until_generating(pool: Pool, machine: str, number: signal.Signals | No
     await generating.wait()
 
 
+async def until_loaded(service: Service, *machines: str) -> None:
+    """Wait until these machines are ready and each has an engine of the worker's model that has generated a text."""
+    await until_ready(service, *machines)
+    pool, model = service.orchestrator.pool, service.orchestrator.registry.roles["worker"].model
+    short = Generation(messages=(Message("user", "hello"),), max_tokens=4)
+    used = [asyncio.create_task(until_generating(pool, machine)) for machine in machines]
+    while not all(task.done() for task in used):
+        await pool.generate_batch(model, [short] * 8)
+
+
 def wide_job() -> Job:
     """Return a job of steps that do not depend on each other, and one that reads what all have written."""
     outputs = [f"out{number}.txt" for number in range(WIDTH)]
@@ -156,6 +167,7 @@ async def test_a_run_uses_engines_on_two_nodes(
 ) -> None:
     await ray_nodes.add("a", "b")
     async with service_on(tmp_path, ray_nodes, registry_on("a", "b")) as service:
+        await until_loaded(service, "a", "b")
         statuses = await until_ready(service, "a", "b")
         assert statuses["a"].library == statuses["b"].library != ""
         pool = service.orchestrator.pool
@@ -180,7 +192,7 @@ async def test_a_node_that_is_killed_costs_its_running_attempts_only(
 ) -> None:
     await ray_nodes.add("c", "d")
     async with service_on(tmp_path, ray_nodes, registry_on("c", "d")) as service:
-        await until_ready(service, "c", "d")
+        await until_loaded(service, "c", "d")
         run = (await service.submit(wide_job())).run
         await until_generating(service.orchestrator.pool, "c", signal.SIGSTOP)
         await ray_nodes.signal("c", signal.SIGKILL)
@@ -216,7 +228,8 @@ async def test_a_node_that_stands_still_is_lost_and_comes_back(
 ) -> None:
     await ray_nodes.add("e", "f")
     async with service_on(tmp_path, ray_nodes, registry_on("e", "f"), silence_seconds=2.0) as service:
-        before = (await until_ready(service, "e", "f"))["e"].epoch
+        await until_loaded(service, "e", "f")
+        before = (await until_ready(service, "e"))["e"].epoch
         run = (await service.submit(wide_job())).run
         await until_generating(service.orchestrator.pool, "e", signal.SIGSTOP)
         await ray_nodes.signal("e", signal.SIGSTOP)
@@ -305,6 +318,8 @@ async def test_engines_end_with_their_daemon_and_the_next_one_finds_the_nodes(
                 ("head", "ready", []),
                 ("k", "ready", ["m"]),
             ]
+            shown = run_here("--home", tmp_path / "home", "nodes").out
+            assert [line.split()[:1] for line in shown.splitlines() if " ready " in line] == [["head"], ["k"]]
             epochs.append(nodes[1]["epoch"])
             assert not any("_raylet" in mapped.path for mapped in psutil.Process(daemon.process.pid).memory_maps())
             daemon.process.send_signal(signal.SIGKILL)
@@ -358,7 +373,7 @@ async def test_a_node_that_is_cut_off_ends_its_engines_while_others_go_on(
     await ray_nodes.add("n")
     async with service_on(tmp_path, ray_nodes, registry_on("n", "p"), silence_seconds=2.0) as service:
         with PartedNode(ray_nodes.address, "p", tmp_path / "p.log") as parted:
-            await until_ready(service, "n", "p")
+            await until_loaded(service, "n", "p")
             run = (await service.submit(wide_job())).run
             await until_generating(service.orchestrator.pool, "p", signal.SIGSTOP)
             models = service.orchestrator.pool.snapshot().models
