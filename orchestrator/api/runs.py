@@ -658,9 +658,9 @@ def _comparison(service: Service, first: str, second: str) -> Comparison:
 
 def _picture(service: Service, run: str, window: Window, *, may_change: bool) -> Response:
     now = service.now()
-    report, drawn = service.orchestrator.views.picture(run, now)
+    report, drawn = service.orchestrator.views.picture(run, now, window)
     since = now - report.accepted_at
-    document = picture_document(report, drawn.json(window), since, service.position(run), may_change=may_change)
+    document = picture_document(report, drawn, since, service.position(run), may_change=may_change)
     return Response(document, media_type="application/json")
 
 

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Final
 
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.run.record.picture import DrawnPicture, Sketch, picture
+from orchestrator.run.record.picture import Drawing, Sketch, Window, drawing
 from orchestrator.run.record.report import Report, build_report
 from orchestrator.run.record.view import RunView
 
@@ -73,8 +73,8 @@ class ViewCache:
             report = entry.whole_report(self._journal)
         return replace(report, status="queued") if waits else report
 
-    def picture(self, run: str, now: float) -> tuple[Report, DrawnPicture]:
-        """Return the report of a run, and its picture at `now` (seconds since the epoch).
+    def picture(self, run: str, now: float, window: Window | None = None) -> tuple[Report, bytes]:
+        """Return the report of a run, and its picture at `now` (seconds since the epoch), as `Drawing.json` has it.
 
         If nothing has happened since, it is the picture that was drawn for somebody else: that of a run that has ended,
         or one of up to `PICTURE_SECONDS` before. Raises JournalError (UnknownRun, JournalCorrupt).
@@ -84,9 +84,10 @@ class ViewCache:
             report = entry.whole_report(self._journal)
             drawn = entry.drawn
             if drawn is None or not (entry.current.ended or 0.0 <= now - drawn.at < PICTURE_SECONDS):
-                shown = picture(entry.current, report, now - report.accepted_at, entry.sketch)
-                drawn = entry.drawn = _Drawn(now, DrawnPicture(shown))
-        return replace(report, status="queued") if waits else report, drawn.picture
+                shown = drawing(entry.current, report, now - report.accepted_at, entry.sketch)
+                drawn = entry.drawn = _Drawn(now, shown)
+            encoded = drawn.drawing.json(window)
+        return replace(report, status="queued") if waits else report, encoded
 
     @contextmanager
     def _current(self, run: str) -> "Iterator[_Kept]":
@@ -120,7 +121,7 @@ class ViewCache:
 @dataclass(frozen=True, slots=True)
 class _Drawn:
     at: float  # seconds since the epoch
-    picture: DrawnPicture
+    drawing: Drawing
 
 
 class _Kept:

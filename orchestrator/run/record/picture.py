@@ -7,15 +7,16 @@ with it. Times are in seconds since the run was accepted.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal
+from functools import cached_property
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from orchestrator.run.record.report import Report, StepRow
 from orchestrator.run.record.spans import Scene, Span, left_queue, plan_spans, step_spans
 from orchestrator.run.record.view import RatingRow, RunView
-from orchestrator.task.analysis import StepGraph
+from orchestrator.task.analysis import Edge, StepGraph
 from orchestrator.task.critical_path import critical_path, slack
 from orchestrator.task.states import FINAL, State
 
@@ -125,7 +126,7 @@ class Sketch:
     def layout(self, graph: StepGraph, before: Mapping[str, Sequence[str]]) -> "_Layout":
         # Children of `foreach` steps are not in the graph.
         if self._layout is None or graph is not self._graph or len(before) != len(self._layout.before):
-            self._graph, self._layout = graph, _Layout.of(before)
+            self._graph, self._layout = graph, _Layout.of(graph, before)
         return self._layout
 
     def strip(self, step: StepRow, scene: Scene) -> "_Strip":
@@ -148,7 +149,11 @@ def picture(view: RunView, report: Report, now: float, sketch: Sketch | None = N
 
     `sketch` is of earlier pictures of the same run.
     """
-    sketch = Sketch() if sketch is None else sketch
+    return drawing(view, report, now, Sketch() if sketch is None else sketch).whole()
+
+
+def drawing(view: RunView, report: Report, now: float, sketch: Sketch) -> "Drawing":
+    """Return what `picture` returns, but draw its rows and lines when somebody looks at them."""
     steps = {step.id: step for step in _ordered(report.steps)}
     before = {name: tuple(dict.fromkeys(filter(steps.__contains__, row.depends_on))) for name, row in steps.items()}
     order = tuple(steps)
@@ -156,21 +161,21 @@ def picture(view: RunView, report: Report, now: float, sketch: Sketch | None = N
     seconds = report.wall_seconds if ended else max(now, report.wall_seconds)
     durations = {name: _duration(row, seconds) for name, row in steps.items()}
     path = report.critical_path.steps if ended else critical_path(before, order, durations).steps
-    spare = {name: row.slack for name, row in steps.items()} if ended else slack(before, order, durations)
     expected = {} if ended else _expected(steps, before, durations, seconds)
-    layout, on_path, scene = sketch.layout(report.graph, before), frozenset(path), Scene.of(view, report, now)
-    rows = tuple(
-        _row(row, sketch.strip(row, scene), layout.x(name), name in on_path, spare[name], expected.get(name))
-        for name, row in steps.items()
-    )
-    return Picture(
-        rows=rows,
-        lines=tuple(_lines(report.graph, layout, path, {step.id: step.parent or step.id for step in report.steps})),
-        width=layout.width,
-        planning=tuple(_planning(scene)),
-        path=tuple(path),
-        seconds=seconds,
-        expected_end=None if ended else max((end for _, end in expected.values()), default=None),
+    scene = Scene.of(view, report, now)
+    return Drawing(
+        steps=steps,
+        layout=sketch.layout(report.graph, before),
+        slack={name: row.slack for name, row in steps.items()} if ended else slack(before, order, durations),
+        expected=expected,
+        facts={
+            "planning": tuple(_planning(scene)),
+            "path": tuple(path),
+            "seconds": seconds,
+            "expected_end": None if ended else max((end for _, end in expected.values()), default=None),
+        },
+        scene=scene,
+        sketch=sketch,
     )
 
 
@@ -182,27 +187,83 @@ class Window(msgspec.Struct, frozen=True):
     step: str | None = None
 
 
-class DrawnPicture:
-    """A picture and its JSON, which is made once for all who want the whole of it."""
+class Drawing:
+    """A picture whose rows and lines are drawn when somebody looks at them: a run may have 10,000 steps.
 
-    def __init__(self, shown: Picture) -> None:
-        self._shown = shown
+    It is of no use when later events were applied to the view. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        *,
+        steps: Mapping[str, StepRow],  # in the order of the rows
+        layout: "_Layout",
+        slack: Mapping[str, float],
+        expected: Mapping[str, tuple[float, float]],
+        facts: Mapping[str, Any],  # fields of the picture besides rows, lines and width
+        scene: Scene,
+        sketch: Sketch,
+    ) -> None:
+        self._steps = steps
+        self._layout = layout
+        self._slack = slack
+        self._expected = expected
+        self._facts = {"width": layout.width, **facts}
+        self._scene = scene
+        self._sketch = sketch
+        self._critical = frozenset(self._facts["path"])
         self._whole = b""
 
+    def whole(self) -> Picture:
+        return Picture(
+            rows=tuple(map(self._row, self._steps)), lines=tuple(self._lines(0, len(self._steps))), **self._facts
+        )
+
     def json(self, window: Window | None = None) -> bytes:
-        """Return the rows in the window with the lines that cross it, or all, as `picture_json` has them."""
-        if window is not None and (window.first > 0 or window.count < len(self._shown.rows)):
-            return picture_json(self._shown, window)
-        self._whole = self._whole or picture_json(self._shown)
+        """Return the rows in the window with the lines that cross it, or all, as `picture_json` has them.
+
+        The JSON of all is made once for all who want it.
+        """
+        count = len(self._steps)
+        if window is not None and (window.first > 0 or window.count < count):
+            end = min(count, window.first + window.count)
+            rows = [self._row(name) for name in islice(self._steps, window.first, end)]
+            lines = list(self._lines(window.first, end))
+            step = None if window.step is None or window.step not in self._steps else self._row(window.step)
+            part = {"rows": rows, "lines": lines, "first": window.first, "count": count, "step": step}
+            return _json({**self._facts, **part, "totals": self._totals})
+        self._whole = self._whole or picture_json(self.whole())
         return self._whole
 
+    @cached_property
+    def _totals(self) -> Mapping[str, int]:
+        steps = self._steps.values()
+        return {
+            "done": sum(step.state == State.DONE for step in steps),
+            "prompt_tokens": sum(step.prompt_tokens for step in steps),
+            "reused_tokens": sum(map(_reused_tokens, steps)),
+            "output_tokens": sum(step.output_tokens for step in steps),
+        }
 
-def picture_json(shown: Picture, window: Window | None = None) -> bytes:
+    def _row(self, name: str) -> PictureRow:
+        strip = self._sketch.strip(self._steps[name], self._scene)
+        shown = (self._layout.x(name), name in self._critical, self._slack[name], self._expected.get(name))
+        return _row(self._steps[name], strip, *shown)
+
+    def _lines(self, first: int, end: int) -> Iterator[Line]:
+        # Those that cross the rows from `first` to before `end`.
+        layout, critical = self._layout, frozenset(pairwise(self._facts["path"]))
+        for name, earlier in islice(layout.before.items(), first, None):
+            for step in earlier:
+                if layout.place[step] < end:
+                    yield layout.line(step, name, self._steps[name].parent or name, (step, name) in critical)
+
+
+def picture_json(shown: Picture) -> bytes:
     """Return a picture as a JSON object without its `seconds`: those of a run that has not ended pass.
 
     `first` is the number of the first of its `rows`, and `totals` are of all `count` rows.
     """
-    fields = {name: getattr(shown, name) for name in Picture.__struct_fields__ if name != "seconds"}
     rows = shown.rows
     totals = {
         "done": sum(row.state == State.DONE for row in rows),
@@ -210,19 +271,19 @@ def picture_json(shown: Picture, window: Window | None = None) -> bytes:
         "reused_tokens": sum(row.reused_tokens for row in rows),
         "output_tokens": sum(row.output_tokens for row in rows),
     }
-    fields |= {"first": 0, "count": len(rows), "totals": totals, "step": None}
-    if window is not None:
-        first, end = window.first, window.first + window.count
-        lines = [edge for edge in shown.lines if edge.before < end and edge.after >= first]
-        step = next((row for row in rows if row.id == window.step), None)
-        fields |= {"rows": rows[first:end], "lines": lines, "first": first, "step": step}
-    return msgspec.json.encode(fields)
+    fields = {name: getattr(shown, name) for name in Picture.__struct_fields__}
+    return _json({**fields, "first": 0, "count": len(rows), "totals": totals, "step": None})
+
+
+def _json(fields: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode({name: value for name, value in fields.items() if name != "seconds"})
 
 
 def planned_picture(forecast: "Forecast", models: Mapping[str, str]) -> Picture:
     """Return the picture of a plan that does not run yet. `models` are those of the roles, by role."""
     graph, order = forecast.graph, forecast.graph.order
-    layout, on_path = _Layout.of({name: graph.before[name] for name in order}), frozenset(forecast.path.steps)
+    layout = _Layout.of(graph, {name: graph.before[name] for name in order})
+    on_path, critical = frozenset(forecast.path.steps), frozenset(pairwise(forecast.path.steps))
     ends: dict[str, float] = {}
     rows = list[PictureRow]()
     for name in order:
@@ -256,7 +317,9 @@ def planned_picture(forecast: "Forecast", models: Mapping[str, str]) -> Picture:
         )
     return Picture(
         rows=tuple(rows),
-        lines=tuple(_lines(graph, layout, forecast.path.steps, {name: name for name in order})),
+        lines=tuple(
+            layout.line(step, name, name, (step, name) in critical) for name in order for step in graph.before[name]
+        ),
         width=layout.width,
         planning=(),
         path=forecast.path.steps,
@@ -271,12 +334,16 @@ class _Layout:
     columns: Mapping[str, int]
     tracks: Mapping[tuple[str, str], int]  # of each edge
     starts: Sequence[float]  # the middle of the nodes of each column
+    place: Mapping[str, int]  # the number of each row
+    edges: Mapping[tuple[str, str], Edge]  # of the plan
 
     @classmethod
-    def of(cls, before: Mapping[str, Sequence[str]]) -> "_Layout":
+    def of(cls, graph: StepGraph, before: Mapping[str, Sequence[str]]) -> "_Layout":
         columns = _columns(before)
-        tracks = _tracks(before, columns)
-        return cls(before, columns, tracks, _starts(columns, tracks))
+        place = {name: index for index, name in enumerate(before)}
+        tracks = _tracks(before, columns, place)
+        edges = {(edge.before, edge.after): edge for edge in graph.edges if not edge.dropped}
+        return cls(before, columns, tracks, _starts(columns, tracks), place, edges)
 
     @property
     def width(self) -> float:
@@ -288,6 +355,20 @@ class _Layout:
     def turn(self, earlier: str, later: str) -> float:
         """Return where the line between two steps turns down."""
         return self.x(later) - NODE / 2 - TRACK * self.tracks[earlier, later]
+
+    def line(self, earlier: str, later: str, planned: str, critical: bool) -> Line:
+        """Return the line between two steps; `planned` is the step of the plan that the later one belongs to."""
+        edge = self.edges.get((earlier, planned))
+        return Line(
+            before=self.place[earlier],
+            after=self.place[later],
+            x=self.turn(earlier, later),
+            start=self.x(earlier),
+            end=self.x(later),
+            reason="item" if edge is None else edge.reason,
+            artifact=None if edge is None else edge.artifact,
+            critical=critical,
+        )
 
 
 def _ordered(steps: Sequence[StepRow]) -> Iterator[StepRow]:
@@ -338,13 +419,14 @@ def _columns(before: Mapping[str, Sequence[str]]) -> dict[str, int]:
     return columns
 
 
-def _tracks(before: Mapping[str, Sequence[str]], columns: Mapping[str, int]) -> dict[tuple[str, str], int]:
+def _tracks(
+    before: Mapping[str, Sequence[str]], columns: Mapping[str, int], place: Mapping[str, int]
+) -> dict[tuple[str, str], int]:
     """Return the track of each edge in front of the column that it leads to, from 0.
 
     Edges from one step, or to one step, share a track: those of whichever has more. Other edges get another track if
     they overlap, while there are fewer than `MAX_TRACKS`.
     """
-    place = {name: index for index, name in enumerate(before)}
     fan_out: defaultdict[tuple[str, int], int] = defaultdict(int)
     for name, earlier in before.items():
         for step in earlier:
@@ -385,26 +467,6 @@ def _starts(columns: Mapping[str, int], tracks: Mapping[tuple[str, str], int]) -
     return starts
 
 
-def _lines(graph: StepGraph, layout: _Layout, path: Sequence[str], planned: Mapping[str, str]) -> Iterator[Line]:
-    # `planned` has the step of the plan that each row belongs to.
-    place = {name: index for index, name in enumerate(layout.before)}
-    edges = {(edge.before, edge.after): edge for edge in graph.edges if not edge.dropped}
-    critical = frozenset(pairwise(path))
-    for name, earlier in layout.before.items():
-        for step in earlier:
-            edge = edges.get((step, planned[name]))
-            yield Line(
-                before=place[step],
-                after=place[name],
-                x=layout.turn(step, name),
-                start=layout.x(step),
-                end=layout.x(name),
-                reason="item" if edge is None else edge.reason,
-                artifact=None if edge is None else edge.artifact,
-                critical=(step, name) in critical,
-            )
-
-
 def _row(
     row: StepRow, strip: "_Strip", x: float, critical: bool, spare: float, expected: tuple[float, float] | None
 ) -> PictureRow:
@@ -428,12 +490,16 @@ def _row(
         waits=strip.waits,
         bars=strip.bars,
         prompt_tokens=row.prompt_tokens,
-        reused_tokens=sum(attempt.usage.cached_tokens for attempt in row.attempts),
+        reused_tokens=_reused_tokens(row),
         output_tokens=row.output_tokens,
         reused=row.reused,
         first=row.first,
         ratings=row.ratings,
     )
+
+
+def _reused_tokens(row: StepRow) -> int:
+    return sum(attempt.usage.cached_tokens for attempt in row.attempts)
 
 
 @dataclass(frozen=True, slots=True)

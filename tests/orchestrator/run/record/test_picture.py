@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.record import cache
-from orchestrator.run.record.picture import NODE, TRACK, Part, Picture, Sketch, Window, picture, picture_json
+from orchestrator.run.record.picture import (
+    NODE,
+    TRACK,
+    Drawing,
+    Part,
+    Picture,
+    Sketch,
+    Window,
+    drawing,
+    picture,
+    picture_json,
+)
 from orchestrator.run.record.report import build_report
 from orchestrator.run.record.view import RunView
 from orchestrator.task.events import (
@@ -283,28 +294,47 @@ def test_a_picture_as_json_has_all_but_the_seconds() -> None:
     assert body["rows"][0]["bars"] == [{"number": 1, "start": 0.0, "end": None, "outcome": "running", "parts": []}]
 
 
+def window(events: Sequence[Event], first: int, count: int, step: str | None) -> dict[str, Any]:
+    view = RunView.of(events)
+    shown = drawing(view, build_report(view, lambda digest: b"text"), 1.0, Sketch())
+    body: dict[str, Any] = json.loads(shown.json(Window(first, count, step)))
+    return body
+
+
 def test_a_window_has_its_rows_and_the_lines_that_cross_it() -> None:
-    shown = drawn(planned({"S1": [], "S2": ["S1"], "S3": [], "S4": ["S1"], "S5": ["S4"]}), now=1.0)
-    whole, part = json.loads(picture_json(shown)), json.loads(picture_json(shown, Window(1, 2, "S5")))
+    events = planned({"S1": [], "S2": ["S1"], "S3": [], "S4": ["S1"], "S5": ["S4"]})
+    whole, part = json.loads(picture_json(drawn(events, now=1.0))), window(events, 1, 2, "S5")
     assert part["rows"] == whole["rows"][1:3]
     assert [(edge["before"], edge["after"]) for edge in part["lines"]] == [(0, 1), (0, 3)]
     assert (part["first"], part["count"], part["step"]) == (1, 5, whole["rows"][4])
     assert part["totals"] == whole["totals"]
     for edge in whole["lines"]:
         assert (edge["start"], edge["end"]) == (whole["rows"][edge["before"]]["x"], whole["rows"][edge["after"]]["x"])
-    beyond = json.loads(picture_json(shown, Window(9, 2, "S9")))
+    beyond = window(events, 9, 2, "S9")
     assert (beyond["rows"], beyond["lines"], beyond["step"]) == ([], [], None)
+
+
+@given(recorded(), st.integers(0, 6), st.integers(1, 6), st.integers(0, 6))
+def test_a_window_shows_what_the_whole_picture_shows(events: list[Event], first: int, count: int, row: int) -> None:
+    whole = json.loads(picture_json(drawn(events, now=1.0)))
+    rows, lines, end = whole["rows"], whole["lines"], first + count
+    step = rows[row] if row < len(rows) else None
+    part = window(events, first, count, step["id"] if step else None)
+    if first or count < len(rows):
+        whole |= {"rows": rows[first:end], "first": first, "step": step}
+        whole["lines"] = [edge for edge in lines if edge["before"] < end and edge["after"] >= first]
+    assert part == whole
 
 
 async def test_a_picture_is_drawn_once_for_all_who_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = 0
 
-    def counted(*arguments: Any) -> Picture:
+    def counted(*arguments: Any) -> Drawing:
         nonlocal count
         count += 1
-        return picture(*arguments)
+        return drawing(*arguments)
 
-    monkeypatch.setattr(cache, "picture", counted)
+    monkeypatch.setattr(cache, "drawing", counted)
     events = [*planned({"S1": [], "S2": ["S1"]}), started("S1", 0.0), done("S1", 1.0), started("S2", 1.0)]
     with Journal.open(tmp_path) as journal:
         await journal.append("R", events)
@@ -317,6 +347,6 @@ async def test_a_picture_is_drawn_once_for_all_who_look(tmp_path: Path, monkeypa
         await journal.append("R", [done("S2", 4.0), RunFinished(at=T0 + 4, status="cancelled", error="a test")])
         report, ended = views.picture("R", T0 + 4.0)
         assert (report.status, count) == ("cancelled", 3)
-        assert views.picture("R", T0 + 4000.0)[1] is ended
+        assert views.picture("R", T0 + 4000.0)[1] is ended, "as JSON, too"
         await journal.append("R", [RatingGiven(at=T0 + 5000.0, score=1.0, by="user:ann")])
         assert views.picture("R", T0 + 5000.0)[0].events == len(events) + 3
