@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 _ROUNDING = 1e-9  # slack below this share of the whole is 0: sums in another order differ by about as much
 
@@ -106,21 +106,21 @@ def figures(
     wall_seconds: float,
 ) -> Figures:
     """Return the figures of a run. `seconds` include waiting."""
-    total = sum(efforts.values(), Effort())
+    work, alone = sum(effort.work for effort in efforts.values()), sum(effort.alone for effort in efforts.values())
     # The run itself is one schedule, so the best one is not longer, whatever the step costs say.
     fastest = {
-        step: replace(effort, alone=min(effort.alone, seconds.get(step, effort.alone)))
+        step: Effort(effort.work, min(effort.alone, seconds.get(step, effort.alone)), effort.packed)
         for step, effort in efforts.items()
     }
     best = min(best_seconds(before, order, fastest), max(0.0, wall_seconds))
     return Figures(
-        work_seconds=total.work,
+        work_seconds=work,
         wall_seconds=wall_seconds,
         critical_path=critical_path(before, order, seconds),
-        concurrency=total.work / wall_seconds if wall_seconds > 0 else 0.0,
-        serial_seconds=total.alone,
+        concurrency=work / wall_seconds if wall_seconds > 0 else 0.0,
+        serial_seconds=alone,
         best_seconds=best,
-        bound=total.alone / best if best > 0 else 0.0,
+        bound=alone / best if best > 0 else 0.0,
     )
 
 

@@ -483,12 +483,15 @@ def _with_pauses(
 def _effort(attempts: Iterable[AttemptRow]) -> Effort:
     total = Effort()
     for attempt in attempts:
+        total += _generation_effort(attempt.usage)
+        if not attempt.gates and not attempt.calls:  # as in most of the attempts of a run of 10,000 steps
+            continue
         # Gates and tools take nothing of an engine's time. Waiting for an MCP server is no work, but it takes that long
         # also alone. The attempt's usage already includes model calls from a step's code.
         gates = sum(gate.seconds if gate.work_seconds is None else gate.work_seconds for gate in attempt.gates)
         calls = [call for call in attempt.calls if call.tool not in MODEL_CALLS]
         work = gates + sum(call.seconds if call.work_seconds is None else call.work_seconds for call in calls)
-        total += _generation_effort(attempt.usage) + Effort(work, work + sum(call.awaited_seconds for call in calls))
+        total += Effort(work, work + sum(call.awaited_seconds for call in calls))
     return total
 
 
