@@ -20,6 +20,7 @@ from orchestrator.api.errors import ErrorHandler, add_error_handlers
 from orchestrator.api.limiter import GenerationLimiter
 from orchestrator.api.llama_server import completion as native_completion
 from orchestrator.api.llama_server import state, tokens
+from orchestrator.api.machine_history import MachineHistory
 from orchestrator.api.mcp import PATH
 from orchestrator.api.mcp.endpoint import McpEndpoint
 from orchestrator.api.mcp.tools import CALLABLE
@@ -28,7 +29,6 @@ from orchestrator.api.openai import models as openai_models
 from orchestrator.api.page import files as page_files
 from orchestrator.api.page import login
 from orchestrator.api.page.sessions import Sessions
-from orchestrator.pool.processor_times import ProcessorTimes
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.home import Home
 from orchestrator.service.attachments import Cluster, Learner, Procedures
@@ -120,7 +120,7 @@ def _add_all_others(app: FastAPI, service: Service, attached: Iterable[Endpoints
     app.state.threads = StoredResponses(home.threads, "msg")
     app.state.sessions = Sessions()
     app.state.page_url = None  # until a listener on TCP has an address for browsers
-    app.state.processor_times = ProcessorTimes()
+    app.state.machine_history = MachineHistory()
     for module in (machine, login, page_files, *OPENAI_MODULES, *DIALECTS):
         app.include_router(module.router)
     for endpoints in attached:

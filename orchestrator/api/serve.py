@@ -83,6 +83,7 @@ async def serve(home: Path, registry: Registry, configuration: Configuration, at
                 app.state.page_url = address.page_url
                 listeners.append(_tcp(app, service, address, tls))
                 serving.append(tasks.create_task(listeners[1].serve([tcp_socket(address)])))
+            recording = tasks.create_task(app.state.machine_history.record(service.orchestrator.pool))
             gc.freeze()  # these objects live as long as the process: no collection has to look at them
             log.info("the daemon serves", socket=str(place.socket), tcp=address and address.url, pid=os.getpid())
             await stop.wait()
@@ -90,6 +91,7 @@ async def serve(home: Path, registry: Registry, configuration: Configuration, at
             app.state.limiter.cancel_all()
             for listener in listeners:
                 listener.should_exit = True
+            recording.cancel()
             await asyncio.wait(serving)
     log.info("the daemon has ended")
 

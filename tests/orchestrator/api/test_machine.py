@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from orchestrator.api.machine_history import PERIOD_SECONDS, SAMPLES, MachineHistory, ProcessorLine, ProcessorSample
 from tests.orchestrator.api.callers import SIGNED_BY, client_of, daemon_with
 from tests.orchestrator.api.daemon_process import RECORDS, Running, executed, lasting, submitted, summary
 
@@ -38,6 +39,36 @@ def until_writing(client: httpx2.Client) -> dict[str, Any]:
             return state
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def until_history(client: httpx2.Client, count: int) -> list[dict[str, Any]]:
+    """Wait until the daemon keeps `count` samples, and return them."""
+    end = time.monotonic() + 100
+    while True:
+        history: list[dict[str, Any]] = client.get("/v1/machine", params={"after": 0}).json()["history"]
+        if len(history) >= count:
+            return history
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_samples_of_the_cores_are_kept(client: httpx2.Client) -> None:
+    first, second = until_history(client, 2)[:2]
+    state = client.get("/v1/machine", params={"after": first["at"]}).json()
+    assert state["history"][0] == second
+    assert first["at"] < second["at"] < state["at"]
+    assert 0 < first["processor_seconds"]["daemon"] <= second["processor_seconds"]["daemon"]
+    assert client.get("/v1/machine", params={"after": state["history"][-1]["at"]}).json()["history"] == []
+    assert machine(client)["history"] == [], "on request only"
+
+
+def test_no_more_than_an_hour_is_kept() -> None:
+    history, line = MachineHistory(), ProcessorLine(engines={}, daemon=0.0, programs=0.0)
+    for number in range(SAMPLES + 2):
+        history.add(ProcessorSample(at=1.0 + number, processor_seconds=line))
+    kept = history.after(0.0)
+    assert (len(kept), kept[0].at) == (SAMPLES, 3.0)
+    assert SAMPLES * PERIOD_SECONDS == 3600
 
 
 def test_a_machine_that_works_says_at_what(client: httpx2.Client) -> None:

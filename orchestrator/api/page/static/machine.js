@@ -2,12 +2,14 @@
 import { useRef, useState } from "preact/hooks";
 import { ask } from "./api.js";
 import { bytes, line, number, shown } from "./format.js";
-import { Details, html, Problem, Table, useLooks, useTitle } from "./parts.js";
+import { Details, html, Problem, Table, useLooks, useSome, useTitle } from "./parts.js";
 import { may } from "./state.js";
 import { stateName, t, word } from "./texts.js";
 
 const PERIOD = 1000; // milliseconds
-const LOOKS = 120; // that are drawn
+const LEAST = 0.5; // seconds between two looks: the kernel counts processor time in hundredths
+const ROWS = 120; // of the table of the cores at first
+const SPANS = { "span_hour": 3600, "span_minutes": 120 }; // seconds that are drawn
 const WIDE = 600;
 const TALL = 120;
 const sum = (values) => values.reduce((total, value) => total + value, 0);
@@ -15,18 +17,20 @@ const fill = (place) => `bar-${["write", "tools", "gates", "onpath", "read", "pa
 
 export function Machine() {
   const [state, setState] = useState(null);
-  const looks = useRef([]);
+  const samples = useRef([]); // of the last hour, as the daemon keeps them
+  const looks = useRef([]); // of this page, which are closer together
   useTitle(t("machine"));
   const error = useLooks(async (signal) => {
-    const loaded = await ask("GET", "/v1/machine", undefined, { signal });
-    looks.current = [...looks.current, loaded].slice(-LOOKS - 1);
+    const loaded = await ask("GET", `/v1/machine?after=${samples.current.at(-1)?.at ?? 0}`, undefined, { signal });
+    samples.current = [...samples.current, ...loaded.history].filter(({ at }) => at >= loaded.at - SPANS.span_hour);
+    looks.current = [...looks.current, loaded].filter(({ at }) => at >= loaded.at - SPANS.span_minutes);
     setState(loaded);
   }, PERIOD);
   return html`<main id="content">
     <div class="head"><h1>${t("machine")}</h1></div>
     <${Problem} error=${error} />
     ${state ? html`<div class="cards">
-      <${Cores} state=${state} looks=${looks.current} />
+      <${Cores} state=${state} samples=${samples.current} looks=${looks.current} />
       <${Queue} state=${state} />
       <${Models} pool=${state.pool} />
       ${state.engines.filter((engine) => engine.cells).map((engine) => html`<${Engine} key=${`${engine.model} ${engine.number}`} engine=${engine} />`)}
@@ -48,40 +52,50 @@ function spent({ processor_seconds: { engines, daemon, programs } }) {
   return new Map([...models, ["daemon", daemon], ["programs", programs]]);
 }
 
+const place = (owner) => ["daemon", "programs"].indexOf(owner); // models come first
 const nameOf = (owner) => (owner.startsWith("model ") ? line(owner.slice(6)) : t(`owner_${owner}`));
 
 // Cores in use: the seconds that each owner spent between two looks.
-function Cores({ state, looks }) {
-  const owners = [...spent(state).keys()];
-  const samples = looks.slice(1).map((look, at) => {
-    const [old, now, seconds] = [spent(looks[at]), spent(look), look.at - looks[at].at];
-    return owners.map((owner) => Math.max(0, ((now.get(owner) ?? 0) - (old.get(owner) ?? now.get(owner) ?? 0)) / seconds));
+function Cores({ state, samples, looks }) {
+  const [span, setSpan] = useState("span_hour");
+  const seconds = SPANS[span];
+  const all = [...samples.filter(({ at }) => at < looks[0].at - LEAST), ...looks].filter(({ at }) => at >= state.at - seconds);
+  const owners = [...new Set(all.flatMap((look) => [...spent(look).keys()]))].sort((one, other) => place(one) - place(other));
+  const points = all.slice(1).map((look, at) => {
+    const [old, now] = [spent(all[at]), spent(look)];
+    return { at: look.at, values: owners.map((owner) => Math.max(0, ((now.get(owner) ?? 0) - (old.get(owner) ?? now.get(owner) ?? 0)) / (look.at - all[at].at))) };
   });
-  const most = Math.max(state.processors, ...samples.map(sum));
-  const edge = (place) => samples.map((values, at) => `${(WIDE * (LOOKS - samples.length + at)) / (LOOKS - 1)} ${TALL * (1 - sum(values.slice(0, place)) / most)}`);
-  const area = (place) => (samples.length ? `M${[...edge(place), ...edge(place + 1).reverse()].join("L")}Z` : "");
-  const rows = owners.map((owner, place) => {
-    const values = samples.map((sample) => sample[place]);
-    return [html`<${Key} place=${place} /><bdi>${nameOf(owner)}</bdi>`, number(values.at(-1) ?? 0, 2), number(sum(values) / Math.max(1, values.length), 2)];
+  const most = Math.max(state.processors, ...points.map(({ values }) => sum(values)));
+  const edge = (count) => points.map(({ at, values }) => `${WIDE * (1 - (state.at - at) / seconds)} ${TALL * (1 - sum(values.slice(0, count)) / most)}`);
+  const area = (count) => (points.length ? `M${[...edge(count), ...edge(count + 1).reverse()].join("L")}Z` : "");
+  const rows = owners.map((owner, at) => {
+    const values = points.map((point) => point.values[at]);
+    return [html`<${Key} place=${at} /><bdi>${nameOf(owner)}</bdi>`, number(values.at(-1) ?? 0, 2), number(sum(values) / Math.max(1, values.length), 2)];
   });
   const limit = TALL * (1 - state.processors / most);
   return html`<${Card} title=${t("cores")} note=${t("cores_of", { count: number(state.processors), cores: number(state.pool.cores) })}>
-    <svg class="series" viewBox=${`0 0 ${WIDE} ${TALL}`} preserveAspectRatio="none" role="img" aria-label=${t("cores")}>
-      ${owners.map((owner, place) => html`<path key=${owner} class=${fill(place)} d=${area(place)} />`)}
-      <path class="limit" d=${`M0 ${limit}H${WIDE}`} />
-    </svg>
+    <label class="filters">${t("cores_span")} <select value=${span} onChange=${(event) => setSpan(event.target.value)}>
+      ${Object.keys(SPANS).map((name) => html`<option key=${name} value=${name}>${t(name)}</option>`)}</select></label>
+    <figure class="plot">
+      <div><span>${number(most, 1)}</span><span>0</span></div>
+      <svg class="series" viewBox=${`0 0 ${WIDE} ${TALL}`} preserveAspectRatio="none" role="img" aria-label=${t("cores_series")}>
+        ${owners.map((owner, at) => html`<path key=${owner} class=${fill(at)} d=${area(at)} />`)}
+        <path class="limit" d=${`M0 ${limit}H${WIDE}`} />
+      </svg>
+    </figure>
+    ${points.length ? null : html`<p class="empty">${t("cores_none")}</p>`}
     <${Table} caption=${t("cores")} head=${["used_by", "cores_now", "cores_mean"]} rows=${rows} figures=${[1, 2]} />
-    <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Series} names=${owners.map(nameOf)} looks=${looks} samples=${samples} />`}<//><//>`;
+    <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Series} now=${state.at} names=${owners.map(nameOf)} points=${points} />`}<//><//>`;
 }
 
 // The values of the picture, the latest first.
-function Series({ names, looks, samples }) {
+function Series({ now, names, points }) {
+  const [some, more] = useSome([...points].reverse(), ROWS);
   const label = t("cores_series");
-  const last = looks.at(-1).at;
   return html`<div class="scroll series-table" tabindex="0" role="region" aria-label=${label}><table>
     <thead><tr><th scope="col" class="figure">${t("seconds_ago")}</th>${names.map((name) => html`<th key=${name} scope="col" class="figure"><bdi>${name}</bdi></th>`)}</tr></thead>
-    <tbody>${samples.map((values, at) => html`<tr key=${looks[at + 1].at}><th scope="row" class="figure">${number(last - looks[at + 1].at)}</th>
-      ${values.map((value, place) => html`<td key=${place} class="figure">${number(value, 2)}</td>`)}</tr>`).reverse()}</tbody></table></div>`;
+    <tbody>${some.map(({ at, values }) => html`<tr key=${at}><th scope="row" class="figure">${number(now - at)}</th>
+      ${values.map((value, place) => html`<td key=${place} class="figure">${number(value, 2)}</td>`)}</tr>`)}</tbody></table>${more}</div>`;
 }
 
 function Queue({ state }) {

@@ -49,8 +49,13 @@ const TEXTS = {
   "cores": ["Cores", "Kerne"],
   "cores_mean": ["Mean", "Mittel"],
   "cores_now": ["Now", "Jetzt"],
-  "cores_of": ["{count} processors, {cores} cores, two minutes", "{count} Prozessoren, {cores} Kerne, zwei Minuten"],
+  "cores_none": [
+    "This shows who uses the cores, from a few seconds after the daemon's start on.",
+    "Hier erscheint, wer die Kerne nutzt, ab wenigen Sekunden nach dem Start des Daemons.",
+  ],
+  "cores_of": ["{count} processors, {cores} cores", "{count} Prozessoren, {cores} Kerne"],
   "cores_series": ["Cores over time", "Kerne im Lauf der Zeit"],
+  "cores_span": ["Period", "Zeitraum"],
   "critical": ["Critical path", "Kritischer Pfad"],
   "critical_yes": ["on the critical path", "auf dem kritischen Pfad"],
   "daemon_lost": [
@@ -388,6 +393,8 @@ const TEXTS = {
   "simulate": ["Simulate", "Simulieren"],
   "skip": ["Skip to the content", "Zum Inhalt springen"],
   "slack": ["Slack", "Puffer"],
+  "span_hour": ["the last hour", "die letzte Stunde"],
+  "span_minutes": ["the last two minutes", "die letzten zwei Minuten"],
   "start_at": ["Start", "Beginn"],
   "state": ["State", "Zustand"],
   "state_acting": ["acting", "läuft"],

@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator.api.admin import CheckBody
 from orchestrator.api.logs import LEVELS
-from orchestrator.api.machine import ProcessorLine
+from orchestrator.api.machine_history import ProcessorLine
 from orchestrator.api.models import Verb
 from orchestrator.api.page.files import page_files, security_headers
 from orchestrator.api.runs import LimitsBody

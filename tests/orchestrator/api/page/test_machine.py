@@ -7,12 +7,13 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.orchestrator.api.callers import client_of, daemon_with
 from tests.orchestrator.api.daemon_process import RECORDS, Running, executed, lasting, submitted
 from tests.orchestrator.api.page.browser import PATIENCE, SIZES, Visit, check_view, link_of, visiting
 from tests.orchestrator.api.page.test_views import REQUEST
+from tests.orchestrator.api.test_machine import until_history
 
 SECRET = "a-key-that-nobody-may-see"  # noqa: S105 (of the test)
 
@@ -72,6 +73,36 @@ def test_a_machine_that_works_shows_who_works(visit: Visit, client: httpx2.Clien
     assert sizes == sorted(set(sizes))
     client.post(f"/v1/runs/{run}/cancel")
     expect(queue.locator("tr", has_text="interactive").locator("td").nth(1)).to_have_text("0")
+
+
+def test_the_last_hour_is_there_when_the_view_is_opened(visit: Visit, client: httpx2.Client) -> None:
+    page, answers = visit.page, list[dict[str, Any]]()
+
+    def answer_once(route: Route) -> None:
+        if answers:
+            route.abort()
+            return
+        answer = route.fetch()
+        answers.append(answer.json())
+        route.fulfill(response=answer)
+
+    history = until_history(client, 2)
+    visit.go("machine")
+    expect(region(visit, "Cores").locator("tr", has_text="the daemon")).to_be_visible()
+    visit.go("runs")
+    page.reload()
+    page.route("**/v1/machine*", answer_once)
+    visit.go("machine")
+    panel = page.locator("section.panel", has=page.get_by_role("heading", name="Cores"))
+    panel.get_by_text("The picture as a table").click()
+    (answer,) = answers
+    assert answer["history"][0] == history[0]
+    oldest = region(visit, "Cores over time").locator("tbody tr").last
+    expect(oldest.locator("th")).to_have_text(f"{answer['at'] - history[1]['at']:.0f}")
+    width = page.get_by_role("img", name="Cores over time").locator("path").first.get_attribute("d") or ""
+    assert float(width[1:].split(" ")[0]) > 500, "an hour is drawn"
+    page.get_by_label("Period").select_option("the last two minutes")
+    expect(oldest.locator("th")).to_have_text(f"{answer['at'] - history[1]['at']:.0f}")
 
 
 def test_models_are_loaded_pinned_and_unloaded(visit: Visit, client: httpx2.Client) -> None:
