@@ -2,6 +2,7 @@
 // modules in static/ that it imports, and is not served.
 import { render } from "preact";
 import { answerBy, Refused } from "./api.js";
+import { keepFocus } from "./focus.js";
 import { html, Language, Moment, Skip } from "./parts.js";
 import { RunView } from "./run.js";
 import { address, route, session } from "./state.js";
@@ -47,4 +48,6 @@ function Exported() {
     ${part === "steps" && step ? html`<${StepView} key=${step} run=${data.run} step=${step} />` : html`<${RunView} run=${data.run} />`}`;
 }
 
-render(html`<${Exported} />`, document.getElementById("page"));
+const page = document.getElementById("page");
+keepFocus(page);
+render(html`<${Exported} />`, page);

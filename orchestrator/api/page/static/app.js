@@ -1,9 +1,10 @@
 // The page: who is logged in, which view is shown, and what all views have around them.
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { ask, Lost } from "./api.js";
 import { Compare } from "./compare.js";
 import { Doctor } from "./doctor.js";
+import { keepFocus } from "./focus.js";
 import { enter, hasCode, Login } from "./login.js";
 import { Learning } from "./learning.js";
 import { Machine } from "./machine.js";
@@ -35,6 +36,7 @@ function App() {
   useEffect(() => {
     if (code) begin();
   }, [code]);
+  useLayoutEffect(() => scrollTo(0, 0), [route.value]); // another view starts at its top
   if (session.value === undefined) {
     return html`<main id="content">${error ? html`<${Problem} error=${error} again=${begin} />` : t("loading")}</main>`;
   }
@@ -91,4 +93,6 @@ function Frame({ children }) {
     ${children}`;
 }
 
-render(html`<${App} />`, document.getElementById("page"));
+const page = document.getElementById("page");
+keepFocus(page);
+render(html`<${App} />`, page);

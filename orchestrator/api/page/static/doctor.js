@@ -32,7 +32,7 @@ function Checks() {
     html`<bdi>${shown(check.found)}</bdi>${check.mend ? html`<br />→ <bdi>${shown(check.mend)}</bdi>` : null}`,
   ]);
   return html`<div class="head"><h1>${t("doctor")}</h1>
-      <button type="button" disabled=${!found && !error} onClick=${look}>${t("again")}</button></div>
+      <button type="button" aria-disabled=${!found && !error} onClick=${look}>${t("again")}</button></div>
     <${Problem} error=${error} />
     ${found ? html`<p role="status">${t(found.healthy ? "doctor_healthy" : "doctor_broken")}</p>
       <${Table} caption=${t("doctor")} head=${["check", "state", "evidence"]} rows=${rows} />` : error ? null : t("loading")}`;

@@ -132,7 +132,7 @@ function Compared() {
     setBusy(false);
   };
   return html`<section aria-labelledby="compared"><h2 id="compared">${t("learn_compare")}</h2>
-    <p class="actions"><button type="button" disabled=${busy} onClick=${compare}>${t("learn_compare_now")}</button></p>
+    <p class="actions"><button type="button" aria-disabled=${busy} onClick=${compare}>${t("learn_compare_now")}</button></p>
     <${Problem} error=${error} />
     ${rows ? html`<${Table} caption=${t("learn_compare")} figures=${[1, 2, 3]} head=${["learn_router", "learn_reward", "learn_over_rules", "learn_effective"]}
       rows=${rows.map((row) => [word("router", row.router), range(row.estimates["doubly robust"]), range(row.over_rules), number(row.over_rules.effective)])} />` : null}

@@ -117,7 +117,7 @@ function Models({ pool }) {
     setBusy(false);
   };
   const actions = ({ model, pinned, state }) => (pinned ? ["unpin"] : [["ready", "loading"].includes(state) ? "unload" : "load", "pin"]).map((verb) => html`<button
-    key=${verb} type="button" disabled=${busy} onClick=${act(model, verb)} aria-label=${`${t(`verb_${verb}`)}: ${line(model)}`}>${t(`verb_${verb}`)}</button> `);
+    key=${verb} type="button" aria-disabled=${busy} onClick=${act(model, verb)} aria-label=${`${t(`verb_${verb}`)}: ${line(model)}`}>${t(`verb_${verb}`)}</button> `);
   const head = ["model", "state", "residency", "memory", "requests", "threads"];
   const rows = pool.models.map((model) => [
     html`${model.bytes ? html`<${Key} place=${loaded.indexOf(model)} />` : null}<bdi>${line(model.model)}</bdi>`,

@@ -122,8 +122,8 @@ export function New() {
         ${LIMITS.map((name) => html`<${Field} key=${name} name=${name} more=${more} set=${setMore} label=${t(`limit_${name}`)} type="number" />`)}
       </div></details>
       <div class="actions">
-        ${kind === "request" ? html`<button type="button" class="main" disabled=${!ready || waiting} onClick=${replan}>${t("new_look")}</button>` : null}
-        <button type="button" disabled=${!ready || waiting} onClick=${() => submit(own)}>${t(kind === "request" ? "new_blind" : "new_run")}</button>
+        ${kind === "request" ? html`<button type="button" class="main" aria-disabled=${!ready || waiting} onClick=${replan}>${t("new_look")}</button>` : null}
+        <button type="button" aria-disabled=${!ready || waiting} onClick=${() => submit(own)}>${t(kind === "request" ? "new_blind" : "new_run")}</button>
         <span class="dim" role="status">${sending ? t("new_submitting") : looking && kind === "request" ? t(edited ? "new_checking" : "new_planning") : ""}</span>
       </div>
     </form>
@@ -232,9 +232,9 @@ function Plan({ forecast, kind, waiting, selected, onSelect, task, edit, edited,
     ${acting.length ? html`<label><input type="checkbox" checked=${approved === task} onChange=${() => setApproved(approved === task ? null : task)} /> ${t("edit_allow", {
       steps: line(acting.map((step) => `${step.id} (${step.tools?.join(", ") || word("kind", step.kind)})`).join(", ")) })}</label>` : null}
     <div class="actions">
-      ${kind === "request" ? html`<button type="button" class="main" disabled=${waiting || (acting.length > 0 && approved !== task)} onClick=${run}>${t(again ? "new_again" : "new_approve")}</button>` : null}
+      ${kind === "request" ? html`<button type="button" class="main" aria-disabled=${waiting || (acting.length > 0 && approved !== task)} onClick=${run}>${t(again ? "new_again" : "new_approve")}</button>` : null}
       <button type="button" aria-expanded=${editing} onClick=${() => setEditing(!editing)}>${t("edit")}</button>
-      ${kind === "request" && forecast.direct_seconds !== null ? html`<button type="button" disabled=${waiting} onClick=${direct}>${t("new_direct")}</button>` : null}
+      ${kind === "request" && forecast.direct_seconds !== null ? html`<button type="button" aria-disabled=${waiting} onClick=${direct}>${t("new_direct")}</button>` : null}
     </div>
     ${editing && task ? html`<${Editor} task=${task} onEdit=${edit} problems=${problems} />` : null}
     <${Chart} picture=${forecast} receivedAt=${0} live=${false} selected=${selected} onSelect=${onSelect} onOpen=${() => {}} />

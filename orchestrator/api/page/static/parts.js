@@ -53,55 +53,23 @@ export function Details({ summary, kind, onOpen, children }) {
   return html`<details class=${kind} onToggle=${toggle}><summary>${summary}</summary>${open ? children() : null}</details>`;
 }
 
-// What may have the focus when the button that had it is gone.
-const FOCUSABLE = "button:enabled, a.button, input:enabled, h1, h2, h3";
-
-// Return the elements around one, the nearest first.
-function around(element) {
-  const elements = [];
-  for (let at = element; at; at = at.parentElement) elements.push(at);
-  return elements;
-}
-
-// Focus the first that may be of the nearest of these elements that are still there, unless something has the focus.
-function focusNear(elements) {
-  if (document.activeElement !== document.body && document.activeElement?.isConnected) return;
-  const places = [...elements.filter((element) => element.isConnected && element !== document.body), document.getElementById("content")];
-  const next = places.map((place) => place?.querySelector(FOCUSABLE)).find(Boolean);
-  if (!next) return;
-  if (next.matches("h1, h2, h3")) next.tabIndex = -1;
-  next.focus();
-}
-
-// A button that asks once more before it acts. The focus returns to it, when it may be used again, or to a neighbour when it
-// is gone.
+// A button that asks once more before it acts.
 export function Sure({ label, sure = t("stop_sure"), keep = t("close"), disabled = false, onSure }) {
   const [open, setOpen] = useState(false);
   const box = useRef(null);
-  const asked = useRef(false); // the focus is to return
+  const wasOpen = useRef(false);
   useLayoutEffect(() => {
-    if (!asked.current) return;
-    const first = box.current.querySelector("button");
-    if (first.disabled) return;
-    if (open ? !box.current.contains(document.activeElement) : [document.body, null].includes(document.activeElement)) first.focus();
-    if (!open) asked.current = false;
-  }, [open, disabled]);
-  useLayoutEffect(() => {
-    const places = around(box.current);
-    return () => (asked.current || places[0].contains(document.activeElement)) && setTimeout(focusNear, 0, places.slice(1));
-  }, []);
-  const ask = () => {
-    asked.current = true;
-    setOpen(true);
-  };
+    if (open !== wasOpen.current) box.current.querySelector("button").focus();
+    wasOpen.current = open;
+  }, [open]);
   const act = () => {
     setOpen(false);
     onSure();
   };
   return html`<span class="sure" ref=${box}>${open ? html`
-    <button key="sure" type="button" class="danger" disabled=${disabled} onClick=${act}>${sure}</button>
+    <button key="sure" type="button" class="danger" aria-disabled=${disabled} onClick=${act}>${sure}</button>
     <button key="keep" type="button" onClick=${() => setOpen(false)}>${keep}</button>`
-    : html`<button key="ask" type="button" disabled=${disabled} onClick=${ask}>${label}</button>`}
+    : html`<button key="ask" type="button" aria-disabled=${disabled} onClick=${() => setOpen(true)}>${label}</button>`}
   </span>`;
 }
 

@@ -90,13 +90,13 @@ export function ProcedureView({ name }) {
       <p class="facts"><span>${line(procedure.version)}</span><span>${needs(procedure.permissions)}</span></p></div></div>
     ${isOf(procedure.permissions.roles) ? html`<form onSubmit=${(event) => event.preventDefault()}>
         <div class="grid">${Object.entries(procedure.inputs).map(([input, form]) => html`<${Input} key=${input} name=${input} form=${form} value=${inputs[input] ?? ""} onInput=${set(input)} />`)}</div>
-        <div class="actions"><button type="button" class="main" disabled=${busy} onClick=${send("plan", {}, setPlan)}>${t("new_look")}</button>
+        <div class="actions"><button type="button" class="main" aria-disabled=${busy} onClick=${send("plan", {}, setPlan)}>${t("new_look")}</button>
           <span class="dim" role="status">${busy ? t("loading") : ""}</span></div></form>` : html`<p>${t("proc_not_yours", { roles: line(procedure.permissions.roles.join(", ")) })}</p>`}
     <${Problem} error=${refusal} />
     ${plan ? html`<${Plan} plan=${plan} />
-      ${plan.problems.length ? null : html`<div class="actions">${plan.needs_approval && !may("approve") ? html`<button type="button" disabled=${busy} onClick=${begin(null)}>${t("proc_propose")}</button>`
+      ${plan.problems.length ? null : html`<div class="actions">${plan.needs_approval && !may("approve") ? html`<button type="button" aria-disabled=${busy} onClick=${begin(null)}>${t("proc_propose")}</button>`
         : plan.destructive ? html`<${Sure} label=${t("proc_approve")} sure=${t("proc_sure")} keep=${t("proc_keep")} disabled=${busy} onSure=${begin(plan.digest)} />`
-        : html`<button type="button" class="main" disabled=${busy} onClick=${begin(plan.digest)}>${t(plan.needs_approval ? "proc_approve" : "new_run")}</button>`}</div>`}` : null}
+        : html`<button type="button" class="main" aria-disabled=${busy} onClick=${begin(plan.digest)}>${t(plan.needs_approval ? "proc_approve" : "new_run")}</button>`}</div>`}` : null}
     <${Details} summary=${t("proc_file")}>${() => html`<p class="dim"><${Text}>${procedure.file}<//></p><pre class="text" tabindex="0" aria-label=${t("proc_file")}><bdi>${shown(procedure.text)}</bdi></pre>`}<//>
   </main>`;
 }
@@ -197,8 +197,8 @@ export function ExecutionView({ id }) {
         ${body.approved_by ? html`<span>${t("proc_approved_by", { name: line(body.approved_by) })}</span>` : null}</p></div>
       <div class="actions">
         <span role="status">${busy ? t("loading") : ""}</span>
-          ${body.state === "planned" && body.needs_approval && mine && may("approve") ? (body.plan_of?.destructive ? sure("approve", t("proc_approve"), { digest: body.plan }) : html`<button type="button" class="main" disabled=${busy} onClick=${act("approve", { digest: body.plan })}>${t("proc_approve")}</button>`) : null}
-          ${WAITING.includes(body.state) && mine ? html`<button type="button" disabled=${busy} onClick=${act("withdraw")}>${t("proc_withdraw")}</button>` : null}
+          ${body.state === "planned" && body.needs_approval && mine && may("approve") ? (body.plan_of?.destructive ? sure("approve", t("proc_approve"), { digest: body.plan }) : html`<button type="button" class="main" aria-disabled=${busy} onClick=${act("approve", { digest: body.plan })}>${t("proc_approve")}</button>`) : null}
+          ${WAITING.includes(body.state) && mine ? html`<button type="button" aria-disabled=${busy} onClick=${act("withdraw")}>${t("proc_withdraw")}</button>` : null}
           ${!OVER.includes(body.state) && !WAITING.includes(body.state) && mine ? sure("cancel", t("proc_cancel")) : null}
           ${UNDOABLE.includes(body.state) && mine && body.plan_of ? html`<label><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.target.checked)} /> ${t("proc_force")}</label> ${sure("rollback", t("proc_rollback"), { force })}` : null}
       </div></div>

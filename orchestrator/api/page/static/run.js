@@ -164,7 +164,7 @@ export function RunView({ run }) {
       <div class="actions">
         ${live && mayDo("submit", picture) ? html`<${Sure} label=${t("stop_run")} disabled=${busy} onSure=${act("cancel", {})} />` : null}
         ${!live && may("submit") ? html`<a class="button" href=${address("runs", run, "what-if")}>${t("what_if")}</a>` : null}
-        ${!live && mayDo("submit", picture) ? html`<button type="button" disabled=${busy} onClick=${act("retry", {})}>${t("retry")}</button>` : null}
+        ${!live && mayDo("submit", picture) ? html`<button type="button" aria-disabled=${busy} onClick=${act("retry", {})}>${t("retry")}</button>` : null}
       </div>
     </div>
     <${Problem} error=${refusal} />

@@ -46,8 +46,8 @@ export function StepActions({ picture, row, live, act, busy, reload, children })
       ${submits && open ? html`<${Sure} label=${t("stop_step")} disabled=${busy} onSure=${act("cancel", step)} />` : null}
       ${submits && open && attempt && attempt.end === null ? html`<${Sure} label=${t("retry_step")} disabled=${busy} onSure=${act("retry", step)} />` : null}
       ${row.first ? html`<span class="onpath">${t("goes_first")}</span>`
-        : submits && open ? html`<button type="button" disabled=${busy} onClick=${act("prioritise", step)}>${t("prioritise")}</button>` : null}
-      ${submits && !live ? html`<button type="button" disabled=${busy} onClick=${act("retry", step)}>${t("retry_new")}</button>` : null}
+        : submits && open ? html`<button type="button" aria-disabled=${busy} onClick=${act("prioritise", step)}>${t("prioritise")}</button>` : null}
+      ${submits && !live ? html`<button type="button" aria-disabled=${busy} onClick=${act("retry", step)}>${t("retry_new")}</button>` : null}
     </p>
     ${submits && !live ? html`<p class="dim">${t("retry_new_hint")}</p>` : null}
     <${Rating} key=${row.id} picture=${picture} body=${step} ratings=${row.ratings} live=${live} act=${act} busy=${busy} reload=${reload} />`;
@@ -68,5 +68,5 @@ export function Rating({ picture, body, ratings, live, act, busy, reload }) {
     ${mayDo("teach", picture) ? html`<form class="filters" aria-label=${t("rating")} onSubmit=${send}>
       <label>${t("rating")}<input type="number" min="0" max="1" step="any" required value=${score} onInput=${(event) => setScore(event.target.value)} /></label>
       <label>${t("note")}<input value=${note} maxlength="10000" onInput=${(event) => setNote(event.target.value)} /></label>
-      <button disabled=${busy}>${t("rate")}</button></form>` : null}`;
+      <button aria-disabled=${busy}>${t("rate")}</button></form>` : null}`;
 }

@@ -18,10 +18,20 @@ FLAGS: Final = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 )
-# Sets `ran` when a script of a hostile text runs, and lists in `moved` what has moved without an input of the user.
+# Sets `ran` when a script of a hostile text runs, and lists in `moved` what has moved without an input of the user;
+# `unfocused` lists what had the focus when the document as a whole got it.
 WATCH: Final = """
 window.ran = 0;
 window.moved = [];
+window.unfocused = [];
+let focused = null;
+const watchFocus = () => {
+  const now = document.activeElement;
+  if (focused && (!now || now === document.body)) window.unfocused.push(focused.outerHTML);
+  focused = now && now !== document.body ? now : null;
+  requestAnimationFrame(watchFocus);
+};
+requestAnimationFrame(watchFocus);
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries().filter((shift) => !shift.hadRecentInput)) {
     window.moved.push(...entry.sources.map((source) => source.node?.outerHTML ?? String(source.node)));

@@ -204,7 +204,7 @@ def make_hostile(route: Route) -> None:
 
 
 VIEWS: Final = {
-    ("machine",): (".cards .scale", ["machine"]),
+    ("machine",): (".cards .scale", ["machine*"]),
     ("learning",): ("#learn_choices + .scroll", ["memory", "memory/**", "personas*"]),
     ("procedures",): ("table.list", ["procedures", "procedures/**"]),
     ("procedures", "backup"): ("main summary", ["procedures/**"]),

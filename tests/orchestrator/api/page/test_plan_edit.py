@@ -199,7 +199,7 @@ def test_a_plan_without_a_price_does_not_run(visit: Visit) -> None:
             """async () => {
               document.querySelector(".editor button").click();
               await new Promise(requestAnimationFrame);
-              return document.querySelector(".plan .actions .main").disabled;
+              return document.querySelector(".plan .actions .main").ariaDisabled === "true";
             }"""
         ), "before the check is sent"
     expect(page.get_by_role("alert")).to_be_visible()
