@@ -1,7 +1,7 @@
 // The picture of a run: the graph at the left, times at the right, in the same rows. The daemon has laid it out.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { duration, line, number } from "./format.js";
-import { Details, Head, html, Problem, stateClass, useAnswer, useSome } from "./parts.js";
+import { Details, Empty, Head, html, Problem, stateClass, useAnswer, useSome } from "./parts.js";
 import { stateName, t, word } from "./texts.js";
 
 const ROW = 26; // pixels
@@ -57,7 +57,7 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen, o
     onSelect(row.id);
   }, [picture]);
   if (!count && !picture.planning.length) {
-    return html`<div class="chart" ref=${box}><p class="empty">${t("steps_none")}</p></div>`;
+    return html`<div class="chart" ref=${box}><${Empty} text=${t("steps_none")} /></div>`;
   }
   const slice = { first, last, visible: rows.slice(first - start, last - start) };
   const ticks = Math.max(2, Math.min(6, Math.floor((0.5 * view.width) / TICK_WIDTH)));

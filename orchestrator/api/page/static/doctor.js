@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask } from "./api.js";
 import { shown } from "./format.js";
-import { html, Moment, Problem, Table, useLooks, useTitle } from "./parts.js";
+import { Empty, html, Moment, Problem, Table, useLooks, useTitle } from "./parts.js";
 import { stateName, t, word } from "./texts.js";
 
 const PERIOD = 2000; // milliseconds
@@ -42,16 +42,13 @@ function Log() {
   const [level, setLevel] = useState("info");
   const [, redraw] = useState(0);
   const lines = useRef([]);
-  const error = useLooks(async (signal) => {
-    const after = lines.current.at(-1)?.number ?? 0;
+  const error = useLooks(async (signal, isFirst) => {
+    const before = isFirst ? [] : lines.current; // the first look at another level starts again
+    const after = before.at(-1)?.number ?? 0;
     const more = await ask("GET", `/v1/log?level=${level}&limit=${LINES}&after=${after}`, undefined, { signal });
-    lines.current = [...lines.current, ...more.lines].slice(-LINES);
+    lines.current = [...before, ...more.lines].slice(-LINES);
     redraw((count) => count + 1);
   }, PERIOD, [level]);
-  const choose = (event) => {
-    lines.current = [];
-    setLevel(event.target.value);
-  };
   const rows = [...lines.current].reverse().map((row) => [
     html`<${Moment} at=${Date.parse(row.at) / 1000} />`,
     html`<span class=${`state ${MARKS[row.level] ?? ""}`}>${word("level", row.level)}</span>`,
@@ -59,8 +56,8 @@ function Log() {
   ]);
   return html`<div class="head"><h2>${t("log")}</h2>
       <label class="filters">${t("log_level")}
-        <select value=${level} onChange=${choose}>${LEVELS.map((name) => html`<option key=${name} value=${name}>${word("level", name)}</option>`)}</select>
+        <select value=${level} onChange=${(event) => setLevel(event.target.value)}>${LEVELS.map((name) => html`<option key=${name} value=${name}>${word("level", name)}</option>`)}</select>
       </label></div>
     <${Problem} error=${error} />
-    ${rows.length ? html`<${Table} caption=${t("log")} head=${["time", "log_level", "event"]} rows=${rows} />` : html`<p class="empty">${t("log_none")}</p>`}`;
+    ${rows.length ? html`<${Table} caption=${t("log")} head=${["time", "log_level", "event"]} rows=${rows} />` : html`<${Empty} text=${t("log_none")} />`}`;
 }

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { ask } from "./api.js";
 import { line, number } from "./format.js";
-import { Details, html, Moment, Problem, Table, Text, useAnswers, useSome, useTitle } from "./parts.js";
+import { Details, Empty, html, Moment, Problem, Table, Text, useAnswers, useSome, useTitle } from "./parts.js";
 import { address } from "./state.js";
 import { t, word } from "./texts.js";
 
@@ -28,18 +28,18 @@ export function Learning() {
       <${Calibration} bins=${choices.calibration} />
       <${Choices} choices=${choices.choices} />
       <${Compared} />
-      <${Part} name="learn_values" rows=${values.values}>
+      <${Part} name="learn_values" none="learn_no_values" rows=${values.values}>
         <${Table} caption=${t("learn_values")} figures=${[3, 4]} head=${["learn_type", "role", "persona", "learn_q", "learn_outcomes"]}
           rows=${values.values.map((row) => [row.task_type === null ? t("learn_no_type") : line(word("type", row.task_type)), line(row.role), line(row.persona), figure(row.q), number(row.count)])} />
       <//>
       <${Personas} personas=${personas.personas} evidence=${evidence.personas} />
-      <${Part} name="learn_trainings" rows=${trainings.trainings}>${trainings.trainings.map((training) => html`<${Training} key=${training.name} training=${training} />`)}<//>` : error ? null : t("loading")}
+      <${Part} name="learn_trainings" none="learn_no_trainings" rows=${trainings.trainings}>${trainings.trainings.map((training) => html`<${Training} key=${training.name} training=${training} />`)}<//>` : error ? null : t("loading")}
   </main>`;
 }
 
-function Part({ name, rows, children }) {
+function Part({ name, rows, none, children }) {
   return html`<section aria-labelledby=${name}><h2 id=${name}>${t(name)}</h2>
-    ${rows.length ? children : html`<p class="empty">${t("learn_none")}</p>`}</section>`;
+    ${rows.length ? children : html`<${Empty} text=${t(none)} />`}</section>`;
 }
 
 function Status({ status, choices }) {
@@ -81,7 +81,7 @@ function Lines({ label, lines }) {
 
 function Rewards({ spans }) {
   const lines = [["learn_reward", "reward"], ["learn_expected", "expected"], ["learn_regret", "regret"]];
-  return html`<${Part} name="learn_rewards" rows=${spans}>
+  return html`<${Part} name="learn_rewards" none="learn_no_choices" rows=${spans}>
     <${Lines} label=${t("learn_rewards")} lines=${lines.map(([name, field]) => [name, spans.map((span) => span[field])])} />
     <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Table} caption=${t("learn_rewards")} figures=${[1, 2, 3, 4, 5, 6]}
       head=${["learn_until", "learn_choices", "learn_reward", "learn_expected", "learn_regret", "learn_by_memory", "learn_tried"]}
@@ -91,7 +91,7 @@ function Rewards({ spans }) {
 
 function Calibration({ bins }) {
   const most = Math.max(...bins.map((bin) => bin.choices));
-  return html`<${Part} name="learn_calibration" rows=${bins}>
+  return html`<${Part} name="learn_calibration" none="learn_no_choices" rows=${bins}>
     <p class="dim">${t("learn_calibration_how")}</p>
     <svg class="square" viewBox="-4 -4 108 108" role="img" aria-label=${t("learn_calibration")}>
       <path class="frame" d="M0 0V100H100M0 100L100 0" />
@@ -105,7 +105,7 @@ function Choices({ choices }) {
   const [shown, more] = useSome(choices, SHOWN);
   const how = (choice) => t(choice.explored ? "learn_tried" : choice.followed ? "learn_by_memory" : "learn_by_rules");
   const place = (choice) => html`<a href=${address("runs", choice.run, ...(choice.step ? ["steps", choice.step] : []))}><bdi>${choice.step ? `${line(choice.step)} #${choice.attempt}` : t("plan_row")}</bdi></a>`;
-  return html`<${Part} name="learn_choices" rows=${choices}>
+  return html`<${Part} name="learn_choices" none="learn_no_choices" rows=${choices}>
     <${Table} caption=${t("learn_choices")} figures=${[5, 6, 7, 8]}
       head=${["step", "time", "learn_taken", "learn_how", "learn_best", "learn_confidence", "learn_expected", "learn_regret", "learn_reward"]}
       rows=${shown.map((choice) => [place(choice), html`<${Moment} at=${choice.at} />`, html`<bdi>${line(choice.taken)}</bdi>`, how(choice), html`<bdi>${line(choice.best)}</bdi>`,
@@ -146,7 +146,7 @@ function Personas({ personas, evidence }) {
     const uses = evidence.filter((row) => row.persona === persona.name);
     return (uses.length ? uses : [{}]).map((use) => [persona, use]);
   });
-  return html`<${Part} name="learn_personas" rows=${rows}>
+  return html`<${Part} name="learn_personas" none="learn_no_personas" rows=${rows}>
     <${Table} caption=${t("learn_personas")} figures=${[3, 4, 5, 6]}
       head=${["persona", "learn_maker", "role", "attempts", "learn_succeeded", "learn_q", "learn_q_without"]}
       rows=${rows.map(([persona, use]) => [

@@ -2,7 +2,7 @@
 import { useRef, useState } from "preact/hooks";
 import { ask } from "./api.js";
 import { bytes, line, number, shown } from "./format.js";
-import { Details, html, Problem, Table, useLooks, useSome, useTitle } from "./parts.js";
+import { Details, Empty, html, Problem, Table, useLooks, useSome, useTitle } from "./parts.js";
 import { may } from "./state.js";
 import { stateName, t, word } from "./texts.js";
 
@@ -26,6 +26,7 @@ export function Machine() {
     looks.current = [...looks.current, loaded].filter(({ at }) => at >= loaded.at - SPANS.span_minutes);
     setState(loaded);
   }, PERIOD);
+  const engines = state ? state.engines.filter((engine) => engine.cells) : [];
   return html`<main id="content">
     <div class="head"><h1>${t("machine")}</h1></div>
     <${Problem} error=${error} />
@@ -33,7 +34,8 @@ export function Machine() {
       <${Cores} state=${state} samples=${samples.current} looks=${looks.current} />
       <${Queue} state=${state} />
       <${Models} pool=${state.pool} />
-      ${state.engines.filter((engine) => engine.cells).map((engine) => html`<${Engine} key=${`${engine.model} ${engine.number}`} engine=${engine} />`)}
+      ${engines.length ? engines.map((engine) => html`<${Engine} key=${`${engine.model} ${engine.number}`} engine=${engine} />`)
+        : html`<${Card} title=${t("cache")}><${Empty} text=${t("cache_none")} /><//>`}
     </div>` : error ? null : t("loading")}
   </main>`;
 }
@@ -83,7 +85,7 @@ function Cores({ state, samples, looks }) {
         <path class="limit" d=${`M0 ${limit}H${WIDE}`} />
       </svg>
     </figure>
-    ${points.length ? null : html`<p class="empty">${t("cores_none")}</p>`}
+    ${points.length ? null : html`<${Empty} text=${t("cores_none")} />`}
     <${Table} caption=${t("cores")} head=${["used_by", "cores_now", "cores_mean"]} rows=${rows} figures=${[1, 2]} />
     <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Series} now=${state.at} names=${owners.map(nameOf)} points=${points} />`}<//><//>`;
 }

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, Refused } from "./api.js";
 import { Chart, Legend, Tables } from "./chart.js";
 import { bytes, duration, line, number, shown } from "./format.js";
-import { html, Problem, Text, useTitle } from "./parts.js";
+import { Empty, html, Problem, Text, useTitle } from "./parts.js";
 import { Editor } from "./plan_edit.js";
 import { address } from "./state.js";
 import { t, word } from "./texts.js";
@@ -131,7 +131,7 @@ export function New() {
     ${forecast ? html`<${Plan} forecast=${forecast} kind=${kind} waiting=${waiting || (edited && forecast.of !== edited)} selected=${selected} onSelect=${setSelected}
       task=${task} edit=${edit} edited=${edited} again=${again} problems=${problem?.problems ?? []}
       run=${() => submit(again ? own : forecast.mode === "direct" && !edited ? direct : { task, mode })}
-      direct=${() => submit(direct)} />` : null}
+      direct=${() => submit(direct)} />` : waiting || problem ? null : html`<${Empty} text=${t("new_plan_none")} />`}
   </main>`;
 }
 

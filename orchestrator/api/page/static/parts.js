@@ -13,6 +13,11 @@ export function Text({ children }) {
   return html`<bdi>${shown(children)}</bdi>`;
 }
 
+// What will be in an empty place, and how to get it; commands are in backticks.
+export function Empty({ text, children }) {
+  return html`<p class="empty">${text.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part))} ${children}</p>`;
+}
+
 export function State({ name, doubt }) {
   return html`<span class=${`state ${stateClass(name)}`}>${stateName(name)}</span>${
     doubt ? html` <span class="state doubt" title=${shown(doubt)}>${t("doubt")}</span>` : null

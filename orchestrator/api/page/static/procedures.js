@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { ask, follow } from "./api.js";
 import { line, number, shown } from "./format.js";
-import { Details, html, Moment, Problem, State, Sure, Table, Text, useAnswers, useTitle } from "./parts.js";
+import { Details, Empty, html, Moment, Problem, State, Sure, Table, Text, useAnswers, useTitle } from "./parts.js";
 import { oneAtATime } from "./run.js";
 import { address, may, session } from "./state.js";
 import { stateName, t } from "./texts.js";
@@ -28,12 +28,13 @@ export function Procedures() {
       ${list.broken.length ? html`<ul class="notices">${list.broken.map((text) => html`<li key=${text} class="error"><${Text}>${text}<//></li>`)}</ul>` : null}
       <${Table} caption=${t("procedures")} head=${["proc_name", "proc_what", "proc_needs", "proc_roles"]}
         rows=${list.procedures.map((row) => [html`<a href=${address("procedures", row.id)}>${line(row.id)}</a>`, html`<${Text}>${row.description.trim().split("\n")[0]}<//>`, needs(row.permissions), line(row.permissions.roles.join(", "))])} />
-      ${list.schedules.length ? html`<h2>${t("proc_schedules")}</h2><${Table} caption=${t("proc_schedules")} head=${["proc_schedule", "proc_next", "proc_last", "proc_missed"]}
+      <h2>${t("proc_schedules")}</h2>
+      ${list.schedules.length ? html`<${Table} caption=${t("proc_schedules")} head=${["proc_schedule", "proc_next", "proc_last", "proc_missed"]}
         rows=${list.schedules.map((row) => [line(row.schedule), row.why_not ? line(row.why_not) : row.next === null ? "–" : html`<${Moment} at=${row.next} />`, row.last ? html`${executionLink(row.last.id)} <${State} name=${row.last.state} />` : "–",
-          row.missed.map((time) => html`<div key=${time.id}><${Moment} at=${time.at} />: ${line(time.why)}</div>`)])} />` : null}
+          row.missed.map((time) => html`<div key=${time.id}><${Moment} at=${time.at} />: ${line(time.why)}</div>`)])} />` : html`<${Empty} text=${t("proc_no_schedules")} />`}
       <h2>${t("proc_executions")}</h2>
       ${past.executions.length ? html`<${Table} caption=${t("proc_executions")} head=${["id", "proc_name", "state", "proc_planned", "made_by"]}
-        rows=${past.executions.map((row) => [executionLink(row.id), line(row.procedure), html`<${State} name=${row.state} />`, html`<${Moment} at=${row.planned} />`, html`<${Text}>${row.caller}<//>`])} />` : html`<p class="empty">${t("proc_none")}</p>`}
+        rows=${past.executions.map((row) => [executionLink(row.id), line(row.procedure), html`<${State} name=${row.state} />`, html`<${Moment} at=${row.planned} />`, html`<${Text}>${row.caller}<//>`])} />` : html`<${Empty} text=${t("proc_none")} />`}
       <${Details} summary=${t("proc_audit")}>${() => html`<${Audit} />`}<//>` : error ? null : t("loading")}
   </main>`;
 }
@@ -56,6 +57,7 @@ function Audit() {
       <button type="button" onClick=${verify}>${t("proc_verify")}</button>
       <span role="status">${verified ? t("proc_verified", { count: number(verified.verified) }) : ""}</span></p>
     <${Problem} error=${damage} />
+    ${log.entries.length ? null : html`<${Empty} text=${t("proc_audit_none")} />`}
     <${Table} caption=${t("proc_audit")} head=${["proc_number", "time", "proc_event", "proc_subject", "proc_execution", "made_by"]}
       rows=${[...log.entries].reverse().map((entry) => [entry.number, html`<${Moment} at=${entry.at} />`, entryName(entry.kind), html`<${Text}>${entry.step ?? entry.procedure ?? entry.state ?? ""}<//>`, entry.execution ? executionLink(entry.execution) : "", html`<${Text}>${entry.caller ?? ""}<//>`])} />`;
 }

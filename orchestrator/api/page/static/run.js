@@ -5,7 +5,7 @@ import { artifactPath, ask, askText, follow, isRecorded, runPath } from "./api.j
 import { Chart, Legend, Tables } from "./chart.js";
 import { sentence } from "./events.js";
 import { bytes, duration, line, number, shown } from "./format.js";
-import { Details, html, Moment, Problem, State, Sure, Text, useAnswer, useSome, useTitle } from "./parts.js";
+import { Details, Empty, html, Moment, Problem, State, Sure, Text, useAnswer, useSome, useTitle } from "./parts.js";
 import { address, may } from "./state.js";
 import { ENDED, mayDo, Rating, StepActions, useAct } from "./step_actions.js";
 import { t } from "./texts.js";
@@ -178,7 +178,7 @@ export function RunView({ run }) {
     <div class="pair">
       <section aria-labelledby="step-title" class="panel">
         <h2 id="step-title">${t("step")}${row ? html` <bdi>${line(row.id)}</bdi>` : null}</h2>
-        ${row ? html`<${Selected} key=${row.id} run=${run} picture=${picture} row=${row} progress=${progress} act=${act} busy=${busy} live=${live} reload=${reload} />` : html`<p class="empty">${t("none_selected")}</p>`}
+        ${row ? html`<${Selected} key=${row.id} run=${run} picture=${picture} row=${row} progress=${progress} act=${act} busy=${busy} live=${live} reload=${reload} />` : html`<${Empty} text=${t("none_selected")} />`}
       </section>
       <section aria-labelledby="answer-title" class="panel">
         <h2 id="answer-title">${t("answer")}</h2>
@@ -286,7 +286,7 @@ function Answer({ run, picture, live }) {
   const wanted = files.filter((file) => results.has(file.name));
   const others = files.filter((file) => !results.has(file.name));
   return html`
-    ${picture.answer === null ? html`<p class="empty">${t(live ? "answer_none" : "answer_none_ended")}</p>`
+    ${picture.answer === null ? html`<${Empty} text=${t(live ? "answer_none" : "answer_none_ended")} />`
       : html`<pre class="text answer" tabindex="0" aria-label=${t("answer")}><bdi>${shown(picture.answer)}</bdi></pre>`}
     <${Problem} error=${problem} />
     ${wanted.length ? html`<h3>${t("files")}</h3><${Files} run=${run} files=${wanted} />` : null}

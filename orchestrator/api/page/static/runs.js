@@ -2,7 +2,7 @@
 import { useRef, useState } from "preact/hooks";
 import { ask } from "./api.js";
 import { duration, line } from "./format.js";
-import { Head, html, Moment, Problem, State, Text, useLooks, useTitle } from "./parts.js";
+import { Empty, Head, html, Moment, Problem, State, Text, useLooks, useTitle } from "./parts.js";
 import { address, may } from "./state.js";
 import { stateName, t } from "./texts.js";
 
@@ -75,7 +75,9 @@ async function some(status, search, pages, figures, signal) {
 }
 
 function List({ list, filtered, more, chosen, choose }) {
-  if (!list.runs.length) return html`<p class="empty">${t(filtered ? "no_runs" : "no_runs_yet")}</p>`;
+  if (!list.runs.length) {
+    return html`<${Empty} text=${t(filtered ? "no_runs" : "no_runs_yet")}>${!filtered && may("submit") ? html`<a href=${address("new")}>${t("new")}</a>` : null}<//>`;
+  }
   const everybody = may("read:all");
   return html`
     <table class="runs">

@@ -1,7 +1,7 @@
 // The view *Step*: why this role and model, the prompt with its shared part, and all attempts with texts and gates.
 import { runPath } from "./api.js";
 import { duration, line, number, shown } from "./format.js";
-import { Head, html, Problem, State, Text, useAnswer, useTitle } from "./parts.js";
+import { Empty, Head, html, Problem, State, Text, useAnswer, useTitle } from "./parts.js";
 import { rowOf, Spent, useRun, Writing } from "./run.js";
 import { address } from "./state.js";
 import { ENDED, StepActions, useAct } from "./step_actions.js";
@@ -36,7 +36,7 @@ export function StepView({ run, step }) {
     ${writing ? html`<section class="panel"><h2>${t("written")}</h2><${Writing} run=${run} row=${row} progress=${progress.of(step)} /></section>` : null}
     <section aria-labelledby="attempts-title">
       <h2 id="attempts-title">${t("attempts")}</h2>
-      ${attempts.length ? null : html`<p class="empty">${t("attempts_none")}</p>`}
+      ${attempts.length ? null : html`<${Empty} text=${t("attempts_none")} />`}
       ${[...attempts].reverse().map((attempt) => html`<${Attempt} key=${attempt.number} run=${run} step=${step} attempt=${attempt}
         bar=${row.bars.find((bar) => bar.number === attempt.number)} />`)}
     </section>
@@ -131,7 +131,7 @@ function Listing({ name, text, findings }) {
 }
 
 function Gates({ gates }) {
-  if (!gates.length) return html`<p class="dim">${t("gates_none")}</p>`;
+  if (!gates.length) return html`<${Empty} text=${t("gates_none")} />`;
   return html`<table class="gates"><caption>${t("gates")}</caption>
     <${Head} keys=${["gate", "state", "duration", "evidence"]} classes=${{ duration: "figure" }} />
     <tbody>${gates.map((gate, at) => html`<tr key=${at}>
