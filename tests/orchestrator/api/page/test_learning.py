@@ -141,4 +141,6 @@ def test_learning_fits_and_is_accessible(daemon: Running, browser: Browser, widt
         visit.ready(".square")
         for summary in visit.page.locator("summary").all():
             summary.click()
+        visit.page.locator("section[aria-labelledby=compared] button").click()
+        visit.ready("section[aria-labelledby=compared] table")
         check_view(visit, width)

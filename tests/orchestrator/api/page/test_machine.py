@@ -214,6 +214,14 @@ def test_every_view_fits_and_is_accessible(
         for place, selector in views.items():
             visit.go(*place)
             visit.ready(selector)
+            if place == ("machine",):
+                visit.page.get_by_text("The picture as a table").click()
+                visit.ready(".series-table tbody tr")
+            if place[-1] == "what-if":
+                visit.page.get_by_label("Replicas").fill("99")
+                visit.page.get_by_label("Cores").fill("1")
+                visit.page.get_by_role("button", name="Simulate").click()
+                visit.ready("[role=alert]")
             check_view(visit, width)
 
 

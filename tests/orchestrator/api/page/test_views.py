@@ -87,6 +87,13 @@ def gated(daemon: Running) -> dict[str, Any]:
         return executed(client, {"task": task})
 
 
+@pytest.fixture(scope="module")
+def direct(daemon: Running) -> dict[str, Any]:
+    """A request that was answered directly."""
+    with daemon.client() as client:
+        return executed(client, {"request": "Summarize a.txt.", "directory": str(RECORDS), "mode": "direct"})
+
+
 def shown_ids(visit: Visit) -> list[str]:
     return visit.page.locator("[role=option] .id").all_inner_texts()
 
@@ -559,6 +566,7 @@ def test_every_view_fits_and_is_accessible(
     client: httpx2.Client,
     planned: dict[str, Any],
     gated: dict[str, Any],
+    direct: dict[str, Any],
     width: int,
     scheme: str,
 ) -> None:
@@ -567,6 +575,7 @@ def test_every_view_fits_and_is_accessible(
         (): "table.runs",
         ("compare", planned["run_id"], gated["run_id"]): ".compare .text",
         ("runs", planned["run_id"]): ".answer",
+        ("runs", direct["run_id"]): ".answer",
         ("runs", gated["run_id"], "steps", "S1"): ".gates",
         ("new",): ".drop",
         ("nothing",): "main",
@@ -577,10 +586,14 @@ def test_every_view_fits_and_is_accessible(
             visit.go(*place)
             visit.ready(selector)
             if len(place) == 2:
-                visit.page.get_by_role("option", name="S2").click()
+                visit.page.get_by_role("option").last.click()
                 visit.page.get_by_text("The picture as a table").click()
                 visit.page.get_by_text("What happened").click()
             if place == ("new",):
+                visit.page.get_by_label("What is to be done?").fill("Summarize it.")
+                visit.page.get_by_role("button", name="Show the plan").click()
+                visit.ready(".plan")
+                check_view(visit, width)
                 visit.page.get_by_label("A TaskIR document").check()
                 visit.ready(".problems")
                 visit.page.get_by_text("Folder, priority, limits").click()
