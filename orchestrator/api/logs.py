@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections import deque
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -21,10 +22,18 @@ FILE_NAME: Final = "daemon.log"
 MAX_LINES: Final = 1000  # that are kept in memory
 REPEATED_SECONDS: Final = 60.0  # repetitions of an error are only counted for so long
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+def _drop_color_message(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event.pop("color_message", None)  # uvicorn writes its messages twice, the second time with escapes of terminals
+    return event
+
+
 _SHARED: Final[list[Any]] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.ExtraAdder(),
+    _drop_color_message,
     structlog.processors.TimeStamper(fmt="iso"),
 ]
 

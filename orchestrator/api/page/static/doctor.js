@@ -50,7 +50,7 @@ function Log() {
     redraw((count) => count + 1);
   }, PERIOD, [level]);
   const rows = [...lines.current].reverse().map((row) => [
-    html`<${Moment} at=${Date.parse(row.at) / 1000} />`,
+    html`<${Moment} at=${Date.parse(row.at) / 1000} exact />`,
     html`<span class=${`state ${MARKS[row.level] ?? ""}`}>${word("level", row.level)}</span>`,
     html`<bdi>${shown(row.event)}</bdi>${Object.entries(row.facts).map(([name, value]) => html` <span class="dim"><bdi>${shown(name)}=${shown(typeof value === "string" ? value : JSON.stringify(value))}</bdi></span>`)}`,
   ]);

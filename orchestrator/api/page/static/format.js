@@ -20,6 +20,11 @@ export function moment(seconds) {
   return cached((name, how) => new Intl.DateTimeFormat(name, how), "date", options).format(1000 * seconds);
 }
 
+export function momentInSeconds(seconds) {
+  const options = { dateStyle: "medium", timeStyle: "medium" };
+  return cached((name, how) => new Intl.DateTimeFormat(name, how), "date", options).format(1000 * seconds);
+}
+
 export function momentInFull(seconds) {
   const options = { dateStyle: "full", timeStyle: "long" };
   return cached((name, how) => new Intl.DateTimeFormat(name, how), "date", options).format(1000 * seconds);

@@ -59,7 +59,9 @@ const nameOf = (owner) => (owner.startsWith("model ") ? line(owner.slice(6)) : t
 
 // Cores in use: the seconds that each owner spent between two looks.
 function Cores({ state, samples, looks }) {
-  const [span, setSpan] = useState("span_hour");
+  const [choice, setChoice] = useState(null);
+  const isYoung = !samples.length || state.at - samples[0].at < SPANS.span_minutes; // the daemon
+  const span = choice ?? (isYoung ? "span_minutes" : "span_hour");
   const seconds = SPANS[span];
   const all = [...samples.filter(({ at }) => at < looks[0].at - LEAST), ...looks].filter(({ at }) => at >= state.at - seconds);
   const owners = [...new Set(all.flatMap((look) => [...spent(look).keys()]))].sort((one, other) => place(one) - place(other));
@@ -76,7 +78,7 @@ function Cores({ state, samples, looks }) {
   });
   const limit = TALL * (1 - state.processors / most);
   return html`<${Card} title=${t("cores")} note=${t("cores_of", { count: number(state.processors), cores: number(state.pool.cores) })}>
-    <label class="filters">${t("cores_span")} <select value=${span} onChange=${(event) => setSpan(event.target.value)}>
+    <label class="filters">${t("cores_span")} <select value=${span} onChange=${(event) => setChoice(event.target.value)}>
       ${Object.keys(SPANS).map((name) => html`<option key=${name} value=${name}>${t(name)}</option>`)}</select></label>
     <figure class="plot">
       <div><span>${number(most, 1)}</span><span>0</span></div>

@@ -3,7 +3,7 @@ import htm from "htm";
 import { h } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ask, Lost, seen } from "./api.js";
-import { iso, moment, momentInFull, number, shown } from "./format.js";
+import { iso, moment, momentInFull, momentInSeconds, number, shown } from "./format.js";
 import { language, setLanguage } from "./state.js";
 import { LANGUAGES, stateName, t } from "./texts.js";
 
@@ -35,8 +35,8 @@ export function stateClass(name) {
   return drawn.includes(name) ? name : (LOOKS[name] ?? "failed");
 }
 
-export function Moment({ at }) {
-  return html`<time datetime=${iso(at)} title=${momentInFull(at)}>${moment(at)}</time>`;
+export function Moment({ at, exact = false }) {
+  return html`<time datetime=${iso(at)} title=${momentInFull(at)}>${(exact ? momentInSeconds : moment)(at)}</time>`;
 }
 
 export function Problem({ error, again }) {

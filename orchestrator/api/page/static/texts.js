@@ -313,7 +313,10 @@ const TEXTS = {
   ],
   "not_ended": ["has not ended", "nicht beendet"],
   "not_here": ["There is nothing at this address.", "Unter dieser Adresse gibt es nichts."],
-  "not_simulated": ["{time} of each: planning, gates, tools, as measured. Steps: {factor} × their costs.", "{time} davon sind Planung, Prüfungen, Werkzeuge wie gemessen. Schritte: {factor} × ihre Kosten."],
+  "not_simulated": [
+    "{time} of each duration is planning, gates and tools, as measured. Steps take {factor} times what the engines expect of them.",
+    "{time} jeder Dauer sind Planung, Prüfungen und Werkzeuge, wie gemessen. Schritte dauern {factor}-mal so lang, wie die Engines erwarten.",
+  ],
   "note": ["Note", "Notiz"],
   "of_which_thoughts": ["Thoughts", "Gedanken"],
   "open_step": ["Open the step", "Schritt öffnen"],

@@ -182,8 +182,8 @@ def load_a_model(visit: Visit, run: str) -> None:
     press(button(page, "Unload: tiny-draft"))
     focus_is_in(page, "Load: tiny-draft")
     page.get_by_label("Period").focus()
-    page.keyboard.press("ArrowDown")
-    expect(page.get_by_label("Period")).to_have_value("span_minutes")
+    page.keyboard.press("ArrowUp")
+    expect(page.get_by_label("Period")).to_have_value("span_hour")
 
 
 def simulate_a_machine(visit: Visit, run: str) -> None:

@@ -99,10 +99,13 @@ def test_the_last_hour_is_there_when_the_view_is_opened(visit: Visit, client: ht
     assert answer["history"][0] == history[0]
     oldest = region(visit, "Cores over time").locator("tbody tr").last
     expect(oldest.locator("th")).to_have_text(f"{answer['at'] - history[1]['at']:.0f}")
-    width = page.get_by_role("img", name="Cores over time").locator("path").first.get_attribute("d") or ""
-    assert float(width[1:].split(" ")[0]) > 500, "an hour is drawn"
+    start = page.get_by_role("img", name="Cores over time").locator("path").first
     page.get_by_label("Period").select_option("the last two minutes")
+    before = float((start.get_attribute("d") or "")[1:].split(" ")[0])
+    page.get_by_label("Period").select_option("the last hour")
     expect(oldest.locator("th")).to_have_text(f"{answer['at'] - history[1]['at']:.0f}")
+    after = float((start.get_attribute("d") or "")[1:].split(" ")[0])
+    assert (600 - after) * 30 == pytest.approx(600 - before), "the same time is a thirtieth as long"
 
 
 def test_models_are_loaded_pinned_and_unloaded(visit: Visit, client: httpx2.Client) -> None:
