@@ -6,6 +6,7 @@ arm. `python -m benchmarks.parl train` leaves out the measurements. Results are 
 """
 
 import argparse
+import asyncio
 import json
 import os
 import shutil
@@ -19,10 +20,11 @@ import torch
 
 from benchmarks import results
 from benchmarks.parl.agents import RepeatedAgent, used_by
-from benchmarks.parl.arms import AGENTS, ARMS, CONTROLS, MEMORY, SEEDS, SUPERVISED, UPDATES, WINNER
-from benchmarks.parl.figures import gain_over, goals, rows_of
+from benchmarks.parl.arms import AGENTS, ARMS, CONTROLS, MEMORY, SEEDS, SHIPPED, SUPERVISED, UPDATES, WINNER
+from benchmarks.parl.figures import gain_over, goals, row, rows_of
 from benchmarks.parl.memory_modes import CHOICES, LESSONS, by_memory
 from benchmarks.parl.publish import best_seed, publish
+from benchmarks.parl.scale import greatest_harmless, right_plans
 from orchestrator.bench import environment
 from orchestrator.bench.simulate.machine import Machine
 from orchestrator.memrl.parl.compare import Contestant, HeldOutRun, Planned, measure
@@ -34,7 +36,7 @@ from orchestrator.memrl.parl.reward import MeasuredPlan, RewardSettings
 from orchestrator.memrl.parl.train import ADAPTER, CHECKPOINT, IMITATED, TrainSettings, train
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
-from orchestrator.registry.options import Lora
+from orchestrator.registry.options import Adapters, Lora
 from orchestrator.run.frontdoor.planner import FRONTDOOR
 
 ROOT: Final = Path(__file__).parents[2]
@@ -114,18 +116,18 @@ class _Bench:
     def measure_arm(self, arm: str, seed: int) -> None:
         """Measure an arm that was trained with a seed, unless that was done."""
         place = self._place(arm, seed)
-        adapter = str(place / ADAPTER)
-        self._measure(place.name, [adapter], lambda policy: Planned(lambda _: policy, by_cores=True, removes=True))
+        adapter = Lora(file=str(place / ADAPTER))
+        self._measure(place.name, (adapter,), lambda policy: Planned(lambda _: policy, by_cores=True, removes=True))
 
     def measure_controls(self) -> None:
         """Measure the controls, unless that was done."""
         for name, control in CONTROLS.items():
-            self._measure(name, [], control)
+            self._measure(name, (), control)
         for name in CHOICES.values():
-            self._measure(f"lessons {name}", [], CONTROLS[name], self._lessons)
+            self._measure(f"lessons {name}", (), CONTROLS[name], self._lessons)
         used = used_by(self._runs(self._place(WINNER, SEEDS[0]).name))
         for name, budget in AGENTS.items():
-            self._measure(name, [], partial(_agent, RepeatedAgent(used, budget)))
+            self._measure(name, (), partial(_agent, RepeatedAgent(used, budget)))
 
     def _place(self, arm: str, seed: int) -> Path:
         return self._folder / f"{arm.replace(' ', '-')}-{seed}"
@@ -133,7 +135,7 @@ class _Bench:
     def _measure(
         self,
         name: str,
-        adapters: list[str],
+        adapters: Adapters,
         contestant: Callable[[GreedyPolicy], Contestant],
         requests: list[PlannedRequest] | None = None,
     ) -> None:
@@ -143,8 +145,8 @@ class _Bench:
             return
         model = self._base.roles[FRONTDOOR].model
         with RealEngines(self._base, self._folder / ANSWERS) as engines, scratch_of(self._folder) as runs_folder:
-            engines.set_adapters(model, adapters)
-            policy = GreedyPolicy(engines, model, tuple(Lora(file=adapter) for adapter in adapters))
+            engines.set_adapters(model, [adapter.file for adapter in adapters])
+            policy = GreedyPolicy(engines, model, adapters)
             workers = dict.fromkeys([None, other_worker(self._base)])
             harnesses = [Harness(self._base, engines, runs_folder, worker) for worker in workers]
             runs = measure(
@@ -188,14 +190,35 @@ class _Bench:
         }
 
     def publish(self, registry: Path) -> bool:
-        """Ship the adapter of the best seed if the arm is better for certain, and return whether it is.
+        """Ship the adapter of the best seed if it is better for certain, and return whether it is.
 
-        Raises OSError if there are no results, or a training is missing.
+        Its figures are added to the results of all arms. Raises OSError if these or a training are missing.
         """
         published = json.loads(RESULTS.read_text(encoding="utf-8"))
         points = {seed: self._state(WINNER, seed)["points"] for seed in SEEDS}
         seed = best_seed({seed: [point["reward"] for point in rows] for seed, rows in points.items()})
-        return publish(self._place(WINNER, seed) / ADAPTER, published, seed, registry)
+        place = self._place(WINNER, seed)
+        plans = asyncio.run(right_plans(self._model_file(), place / ADAPTER))
+        if (scale := greatest_harmless(plans)) is None:
+            return False
+        name, adapter = f"{place.name} at {scale}", Lora(file=str(place / ADAPTER), scale=scale)
+        self._measure(name, (adapter,), lambda policy: Planned(lambda _: policy, by_cores=True))
+        self._measure(SHIPPED, (), CONTROLS[SHIPPED])
+        runs = self._runs(name)
+        published["shipped"] = {
+            "seed": seed,
+            "scale": scale,
+            "plans": {str(each): dict(shares) for each, shares in plans.items()},
+            "row": row(name, [runs]),
+            "gain": gain_over(self._runs(SHIPPED), [runs]),
+        }
+        results.write(RESULTS, published)
+        return publish(place / ADAPTER, published, registry)
+
+    def _model_file(self) -> Path:
+        file = self._base.models[self._base.roles[FRONTDOOR].model].file
+        assert file is not None, "the embedded frontdoor is a file"
+        return Path(file)
 
     def _hours(self, arm: str, seed: int) -> float:
         return float(self._state(arm, seed)["seconds"]) / 3600

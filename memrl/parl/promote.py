@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.edit import change_role, replace_registry
-from orchestrator.registry.options import Adapters
+from orchestrator.registry.options import Adapters, Lora
 from orchestrator.registry.strict_yaml import parse_text, read_file
 from orchestrator.run.frontdoor.planner import FRONTDOOR
 
@@ -33,10 +33,11 @@ class Promotion:
     after: Values
 
 
-def values_with(present: Adapters, adapter: Path) -> Values:
+def values_with(present: Adapters, adapter: Path, scale: float = 1.0) -> Values:
     """Return what the frontdoor's entry has with an adapter that was trained in addition to the present ones."""
-    before = [{"file": each.file, **({} if each.scale == 1.0 else {"scale": each.scale})} for each in present]
-    return {"lora": [*before, {"file": str(adapter)}], "plans_by_cores": True}
+    adapters = (*present, Lora(file=str(adapter), scale=scale))
+    lora = [{"file": each.file, **({} if each.scale == 1.0 else {"scale": each.scale})} for each in adapters]
+    return {"lora": lora, "plans_by_cores": True}
 
 
 def keep_adapter(folder: Path, adapter: Path) -> Path:

@@ -14,6 +14,7 @@ from benchmarks.parl.arms import ARMS, CONTROLS, SHIPPED, SUPERVISED, a_step_eac
 from benchmarks.parl.figures import estimate, gain_over, goals, row, rows_of, time_share
 from benchmarks.parl.memory_modes import CHOICES, by_memory
 from benchmarks.parl.publish import CARD, NAME, best_seed, card, publish, with_card
+from benchmarks.parl.scale import greatest_harmless
 from orchestrator.memrl.parl.compare import HeldOutRun
 from orchestrator.memrl.parl.harness import GreedyPolicy, Rollout
 from orchestrator.memrl.parl.machines import assumed_machine
@@ -147,7 +148,23 @@ def measured() -> Mapping[str, Any]:
     arms: Any = {arm: [runs(BEST)] * 3 for arm in (SUPERVISED, *ARMS)}
     controls = {name: runs(NARROW) for name in CONTROLS}
     gains = {name: gain_over(control, arms["seconds"]) for name, control in controls.items()}
-    return {"rows": [*rows_of(controls, arms).values()], "gains": gains, "hours": 0.2, "requests": 6}
+    shipped = {
+        "seed": 2,
+        "scale": 0.6,
+        "plans": {"0.0": {"entity": 0.9}, "1.0": {"entity": 0.5}, "0.6": {"entity": 0.895}},
+        "row": row("seconds-2 at 0.6", [runs(BEST)]),
+        "gain": gains[SHIPPED],
+    }
+    rows = [*rows_of(controls, arms).values()]
+    return {"rows": rows, "gains": gains, "hours": 0.2, "requests": 6, "shipped": shipped}
+
+
+def test_an_adapter_acts_as_strongly_as_it_spoils_no_other_plans() -> None:
+    without = {"entity": 0.99, "wording": 0.975}
+    spoiling, harmless = {"entity": 0.985, "wording": 0.95}, {"entity": 0.98, "wording": 0.98}
+    assert greatest_harmless({0.0: without, 1.0: spoiling, 0.6: harmless, 0.4: without}) == 0.6
+    assert greatest_harmless({0.0: without, 1.0: without, 0.6: harmless}) == 1.0
+    assert greatest_harmless({0.0: without, 1.0: spoiling}) is None
 
 
 def with_gain(results: Mapping[str, Any], control: str, gain: Mapping[str, float]) -> dict[str, Any]:
@@ -155,14 +172,15 @@ def with_gain(results: Mapping[str, Any], control: str, gain: Mapping[str, float
 
 
 def test_the_card_has_the_figures_and_takes_the_place_of_an_earlier_one(measured: Mapping[str, Any]) -> None:
-    text = card(measured, seed=2)
-    assert "| seconds | 100% (100% to 100%) | 0% (0% to 0%) |" in text
+    text = card(measured)
+    assert "| with it | 100% (100% to 100%) | 0% (0% to 0%) |" in text
+    assert "90.0% are right without it, 89.5% at this scale, and 50.0% at 1.0" in text
     assert "Splitting by rules" not in text
     page_text = with_card("# Adapters\n\n### other.gguf\nIts card.\n", text)
     assert page_text.index("tiny-large") < page_text.index("### other.gguf")
     assert with_card(page_text, text) == page_text
     as_good = with_gain(measured, "each", gain_over(runs(BEST), [runs(BEST)] * 3))
-    assert "Splitting by rules (each) is as good" in card(as_good, seed=2)
+    assert "Splitting by rules (each) is as good" in card(as_good)
     assert best_seed({0: [9.0] * 5 + [0.1] * 10, 1: [0.2] * 12}) == 1
 
 
@@ -176,14 +194,15 @@ def test_an_adapter_that_is_better_for_certain_ships_with_its_card_and_the_regis
     (adapters / CARD).write_text("# Adapters\n\n### other.gguf\nIts card.\n")
     before = registry.read_bytes(), (adapters / CARD).read_bytes()
     adapter = write_adapter(some_weights(0.1), TINY / "large.gguf", tmp_path / "a.gguf", alpha=16)
-    uncertain = {**measured["gains"][SHIPPED], "low": -0.01}
-    assert not publish(adapter, with_gain(measured, SHIPPED, uncertain), 0, registry)
+    uncertain = {**measured["shipped"], "gain": {**measured["shipped"]["gain"], "low": -0.01}}
+    assert not publish(adapter, {**measured, "shipped": uncertain}, registry)
     assert (registry.read_bytes(), (adapters / CARD).read_bytes()) == before
-    assert publish(adapter, measured, 0, registry)
+    assert publish(adapter, measured, registry)
     frontdoor = load_registry(registry).roles["frontdoor"]
     assert [(Path(each.file).name, frontdoor.plans_by_cores) for each in frontdoor.lora] == [(NAME, True)]
     assert (adapters / NAME).read_bytes() == adapter.read_bytes()
-    assert card(measured, seed=0) in (adapters / CARD).read_text()
+    assert [each.scale for each in frontdoor.lora] == [0.6]
+    assert card(measured) in (adapters / CARD).read_text()
     after = registry.read_bytes(), (adapters / CARD).read_bytes()
-    assert publish(adapter, measured, 0, registry)
+    assert publish(adapter, measured, registry)
     assert (registry.read_bytes(), (adapters / CARD).read_bytes()) == after, "it takes the place of the earlier one"
