@@ -423,10 +423,10 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "The frontdoor's training",
         "Arms whose rewards differ, three seeds each, and controls without training, on held-out requests: other "
         "names, width 16, another family, another worker. Answers come from real engines, seconds from the assumed "
-        "machines with 2, 16 and 96 cores. As shipped is the frontdoor without an adapter. Regret is by how much the critical path of a right answer is longer than "
-        "that of the best plan. Not measured: critical paths by the clock of two real cores, and a trained "
-        "SmolLM2-135M or Qwen2.5-Coder-0.5B with its answers to natural requests, as one training would "
-        "take six hours or more.",
+        "machines with 2, 16 and 96 cores. As shipped is the frontdoor without an adapter. Regret is by how much the "
+        "critical path of a right answer is longer than that of the best plan. Not measured: critical paths by the "
+        "clock of two real cores, and a trained SmolLM2-135M or Qwen2.5-Coder-0.5B with its answers to natural "
+        "requests, as one training would take six hours or more.",
         _parl,
         parl_table,
         causes=causes.PARL,
