@@ -226,6 +226,10 @@ class AttemptBody(BaseModel):
     outputs: dict[str, str] = Field(description="the same text by the name of each output, if it was read as outputs")
     reasoning: str = Field(description="what the models thought before they answered; empty if nothing")
     prompt: list[PromptPartBody] = Field(description="what the prompt was made of, in its order")
+    nodes: Annotated[
+        tuple[str, ...],
+        Field(exclude_if=lambda nodes: not nodes, description="nodes of a cluster that computed it, if any did"),
+    ] = ()
 
 
 class ResultBody(BaseModel):

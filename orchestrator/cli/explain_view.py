@@ -4,7 +4,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.report_view import counted, facts, format_gates, format_losses, format_rating, format_reuse
+from orchestrator.cli.report_view import (
+    counted,
+    facts,
+    format_gates,
+    format_losses,
+    format_nodes,
+    format_rating,
+    format_reuse,
+)
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
 from orchestrator.run.journal.chats import ChatRecord
 from orchestrator.run.record.report import Report, StepRow, last_dependency
@@ -69,7 +77,7 @@ def print_chat(console: Console, record: ChatRecord) -> None:
             outcome.append(f": {answer.failure}: {printable(answer.message)}", style="not bold")
         table.add_row(f"Answer {answer.answer + 1}", outcome)
         tokens = f"{answer.usage.prompt_tokens} prompt and {answer.usage.output_tokens} output tokens"
-        table.add_row("", Text(f"{tokens}, took {seconds(answer.seconds)}"))
+        table.add_row("", Text(f"{tokens}, took {seconds(answer.seconds)}{format_nodes(answer.usage)}"))
     for rating in record.ratings:
         note = f": {one_line(rating.note)}" if rating.note else ""
         table.add_row("Rated", Text(f"{rating.score:g} by {one_line(rating.by)}{note}"))
@@ -168,7 +176,8 @@ def _add_attempt(table: Table, attempt: AttemptRow) -> None:
     if attempt.message:
         outcome.append(f": {printable(attempt.message)}", style="not bold")
     table.add_row(f"Attempt {attempt.number}", outcome)
-    table.add_row("", Text(f"{attempt.role} on {attempt.model}: {one_line(attempt.reason)}", style="dim"))
+    where = f"{attempt.model}{format_nodes(usage)}"
+    table.add_row("", Text(f"{attempt.role} on {where}: {one_line(attempt.reason)}", style="dim"))
     if usage.prompt_tokens:
         shared = f" ({usage.cached_tokens} shared)" if usage.cached_tokens else ""
         rate = f" at {usage.output_tokens / usage.decode_seconds:.0f} tok/s" if usage.decode_seconds > 0 else ""

@@ -17,7 +17,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.attempt_answers import AttemptAnswer, attempt_answer
 from orchestrator.run.record.cache import ViewCache
-from orchestrator.run.record.report import Report, StepRow, explanation_json, load_report
+from orchestrator.run.record.report import Report, StepRow, explanation_json, load_report, usage_json
 
 
 def show(
@@ -109,7 +109,10 @@ def _explain_chat(context: typer.Context, chat: str, step: str, as_json: bool) -
         raise InputError(Problem("STEP", f"{step!r} is given, and a chat has no steps", "the id of the chat alone"))
     with JournalReader.open_to_read(settings(context).home) as journal:
         record = journal.chat(chat)
-    print_result(asdict(record), lambda console: print_chat(console, record), as_json=as_json)
+    body = asdict(record)
+    for answer, answered in zip(body["answers"], record.answers, strict=True):
+        answer["usage"] = usage_json(answered.usage)
+    print_result(body, lambda console: print_chat(console, record), as_json=as_json)
 
 
 def _step(report: Report, name: str) -> StepRow:

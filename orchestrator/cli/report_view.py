@@ -4,6 +4,7 @@ The bars of the timeline are over a common time axis. Critical steps have a mark
 out without colours. There is a speedup over a serial run only if both runs did the same work.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
@@ -368,10 +369,14 @@ def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> Renderab
     table.add_row("Bound", f"{path.bound:.2f} = {_bound(path)}; by step costs, no schedule does better")
     waves = f"{counted(len(report.waves), 'wave')}, {counted(path.critical_steps, 'critical step')}"
     table.add_row("Width", f"{report.width} in {waves}")
-    table.add_row("Tokens", _tokens([attempt.usage for step in report.steps for attempt in step.attempts]))
+    usages = [attempt.usage for step in report.steps for attempt in step.attempts]
+    table.add_row("Tokens", _tokens(usages))
     plans = [report.plan_usage, *(row.usage for row in report.replans)]
     if any(usage.prompt_tokens for usage in plans):
         table.add_row("", f"{_tokens(plans)} for the plan")
+    if attempts := Counter(node for usage in usages for node in usage.nodes):
+        listed = (f"{one_line(node)}: {counted(attempts[node], 'attempt')}" for node in sorted(attempts))
+        table.add_row("Nodes", Text(", ".join(listed)))
     _add_reuse(table, report)
     if speedup:
         table.add_row("Speedup", Text(format_speedup(speedup)))
@@ -387,6 +392,11 @@ def _add_reuse(table: Table, report: Report) -> None:
         table.add_row("", Text(f"{step}: {loss}", style="yellow"))
     if len(losses) > MANY:
         table.add_row("", Text(f"{len(losses) - MANY} more: `orchestrator explain {report.run_id} STEP`", style="dim"))
+
+
+def format_nodes(usage: Usage) -> str:
+    """Return the end of a phrase about what computed an answer: the nodes of a cluster, or nothing for this machine."""
+    return f", node {one_line(', '.join(usage.nodes))}" if usage.nodes else ""
 
 
 def format_reuse(reuse: Reuse) -> str:

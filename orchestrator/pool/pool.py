@@ -221,7 +221,8 @@ class Pool:
             # Loading counts as queueing.
             usage = managed.prompts.compare(completion, engine.died)
             managed.note_answer(usage.output_tokens)
-            queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
+            nodes = (replica.machine,) if replica.machine else ()
+            queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited, nodes=nodes)
             return dataclasses.replace(completion, usage=queued)
 
     async def embed(self, model: str, texts: Sequence[str]) -> Embeddings:

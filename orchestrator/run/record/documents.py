@@ -61,9 +61,11 @@ def attempt_document(
     Raises `InputError` for an attempt that was not made, and `JournalError`.
     """
     answer = attempt_answer(journal, row, number)
-    digest = next(attempt.reasoning for attempt in row.attempts if attempt.number == number)
+    attempt = next(attempt for attempt in row.attempts if attempt.number == number)
+    digest = attempt.reasoning
     return {
         **asdict(answer),
         "reasoning": journal.get(digest).decode(errors="replace") if digest else "",
         "prompt": [asdict(part) for part in attempt_prompt(journal, view, row.id, number, shared)],
+        **({"nodes": attempt.usage.nodes} if attempt.usage.nodes else {}),
     }

@@ -334,8 +334,8 @@ class Report:
             "missing": [*self.missing],
             "plan_origin": self.plan_origin,
             "plan_reason": self.plan_reason,
-            "plan_usage": _plain(self.plan_usage),
-            "replans": _plain(self.replans),
+            "plan_usage": usage_json(self.plan_usage),
+            "replans": [{**_plain(row), "usage": usage_json(row.usage)} for row in self.replans],
             "accepted_at": self.accepted_at,
             "wall_seconds": self.wall_seconds,
             "planning_seconds": self.planning_seconds,
@@ -599,9 +599,20 @@ def _answer(view: RunView, read: Read) -> str:
 def step_json(step: StepRow) -> dict[str, Any]:
     """Return a step as it is in the report."""
     row: dict[str, Any] = _plain(step)
+    for attempt in row["attempts"]:
+        attempt["usage"] = _without_no_nodes(attempt["usage"])
     row |= {"prompt_tokens": step.prompt_tokens, "output_tokens": step.output_tokens}
     row |= {"reasoning_tokens": step.reasoning_tokens, "reuse": _reuse_json(step.reuse)}
     return row
+
+
+def usage_json(usage: Usage) -> dict[str, Any]:
+    """Return a usage as it is in the report: `nodes` only if a node of a cluster computed it."""
+    return _without_no_nodes(_plain(usage))
+
+
+def _without_no_nodes(usage: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in usage.items() if name != "nodes" or value}
 
 
 def _reuse_json(reuse: Reuse) -> dict[str, Any]:

@@ -79,9 +79,10 @@ class StepRunner(Protocol):
 
 
 def added(*usages: Usage) -> Usage:
-    numbers = [entry.name for entry in fields(Usage) if entry.name != "reuse"]
+    numbers = [entry.name for entry in fields(Usage) if entry.name not in ("reuse", "nodes")]
     reuse = sum((usage.reuse for usage in usages), Reuse())
-    return Usage(**{name: sum(getattr(usage, name) for usage in usages) for name in numbers}, reuse=reuse)
+    nodes = tuple(dict.fromkeys(node for usage in usages for node in usage.nodes))
+    return Usage(**{name: sum(getattr(usage, name) for usage in usages) for name in numbers}, reuse=reuse, nodes=nodes)
 
 
 @contextmanager

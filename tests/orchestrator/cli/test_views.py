@@ -1,6 +1,7 @@
 """Events, folded into what the user sees: the live table, the report, an explanation."""
 
 import io
+import json
 import re
 from dataclasses import replace
 
@@ -376,6 +377,25 @@ def test_an_explanation_tells_waiting_role_attempts_and_gates() -> None:
     assert told["last_dependency"] == "S2"
     assert [edge["before"] for edge in told["waited_for"]] == ["S1", "S2"]
     assert told["step"]["id"] == "S3"
+
+
+def test_nodes_that_computed_an_attempt_are_named_and_no_node_is_not_mentioned() -> None:
+    alone = _finished_run()
+    spread = [
+        replace(event, usage=replace(event.usage, nodes=("east", "west")))
+        if isinstance(event, AttemptGenerated) and event.step == "S1"
+        else event
+        for event in alone
+    ]
+    report = _report(spread)
+    console, written = _console(120)
+    print_explanation(console, report, report.steps[0])
+    assert "worker on small, node east, west: role worker" in written.getvalue()
+    console, written = _console(120)
+    print_report(console, report, RunView.of(spread), None, full=False)
+    assert "Nodes          east: 1 attempt, west: 1 attempt" in written.getvalue()
+    assert report.to_json()["steps"][0]["attempts"][0]["usage"]["nodes"] == ["east", "west"]
+    assert "nodes" not in json.dumps(_report(alone).to_json())
 
 
 def test_an_explanation_tells_what_its_step_does_not_get() -> None:

@@ -27,7 +27,15 @@ from orchestrator.run.job import Job
 from orchestrator.service.attachments import NodeStatus
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.service import Service
-from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, FailureKind, RunFinished
+from orchestrator.task.events import (
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    Event,
+    FailureKind,
+    RunFinished,
+)
 from tests.orchestrator.api.daemon_process import running_daemon
 from tests.orchestrator.cli.cli_command import run_here
 from tests.orchestrator.cluster.conftest import PartedNode, RayNodes
@@ -175,7 +183,10 @@ async def test_a_run_uses_engines_on_two_nodes(
             for node in ("a", "b"):
                 tasks.create_task(until_generating(pool, node))
             run = await execute(service, wide_job())
-        assert outputs_of(events_of(service, run)) == undisturbed
+        events = events_of(service, run)
+        assert outputs_of(events) == undisturbed
+        named = {node for event in events if isinstance(event, AttemptGenerated) for node in event.usage.nodes}
+        assert named == {"a", "b"}
         nodes = {status.name: status for status in service.cluster.nodes()}
         assert nodes["head"].machine is not None
         assert nodes["head"].machine.models == ()

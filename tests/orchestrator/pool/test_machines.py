@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.engine.client.engine import Engine
 from orchestrator.pool.errors import ModelUnavailable
 from orchestrator.pool.machine import Topology
+from orchestrator.pool.machines import Machine
 from orchestrator.pool.managed_model import ManagedModel, hash_prefixes
 from orchestrator.pool.policy import (
     Demand,
@@ -22,8 +25,13 @@ from orchestrator.pool.policy import (
     choose_replica,
     decide,
 )
+from orchestrator.pool.pool import Pool
 from orchestrator.registry.forms import ReplicaLimits
 from orchestrator.registry.messages import Message
+from orchestrator.run.steps.attempt import added
+from orchestrator.task.events import AttemptGenerated, decode_event, encode_event
+from tests.orchestrator.pool.conftest import LoadedRegistry
+from tests.orchestrator.pool.pool_use import SHORT
 from tests.orchestrator.pool.residency_fixture import ResidencyFixture, entry
 
 RULES = Rules()
@@ -238,6 +246,23 @@ def test_a_model_of_a_node_waits_until_the_node_joins() -> None:
         assert request.replica.machine == "b"
         assert fixture.residency.used == 0
         fixture.give_back(request)
+
+
+async def test_a_usage_names_the_machine_that_computed_it_unless_it_is_this_one(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
+    registry = registry_of(here="warm", away="warm")
+    models = {**registry.models, "away": replace(registry.models["away"], nodes=("b",))}
+    async with Pool(replace(registry, models=models), tmp_path) as pool:
+        pool.join(Machine(name="b", topology=TOPOLOGY, bytes=1 << 34, start_engine=Engine.start))
+        here, away = [(await pool.generate(model, SHORT)).usage for model in ("here", "away")]
+        await pool.unload("away")
+        await pool.leave("b")
+    assert (here.nodes, away.nodes) == ((), ("b",))
+    assert added(away, here, replace(away, nodes=("c", "b"))).nodes == ("b", "c")
+    assert "nodes" not in encode_event(AttemptGenerated(at=1.0, step="S1", number=1, usage=here))
+    event = AttemptGenerated(at=1.0, step="S1", number=1, usage=away)
+    assert decode_event(encode_event(event)) == event
 
 
 def test_a_machine_that_is_lost_again_and_again_does_not_break_a_model() -> None:

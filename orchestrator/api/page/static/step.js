@@ -74,6 +74,7 @@ function Attempt({ run, step, attempt, bar }) {
   return html`<article class="attempt panel" aria-label=${name}>
     <h3>${name} <${State} name=${attempt.outcome} /></h3>
     <p class="facts"><span>${t("role_on", { role: line(attempt.role), model: line(attempt.model) })}</span>
+      ${attempt.usage.nodes ? html`<span>${t("on_node")} <bdi>${line(attempt.usage.nodes.join(", "))}</bdi></span>` : null}
       ${attempt.finished === null ? null : html`<span>${duration(attempt.finished - attempt.started)}</span>`}</p>
     ${attempt.message ? html`<p class="cause"><${Text}>${attempt.message}<//></p>` : null}
     ${bar ? html`<${Spent} bar=${bar} />` : null}

@@ -319,6 +319,7 @@ const TEXTS = {
   ],
   "note": ["Note", "Notiz"],
   "of_which_thoughts": ["Thoughts", "Gedanken"],
+  "on_node": ["node", "Knoten"],
   "open_step": ["Open the step", "Schritt öffnen"],
   "output_tokens": ["Tokens written", "Geschriebene Token"],
   "owner_daemon": ["the daemon", "der Daemon"],

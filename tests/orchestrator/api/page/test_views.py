@@ -55,7 +55,9 @@ async def write_two_files(home: Path) -> None:
             StepsPlanned(at=1.0, steps=(step,)),
             PlanFinished(at=1.0, origin="taskir"),
             AttemptStarted(at=1.0, role="worker", persona=None, model="m", reason="a test", **of_step),
-            AttemptGenerated(at=2.0, usage=Usage(prompt_tokens=9, output_tokens=9), outputs=outputs, **of_step),
+            AttemptGenerated(
+                at=2.0, usage=Usage(prompt_tokens=9, output_tokens=9, nodes=("east",)), outputs=outputs, **of_step
+            ),
             AttemptFailed(at=3.0, failure=failure, gates=(gate,), answer=whole, **of_step),
             RunFinished(at=3.0, status="failed", error="S1 failed"),
         ]
@@ -288,6 +290,7 @@ def test_a_step_shows_its_gates(visit: Visit, gated: dict[str, Any]) -> None:
 def test_findings_are_at_their_line_of_the_right_output(visit: Visit) -> None:
     visit.ready("h1")
     visit.go("runs", TWO_FILES, "steps", "S1")
+    expect(visit.page.locator(".attempt .facts")).to_contain_text("node east")
     outputs = visit.page.locator(".output")
     expect(outputs).to_have_count(2)
     for at, name in enumerate(("one.py", "two.py")):
