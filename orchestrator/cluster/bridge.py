@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.cluster.digests import Digests
-from orchestrator.cluster.host import Beat, Host
+from orchestrator.cluster.host import Beat, Begun, Host
 from orchestrator.cluster.members import node_name, why_rejected
 from orchestrator.cluster.messages import (
     NUMBER_BYTES,
@@ -36,6 +36,7 @@ from orchestrator.cluster.messages import (
     EngineStarted,
     Failing,
     FileShipped,
+    FilesRemoved,
     KillEngine,
     NodeFacts,
     NodeJoined,
@@ -127,6 +128,7 @@ class Node:
                     raise Unshippable(started)
             except (Unshippable, OSError) as error:
                 send(EngineRefused(engine, "place", f"node {self.name}: {error}"))
+                await self._release(engine)
                 return
             except RayError as error:
                 self.lose(first_line(error))
@@ -138,6 +140,12 @@ class Node:
                 self.lose(first_line(error))
                 return
         send(EngineEnded(engine, code, log))
+
+    async def _release(self, engine: int) -> None:
+        try:
+            await self.host.release.remote(self.epoch, engine)
+        except RayError as error:
+            self.lose(first_line(error))
 
     async def _relay(self, engine: int, data: socket.socket) -> tuple[int, str]:
         sending = self._bridge.tasks.create_task(self._send(engine, data))
@@ -182,6 +190,8 @@ class Node:
         async with self._shipping:
             async with self._bridge.hashing:
                 files = await asyncio.to_thread(self._bridge.files_of, spec)
+            groups = tuple(dict.fromkeys(file.group for file in files.values()))
+            await self.host.use.remote(self.epoch, engine, groups)
             for path, file in files.items():
                 await self._ship_file(engine, path, file)
         return {path: file for path, file in files.items() if path in named_files(spec)}
@@ -196,11 +206,16 @@ class Node:
 
     async def _send_file(self, engine: int, path: str, file: ShippedFile) -> str:
         # Returns why the file that has arrived is another one, or nothing.
-        offset = await self.host.begin_file.remote(self.epoch, file)
-        if isinstance(offset, str):
-            raise Unshippable(offset)
-        if offset is None:
+        begun = Begun(*await self.host.begin_file.remote(self.epoch, file))
+        if begun.problem:
+            raise Unshippable(begun.problem)
+        if begun.removed:
+            async with self._bridge.hashing:
+                gone = self._bridge.among(begun.removed)
+            self._bridge.send(FilesRemoved(self.epoch, gone))
+        if begun.received is None:
             return ""
+        offset = begun.received
         while offset < file.bytes:
             if engine in self._doomed:
                 raise Unshippable("the start was given up")
@@ -289,7 +304,8 @@ class Bridge:
             ray.kill(actor)
             return
         node = self._nodes[epoch] = Node(self, epoch, name, actor)
-        files = self._digests.among(frozenset(facts.digests))
+        async with self.hashing:
+            files = self.among(facts.digests)
         self.send(NodeJoined(epoch, name, address, facts, files))
         try:
             reason = await node.live(settings.silence_seconds)
@@ -334,6 +350,10 @@ class Bridge:
         received.setblocking(False)
         engine = int.from_bytes(data, "little")
         self._sockets.setdefault(engine, asyncio.get_running_loop().create_future()).set_result(received)
+
+    def among(self, digests: Iterable[str]) -> tuple[str, ...]:
+        """Return the files of this machine that have these digests. Hold `hashing` meanwhile."""
+        return self._digests.among(frozenset(digests))
 
     def files_of(self, spec: EngineSpec) -> dict[str, ShippedFile]:
         """Return all files of a model, the pieces of one next to each other. Blocks. Raises OSError."""

@@ -32,6 +32,14 @@ class StaleEpoch(Exception):
     """The caller means an earlier host of this node, or a later one."""
 
 
+class Begun(NamedTuple):
+    """How the shipping of a file begins."""
+
+    received: int | None  # bytes; None if the file is complete
+    problem: str  # why it cannot be stored, or nothing
+    removed: tuple[str, ...]  # digests of files that had to make room
+
+
 class Beat(NamedTuple):
     """What an engine's process does; see `messages.EngineBeat`."""
 
@@ -65,6 +73,7 @@ class Host:
         self._silence_seconds = silence_seconds
         self._abandoned = abandoned
         self._engines: dict[int, EngineProcess] = {}
+        self._used: dict[int, tuple[str, ...]] = {}  # the groups of files of engines that run or are to be started
         self._timer: asyncio.TimerHandle | None = None
         os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to 1 for actors that reserve no cores
 
@@ -93,13 +102,29 @@ class Host:
 
     # Model files
 
-    async def begin_file(self, epoch: int, file: ShippedFile) -> int | str | None:
-        """Return how many bytes of a file have been received, None if it is complete, or why it cannot be stored."""
+    async def use(self, epoch: int, engine: int, groups: tuple[str, ...]) -> None:
+        """Keep these groups of files until `release`, or until the engine that is to be started has ended."""
         self._check(epoch)
+        self._used[engine] = groups
+        await asyncio.to_thread(self._store.touch, groups)
+
+    async def release(self, epoch: int, engine: int) -> None:
+        """Let the files of an engine make room for others. It does not run."""
+        self._check(epoch)
+        await asyncio.to_thread(self._store.touch, self._used.pop(engine, ()))
+
+    async def begin_file(self, epoch: int, file: ShippedFile) -> Begun:
+        """Return how much of a file has been received, after making room for the rest of it."""
+        self._check(epoch)
+        used = {group for groups in self._used.values() for group in groups}
         try:
-            return await asyncio.to_thread(self._store.begin, file)
+            received = await asyncio.to_thread(self._store.begin, file)
+            if received is None:
+                return Begun(None, "", ())
+            removed = await asyncio.to_thread(self._store.make_room, file, file.bytes - received, used)
         except (StoreError, OSError) as error:
-            return str(error)
+            return Begun(None, str(error), ())
+        return Begun(received, "", removed)
 
     async def write_file(self, epoch: int, file: ShippedFile, offset: int, chunk: bytes) -> str:
         """Add a chunk to a file. Returns why that is not possible, or nothing."""
@@ -185,6 +210,7 @@ class Host:
         self._engines.pop(engine, None)
         process.socket.close()
         process.release()
+        await self.release(epoch, engine)
         return result
 
     async def kill(self, epoch: int, engine: int) -> None:

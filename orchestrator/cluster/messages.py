@@ -94,6 +94,13 @@ class FileShipped(WireMessage, frozen=True):
     file: str
 
 
+class FilesRemoved(WireMessage, frozen=True):
+    """A node no longer has these model files of this machine, which made room for others."""
+
+    epoch: int
+    files: tuple[str, ...]
+
+
 class EngineStarted(WireMessage, frozen=True):
     """A process waits for Load, which gets `spec`: the same with the files of the node."""
 
@@ -135,6 +142,7 @@ BridgeMessage = (
     | NodeRejected
     | NodeLost
     | FileShipped
+    | FilesRemoved
     | EngineStarted
     | EngineRefused
     | EngineBeat

@@ -28,6 +28,7 @@ from orchestrator.cluster.messages import (
     EngineStarted,
     Failing,
     FileShipped,
+    FilesRemoved,
     KillEngine,
     NodeJoined,
     NodeLost,
@@ -204,11 +205,20 @@ class RayCluster:
                 self._change()
             case NodeLost(epoch, reason):
                 self._lose(epoch, reason)
-            case FileShipped(epoch, file):
-                if (there := self._nodes.get(epoch)) is not None:
-                    there.files.add(file)
+            case FileShipped() | FilesRemoved():
+                self._note_files(message)
             case EngineStarted() | EngineRefused() | EngineBeat() | EngineEnded():
                 self._tell(message)
+
+    def _note_files(self, message: FileShipped | FilesRemoved) -> None:
+        node = self._nodes.get(message.epoch)
+        if node is None:
+            return
+        match message:
+            case FileShipped(_, file):
+                node.files.add(file)
+            case FilesRemoved(_, files):
+                node.files.difference_update(files)
 
     def _tell(self, message: EngineStarted | EngineRefused | EngineBeat | EngineEnded) -> None:
         node = next((node for node in self._nodes.values() if message.engine in node.processes), None)

@@ -305,6 +305,27 @@ async def test_a_node_without_room_for_a_model_says_so(tmp_path: Path, ray_nodes
     await ray_nodes.remove("h")
 
 
+async def test_a_node_that_makes_room_for_a_model_does_not_have_the_other_any_more(
+    tmp_path: Path, ray_nodes: RayNodes
+) -> None:
+    await ray_nodes.add("i")
+    registry = registry_on("i")
+    small, *others = sorted(registry.models.values(), key=lambda entry: entry.file.stat().st_size if entry.file else 0)
+    other = others[-1]
+    assert small.file is not None
+    assert other.file is not None
+    async with service_on(tmp_path, ray_nodes, registry, node_bytes=other.file.stat().st_size + 1000) as service:
+        pool = service.orchestrator.pool
+        await until_ready(service, "i")
+        on_disk = pool._machines["i"].on_disk
+        await pool.load(small.id)
+        assert on_disk(small)
+        await pool.unload(small.id)
+        await pool.load(other.id)
+        assert (on_disk(small), on_disk(other)) == (False, True)
+    await ray_nodes.remove("i")
+
+
 async def test_engines_end_with_their_daemon_and_the_next_one_finds_the_nodes(
     tmp_path: Path, ray_nodes: RayNodes
 ) -> None:

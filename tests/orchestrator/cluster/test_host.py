@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 from pathlib import Path
 
 import psutil
@@ -51,15 +52,44 @@ def test_a_damaged_file_is_received_again_from_its_start(tmp_path: Path) -> None
     assert store.begin(file) == 0
 
 
-def test_a_file_beyond_the_limit_is_refused_before_it_is_sent(tmp_path: Path) -> None:
-    store = ModelStore(tmp_path, len(CONTENT) + 100)
-    file, other = shipped(), shipped(CONTENT[:200], "other.gguf")
-    store.begin(file)
-    store.write(file, 0, CONTENT)
+def stored(store: ModelStore, file: ShippedFile, content: bytes, *used: str) -> tuple[str, ...]:
+    """Store a file as a host does. Returns the digests of those that made room."""
+    received = store.begin(file)
+    assert received is not None
+    removed = store.make_room(file, file.bytes - received, used)
+    store.write(file, received, content[received:])
     store.finish(file)
-    with pytest.raises(StoreError, match=r"other\.gguf needs 200 B more .* accepted: more node_bytes"):
-        store.begin(other)
-    assert store.begin(file) is None
+    return removed
+
+
+def test_files_make_room_the_least_recently_used_first_but_not_those_in_use(tmp_path: Path) -> None:
+    contents = {name: bytes([number]) * 1000 for number, name in enumerate("abcd")}
+    files = {name: shipped(content, f"{name}.gguf") for name, content in contents.items()}
+    markers = 3 * 64
+    store = ModelStore(tmp_path, 3000 + markers)
+    for at, name in enumerate("abc"):
+        assert stored(store, files[name], contents[name]) == ()
+        os.utime(tmp_path / files[name].group, (at, at))
+    store.touch([files["a"].group])
+    in_use = files["b"].group
+    assert stored(store, files["d"], contents["d"], in_use) == (files["c"].digest,)
+    assert not (tmp_path / files["c"].group).exists()
+    assert {*store.digests()} == {files[name].digest for name in "abd"}
+    groups = [files[name].group for name in "abd"]
+    with pytest.raises(StoreError, match=r"c\.gguf needs 1000 B .* engines use: a\.gguf, b\.gguf, d\.gguf; accepted: "):
+        store.make_room(files["c"], 1000, groups)
+    assert len(store.digests()) == 3
+
+
+def test_a_file_beyond_the_limit_is_refused_and_removes_nothing(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path, len(CONTENT) + 100)
+    stored(store, shipped(), CONTENT)
+    other = shipped(CONTENT * 2, "other.gguf")
+    with pytest.raises(StoreError, match=r"other\.gguf needs 20\.0 KiB more .* accepted: more node_bytes"):
+        store.make_room(other, other.bytes, ())
+    with pytest.raises(StoreError, match=r"of which .* are or can be made free; accepted: "):
+        ModelStore(tmp_path, 0).make_room(other, 1 << 60, ())
+    assert store.digests() == (shipped().digest,)
 
 
 def test_a_node_of_another_version_is_rejected_with_both_versions() -> None:
@@ -89,9 +119,9 @@ def test_nodes_have_the_names_that_they_were_given_else_their_hosts() -> None:
 class Loaded:
     """A host with an engine that has loaded the smallest embedded model."""
 
-    def __init__(self, folder: Path, silence_seconds: float = 60.0) -> None:
+    def __init__(self, folder: Path, silence_seconds: float = 60.0, node_bytes: int = 0) -> None:
         self.abandoned = asyncio.Event()
-        self.host = Host(7, "n", str(folder), 0, silence_seconds, self.abandoned.set)
+        self.host = Host(7, "n", str(folder), node_bytes, silence_seconds, self.abandoned.set)
 
     async def load(self) -> int:
         """Return the process id of the engine number 1."""
@@ -100,7 +130,8 @@ class Loaded:
         assert entry.file == SMALL
         content = SMALL.read_bytes()
         file = shipped(content, entry.file.name)
-        assert await self.host.begin_file(7, file) == 0
+        await self.host.use(7, 1, (file.group,))
+        assert await self.host.begin_file(7, file) == (0, "", ())
         assert await self.host.write_file(7, file, 0, content) == ""
         assert await self.host.finish_file(7, file) == ""
         spec = EngineSpec(file=str(entry.file), context=256, slots=1, threads=1, name=entry.id)
@@ -132,6 +163,18 @@ async def test_an_engine_is_started_relayed_and_killed(tmp_path: Path) -> None:
     assert (await loaded.host.wait(7, 1))[:2] == (7, -9)
     assert not psutil.pid_exists(pid)
     assert await loaded.host.beat(7) == (7, [])
+
+
+async def test_the_file_of_an_engine_stays_until_the_engine_has_ended(tmp_path: Path) -> None:
+    content = SMALL.read_bytes()
+    other = shipped(CONTENT, "other.gguf")
+    loaded = Loaded(tmp_path, node_bytes=len(content) + 1000)
+    await loaded.load()
+    refused = await loaded.host.begin_file(7, other)
+    assert f"engines use: {SMALL.name}; accepted" in refused.problem
+    await loaded.host.kill(7, 1)
+    await loaded.host.wait(7, 1)
+    assert await loaded.host.begin_file(7, other) == (0, "", (hashlib.sha256(content).hexdigest(),))
 
 
 async def test_another_epoch_is_refused(tmp_path: Path) -> None:
