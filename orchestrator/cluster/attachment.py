@@ -45,4 +45,4 @@ class OneMachine:
         self._pool = pool
 
     def nodes(self) -> list[NodeStatus]:
-        return [] if self._pool is None else [NodeStatus(name=HEAD, state="ready", machine=self._pool.machines()[""])]
+        return [] if self._pool is None else [NodeStatus(name=HEAD, state="ready", machine=self._pool.machines()[HEAD])]

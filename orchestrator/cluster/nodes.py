@@ -137,7 +137,7 @@ class RayCluster:
         if self._pool is None:
             return []
         machines = self._pool.machines()
-        statuses = {HEAD: NodeStatus(name=HEAD, state="ready", machine=machines[""])}
+        statuses = {HEAD: NodeStatus(name=HEAD, state="ready", machine=machines[HEAD])}
         for joined, reason in self._gone.values():
             statuses[joined.name] = NodeStatus(name=joined.name, address=joined.address, state="lost", reason=reason)
         for rejected in self._rejected.values():

@@ -40,6 +40,7 @@ from orchestrator.pool.status import (
     engine_state,
     sum_counters,
 )
+from orchestrator.registry.forms import HEAD
 from orchestrator.registry.models import ModelEntry, Registry
 from orchestrator.registry.thinking import Thinking
 from orchestrator.registry.watch import difference
@@ -330,8 +331,8 @@ class Pool:
         return 0 if model in self.resident else self.bytes_of(model)
 
     def machines(self) -> dict[str, MachineStatus]:
-        """Return what each machine has for engines, by name; the empty name is this one."""
-        return {machine.name: self._machine_status(machine) for machine in self._machines}
+        """Return what each machine has for engines, by name; this one is "head"."""
+        return {machine.name or HEAD: self._machine_status(machine) for machine in self._machines}
 
     def _machine_status(self, machine: Machine) -> MachineStatus:
         replicas = [
@@ -355,6 +356,7 @@ class Pool:
             used=self._residency.used,
             cores=self.cores,
             models=tuple(dataclasses.replace(status, roles=self._role_counts.of(status.model)) for status in statuses),
+            machines={} if self._machines.others is None else self.machines(),
         )
 
     async def survey(self) -> PoolSnapshot:

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 from weakref import WeakKeyDictionary
+
+from pydantic import Field
 
 from orchestrator.engine.contract import NOT_SET_UP, EngineStats, StepTimes
 from orchestrator.engine.errors import EngineDied
@@ -88,16 +90,6 @@ class ModelStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSnapshot:
-    """The pool at one moment. Bytes that models may take and have taken, and cores, are those of this machine."""
-
-    budget: int
-    used: int
-    cores: int
-    models: tuple[ModelStatus, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineStatus:
     """One machine that runs engines."""
 
@@ -105,6 +97,20 @@ class MachineStatus:
     budget: int  # bytes that models may take
     used: int  # bytes that they have taken
     models: tuple[str, ...]  # those that are loaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSnapshot:
+    """The pool at one moment. Bytes that models may take and have taken, and cores, are those of this machine."""
+
+    budget: int
+    used: int
+    cores: int
+    models: tuple[ModelStatus, ...]
+    # By name, with this one as "head"; empty without a cluster.
+    machines: Annotated[Mapping[str, MachineStatus], Field(exclude_if=lambda machines: not machines)] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

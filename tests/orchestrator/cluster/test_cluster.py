@@ -343,7 +343,14 @@ async def test_engines_end_with_their_daemon_and_the_next_one_finds_the_nodes(
         }
         with running_daemon(tmp_path / "home", **settings) as daemon, daemon.client() as client:
             client.post("/v1/pool/m/load").raise_for_status()
-            (model,) = client.get("/v1/pool").json()["models"]
+            pool = client.get("/v1/pool").json()
+            (model,) = pool["models"]
+            assert [(name, machine["models"]) for name, machine in pool["machines"].items()] == [
+                ("head", []),
+                ("k", ["m"]),
+            ]
+            lines = run_here("--home", tmp_path / "home", "pool").out.splitlines()
+            assert [line.split(":")[0] for line in lines if " taken, " in line] == ["head", "k"]
             engine = psutil.Process(model["pid"])
             nodes = run_here("--home", tmp_path / "home", "nodes", "--json").json["nodes"]
             assert [(node["name"], node["state"], node["machine"]["models"]) for node in nodes] == [

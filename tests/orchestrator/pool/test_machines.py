@@ -248,16 +248,20 @@ def test_a_model_of_a_node_waits_until_the_node_joins() -> None:
         fixture.give_back(request)
 
 
-async def test_a_usage_names_the_machine_that_computed_it_unless_it_is_this_one(
+async def test_another_machine_is_named_by_what_it_computes_and_in_the_state_of_the_pool(
     registry_of: LoadedRegistry, tmp_path: Path
 ) -> None:
     registry = registry_of(here="warm", away="warm")
     models = {**registry.models, "away": replace(registry.models["away"], nodes=("b",))}
     async with Pool(replace(registry, models=models), tmp_path) as pool:
+        assert pool.snapshot().machines == {}
         pool.join(Machine(name="b", topology=TOPOLOGY, bytes=1 << 34, start_engine=Engine.start))
         here, away = [(await pool.generate(model, SHORT)).usage for model in ("here", "away")]
+        machines = pool.snapshot().machines
         await pool.unload("away")
         await pool.leave("b")
+    assert {name: machine.models for name, machine in machines.items()} == {"head": ("here",), "b": ("away",)}
+    assert machines["b"].budget == 1 << 34 > machines["b"].used > 0
     assert (here.nodes, away.nodes) == ((), ("b",))
     assert added(away, here, replace(away, nodes=("c", "b"))).nodes == ("b", "c")
     assert "nodes" not in encode_event(AttemptGenerated(at=1.0, step="S1", number=1, usage=here))
