@@ -54,6 +54,7 @@ from orchestrator.registry.gguf import pieces
 NAMESPACE: Final = "orchestrator"
 MEMBERS_SECONDS: Final = 1.0  # between two looks at Ray's list of nodes, which does not notify
 BEAT_SECONDS: Final = 1.0
+COPY_SECONDS: Final = 60.0  # for a chunk from one node to another; then the head sends the rest
 START_SECONDS: Final = 120.0  # for Ray to start an actor, which imports this program
 CHUNK_BYTES: Final = 8 << 20  # smaller ones take most of their time for the call
 READ_BYTES: Final = 64 << 10  # more would go through Ray's shared memory, which is slower
@@ -71,10 +72,12 @@ class Unshippable(Exception):
 class Node:
     """One node from its first answer to its loss, in one epoch."""
 
-    def __init__(self, bridge: "Bridge", epoch: int, name: str, host: Any) -> None:
+    def __init__(self, bridge: "Bridge", epoch: int, name: str, host: Any, digests: Iterable[str]) -> None:
         self.epoch = epoch
         self.name = name
         self.host = host
+        self._digests = {*digests}  # of its model files
+        self._copied = False  # one of its files is being copied to another node
         self._bridge = bridge
         self._shipping = asyncio.Lock()
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -197,36 +200,79 @@ class Node:
         return {path: file for path, file in files.items() if path in named_files(spec)}
 
     async def _ship_file(self, engine: int, path: str, file: ShippedFile) -> None:
-        problem = await self._send_file(engine, path, file)
-        if problem:  # what an earlier epoch has left was damaged, and is gone now
-            problem = await self._send_file(engine, path, file)
+        problem = await self._send_file(engine, path, file, self._bridge.source_of(file.digest, self))
+        if problem:  # what another node or an earlier epoch has left was damaged, and is gone now
+            problem = await self._send_file(engine, path, file, None)
         if problem:
             raise Unshippable(problem)
+        self._digests.add(file.digest)
         self._bridge.send(FileShipped(self.epoch, path))
 
-    async def _send_file(self, engine: int, path: str, file: ShippedFile) -> str:
+    def offers(self, digest: str) -> bool:
+        """Return whether it has a file for other nodes, and neither gets nor gives another one now."""
+        return digest in self._digests and not self._copied and not self._shipping.locked()
+
+    async def _send_file(self, engine: int, path: str, file: ShippedFile, source: "Node | None") -> str:
         # Returns why the file that has arrived is another one, or nothing.
+        if source is not None:
+            await self._copy(engine, file, source)
+        offset = await self._begin_file(file)
+        if offset is None:
+            return ""
+        while offset < file.bytes:
+            self._check_wanted(engine)
+            chunk = await asyncio.to_thread(read_chunk, path, offset)
+            if not chunk:
+                raise Unshippable(f"{path} has become shorter")
+            await self._write(file, offset, chunk)
+            offset += len(chunk)
+        problem = await self.host.finish_file.remote(self.epoch, file)
+        return str(problem)
+
+    async def _begin_file(self, file: ShippedFile) -> int | None:
+        # Returns how many bytes have been received; None if the file is complete.
         begun = Begun(*await self.host.begin_file.remote(self.epoch, file))
         if begun.problem:
             raise Unshippable(begun.problem)
         if begun.removed:
+            self._digests.difference_update(begun.removed)
             async with self._bridge.hashing:
                 gone = self._bridge.among(begun.removed)
             self._bridge.send(FilesRemoved(self.epoch, gone))
-        if begun.received is None:
-            return ""
-        offset = begun.received
-        while offset < file.bytes:
-            if engine in self._doomed:
-                raise Unshippable("the start was given up")
-            chunk = await asyncio.to_thread(read_chunk, path, offset)
-            if not chunk:
-                raise Unshippable(f"{path} has become shorter")
-            if problem := await self.host.write_file.remote(self.epoch, file, offset, chunk):
-                raise Unshippable(problem)
-            offset += len(chunk)
-        problem = await self.host.finish_file.remote(self.epoch, file)
-        return str(problem)
+        return begun.received
+
+    def _check_wanted(self, engine: int) -> None:
+        if engine in self._doomed:
+            raise Unshippable("the start was given up")
+
+    async def _write(self, file: ShippedFile, offset: int, chunk: Any) -> None:
+        # `chunk` is bytes, or a reference of Ray's to bytes on another node, which do not come here.
+        if problem := await self.host.write_file.remote(self.epoch, file, offset, chunk):
+            raise Unshippable(problem)
+
+    async def _copy(self, engine: int, file: ShippedFile, source: "Node") -> None:
+        # As much of the file as the source gives.
+        source._copied = True
+        try:
+            offset = await self._begin_file(file)
+            while offset is not None and offset < file.bytes:
+                self._check_wanted(engine)
+                size = min(CHUNK_BYTES, file.bytes - offset)
+                chunk = source.host.read_file.remote(source.epoch, file.digest, offset, size)
+                writing = asyncio.ensure_future(self._write(file, offset, chunk))
+                ends: list[asyncio.Future[Any]] = [writing, source._lost]
+                try:
+                    await asyncio.wait(ends, timeout=COPY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                    if not writing.done():
+                        return
+                finally:
+                    writing.cancel()
+                writing.result()
+                offset += size
+        except RayError:
+            return  # of the source; if it is this node's, the next call fails, too
+        finally:
+            source._copied = False
 
 
 class Bridge:
@@ -303,7 +349,7 @@ class Bridge:
             self._rejected[key] = epoch
             ray.kill(actor)
             return
-        node = self._nodes[epoch] = Node(self, epoch, name, actor)
+        node = self._nodes[epoch] = Node(self, epoch, name, actor, facts.digests)
         async with self.hashing:
             files = self.among(facts.digests)
         self.send(NodeJoined(epoch, name, address, facts, files))
@@ -350,6 +396,10 @@ class Bridge:
         received.setblocking(False)
         engine = int.from_bytes(data, "little")
         self._sockets.setdefault(engine, asyncio.get_running_loop().create_future()).set_result(received)
+
+    def source_of(self, digest: str, receiver: Node) -> Node | None:
+        """Return a node other than `receiver` that can give it a file now."""
+        return next((node for node in self._nodes.values() if node is not receiver and node.offers(digest)), None)
 
     def among(self, digests: Iterable[str]) -> tuple[str, ...]:
         """Return the files of this machine that have these digests. Hold `hashing` meanwhile."""

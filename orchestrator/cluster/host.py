@@ -135,6 +135,11 @@ class Host:
             return str(error)
         return ""
 
+    async def read_file(self, epoch: int, digest: str, offset: int, size: int) -> bytes:
+        """Return a chunk of a file that is complete, for another node. Raises StoreError, OSError."""
+        self._check(epoch)
+        return await asyncio.to_thread(self._store.read, digest, offset, size)
+
     async def finish_file(self, epoch: int, file: ShippedFile) -> str:
         """Verify a file. Returns why it cannot be used, or nothing."""
         self._check(epoch)

@@ -8,7 +8,7 @@ group says when an engine has last used it.
 import hashlib
 import os
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +36,24 @@ class ModelStore:
 
     def digests(self) -> tuple[str, ...]:
         """Return the digests of the files that are complete."""
-        markers = sorted(self._folder.glob("*/*.sha256"))
-        return tuple(marker.read_text("ascii") for marker in markers if marker.with_suffix("").is_file())
+        return tuple(digest for digest, _ in self._complete())
+
+    def _complete(self) -> Iterator[tuple[str, Path]]:
+        for marker in sorted(self._folder.glob("*/*.sha256")):
+            if (file := marker.with_suffix("")).is_file():
+                yield marker.read_text("ascii"), file
+
+    def read(self, digest: str, offset: int, size: int) -> bytes:
+        """Return `size` bytes of the file with this digest. Raises StoreError."""
+        file = next((file for other, file in self._complete() if other == digest), None)
+        if file is None:
+            raise StoreError(f"no file has the SHA-256 {digest}")
+        with open(file, "rb") as opened:
+            opened.seek(offset)
+            chunk = opened.read(size)
+        if len(chunk) < size:
+            raise StoreError(f"{file} ends before byte {offset + size}")
+        return chunk
 
     def path(self, file: ShippedFile) -> Path:
         return self._folder / file.group / file.name

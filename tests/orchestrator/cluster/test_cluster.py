@@ -22,6 +22,7 @@ from orchestrator.engine.protocol import VERSION
 from orchestrator.pool.errors import ModelUnavailable
 from orchestrator.pool.pool import Pool
 from orchestrator.registry.forms import ReplicaLimits
+from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.service.attachments import NodeStatus
@@ -280,6 +281,65 @@ async def test_a_file_that_a_node_has_a_part_of_is_continued(tmp_path: Path, ray
         await service.orchestrator.pool.load(worker.id)
     assert arrived.read_bytes() == small
     await ray_nodes.remove("g")
+
+
+def overwrite(path: Path, content: bytes) -> None:
+    """Change the content of a file, but not its time."""
+    status = path.stat()
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def model_on(home: Path, own: Path, *names: str) -> tuple[Registry, dict[str, Path]]:
+    """Return a model `on-NAME` of this file for each node, and where the nodes store the file."""
+    lines = [f"  on-{name}: {{file: '{own}', context: 256, nodes: [{name}]}}" for name in names]
+    path = home / "registry.yaml"
+    path.write_text("\n".join(["models:", *lines, "roles:", f"  worker: {{model: on-{names[0]}}}"]))
+    digest = hashlib.sha256(own.read_bytes()).hexdigest()
+    return load_registry(path), {name: home / "nodes" / name / "models" / digest / own.name for name in names}
+
+
+async def test_a_node_gets_a_file_from_a_node_that_has_it_else_from_the_head(
+    tmp_path: Path, ray_nodes: RayNodes
+) -> None:
+    content = SMALL.read_bytes()
+    damaged = content[:-1] + bytes([content[-1] ^ 1])
+    own = tmp_path / "own.gguf"
+    own.write_bytes(content)
+    registry, copies = model_on(tmp_path, own, "q", "r", "s")
+    await ray_nodes.add(*copies)
+    async with service_on(tmp_path, ray_nodes, registry) as service:
+        pool = service.orchestrator.pool
+        await until_ready(service, *copies)
+        await pool.load("on-q")
+        overwrite(own, damaged)  # the head would not notice, but the node that gets it does
+        await pool.load("on-r")
+        assert copies["r"].read_bytes() == content
+        overwrite(own, content)
+        for name in ("q", "r"):
+            await pool.unload(f"on-{name}")
+            overwrite(copies[name], damaged)
+        await pool.load("on-s")
+        assert copies["s"].read_bytes() == content
+    await ray_nodes.remove(*copies)
+
+
+async def test_a_node_that_stands_still_while_it_gives_a_file_is_replaced_by_the_head(
+    tmp_path: Path, ray_nodes: RayNodes
+) -> None:
+    registry, copies = model_on(tmp_path, SMALL, "t", "u")
+    await ray_nodes.add(*copies)
+    async with service_on(tmp_path, ray_nodes, registry, silence_seconds=2.0) as service:
+        pool = service.orchestrator.pool
+        before = (await until_ready(service, *copies))["u"].epoch
+        await pool.load("on-t")
+        await ray_nodes.signal("t", signal.SIGSTOP)
+        await pool.load("on-u")
+        assert copies["u"].read_bytes() == SMALL.read_bytes()
+        await until_states(service, {"t": "lost"})
+        assert (await until_ready(service, "u"))["u"].epoch == before
+    await ray_nodes.signal("t", signal.SIGCONT)
+    await ray_nodes.remove(*copies)
 
 
 async def test_a_node_with_another_version_is_rejected(tmp_path: Path, ray_nodes: RayNodes) -> None:

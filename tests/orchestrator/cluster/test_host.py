@@ -39,6 +39,11 @@ def test_a_file_is_received_in_chunks_and_continued_after_a_break(tmp_path: Path
     assert second.path(file).read_bytes() == CONTENT
     assert second.digests() == (file.digest,)
     assert second.begin(file) is None
+    assert second.read(file.digest, 100, 5000) == CONTENT[100:5100]
+    with pytest.raises(StoreError, match="ends before byte"):
+        second.read(file.digest, 0, len(CONTENT) + 1)
+    with pytest.raises(StoreError, match="no file has the SHA-256 0000"):
+        second.read("0000", 0, 1)
 
 
 def test_a_damaged_file_is_received_again_from_its_start(tmp_path: Path) -> None:
