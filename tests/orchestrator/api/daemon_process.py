@@ -132,6 +132,23 @@ def active_requests(daemon: Running) -> int:
         return sum(model["active"] for model in client.get("/v1/pool").json()["models"])
 
 
+def written_tokens(daemon: Running) -> int:
+    """Return how many tokens the engines that run now have written."""
+    with daemon.client() as client:
+        models = client.get("/v1/pool").json()["models"]
+    return sum(model["counters"]["output_tokens"] for model in models if model["counters"] is not None)
+
+
+@contextmanager
+def cancelled(daemon: Running, tokens: int) -> Iterator[None]:
+    """Check that an answer of `tokens` tokens, whose client goes in the block, ends before it is whole."""
+    before = written_tokens(daemon)
+    yield
+    while active_requests(daemon):  # it ends in any case
+        pass
+    assert written_tokens(daemon) - before < tokens
+
+
 def submitted(client: httpx2.Client, body: dict[str, Any]) -> str:
     """Submit a run and return its id."""
     answer = client.post("/v1/runs", json=body)

@@ -1,5 +1,5 @@
 // The plan of a job as a form. Each change makes another TaskIR document, which the daemon checks and prices.
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { line } from "./format.js";
 import { html, Problem, Text, useAnswer } from "./parts.js";
 import { t } from "./texts.js";
@@ -47,6 +47,6 @@ export function Editor({ task, onEdit, problems }) {
 
 function Input({ label, value = "", set, ...more }) {
   const [text, setText] = useState(value); // which is not in the document until the field is left
-  useEffect(() => setText(value), [value]);
+  useLayoutEffect(() => setText(value), [value]); // before anything can be typed, which would be lost
   return html`<label class="field">${t(label)}<input ...${more} value=${text} onInput=${(event) => setText(event.target.value)} onChange=${() => set(`${text}`.trim())} /></label>`;
 }
