@@ -108,6 +108,7 @@ async def test_what_drafts_could_bring_at_best_is_reported_for_all_rounds(folder
     assert {row.system for row in found if row.bound is not None} == drafting
 
 
+@pytest.mark.slow
 def test_builds_of_llama_cpp_are_compared_in_pairs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     builds = [copied(folder / name) for name in ("one", "two")]
     named = [argument for build in builds for argument in ("--library", str(build))]

@@ -358,6 +358,7 @@ def test_a_cell_that_is_measured_alone_is_published_next_to_those_of_models_that
     assert published_after(suite, tmp_path, second) == {first.name: 1.0, second.name: 2.0, coder.name: 1.0}
 
 
+@pytest.mark.slow
 def test_nothing_is_published_in_place_of_cells_that_would_be_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -200,6 +200,7 @@ def test_published_rows_are_completed_and_not_measured_again(tmp_path: Path) -> 
     assert not [goal for goal in goals_of(timed) if "times as long" in goal.name]
 
 
+@pytest.mark.slow
 def test_models_that_cannot_start_end_a_round(tmp_path: Path) -> None:
     jobs = [BenchJob(name, "one-call", "Say hello.", lambda answer: []) for name in "abcd"]
     bench = JobBench(tmp_path, jobs, ["chat"], at_once=2)

@@ -207,6 +207,7 @@ def test_what_another_machine_has_measured_whole_is_not_measured_again(tmp_path:
     assert begun.left("smollm2", deep) == [0, 1, 3, 4], "rounds of two machines are not mixed"
 
 
+@pytest.mark.slow
 def test_measuring_goes_on_from_published_rows_where_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
