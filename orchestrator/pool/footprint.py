@@ -46,7 +46,7 @@ def measure(pid: int, estimate: int) -> int | None:
 
 
 def needed_of(resident: int, shared: int, estimate: int) -> int:
-    """Return how many bytes a process needs that has so many bytes in memory, a part of them shared."""
+    """Return the bytes that a process needs, given those that it has in memory and those of them that are shared."""
     # Private memory counts in full. Mapped files, mostly weights, count up to the estimate: the rest can be dropped
     # from the page cache, such as weights copied into another layout.
     return max(resident - shared, min(resident, estimate))

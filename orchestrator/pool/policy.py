@@ -424,7 +424,7 @@ class Pace:
     decode: tuple[tuple[int, float], ...]  # a step, by the number of sequences, ascending; not empty
 
     def step(self, sequences: int) -> float:
-        """Return what a step of so many sequences takes, between the numbers that are known."""
+        """Return what a step of `sequences` takes, in seconds, between the numbers that are known."""
         before = self.decode[0]
         for point in self.decode:
             if point[0] >= sequences:
@@ -443,7 +443,7 @@ class ReplicaCandidate:
     pace: Pace | None = None
 
     def seconds(self, pace: Pace, blocks: int, answer_tokens: float) -> float:
-        """Return how long a request with so many blocks of prompt takes here, with the wait for a slot."""
+        """Return how long a request with `blocks` of prompt takes here, with the wait for a slot."""
         beyond = max(0, self.requests + 1 - self.slots)
         queued = beyond / self.slots * answer_tokens * pace.step(self.slots)
         prefill = (blocks - self.held) * BLOCK_TOKENS * pace.prompt_token
@@ -460,7 +460,7 @@ CROWDED_TIMES: Final = 1.5
 def choose_replica(
     candidates: Iterable[ReplicaCandidate], blocks: int = 0, answer_tokens: float = ANSWER_TOKENS
 ) -> int | None:
-    """Return the number of the replica that serves a request, or None. Its prompt has so many blocks.
+    """Return the number of the replica that serves a request, or None. Its prompt has `blocks`.
 
     If all say what their steps take, that is where it ends first. Else the longest held prefix wins, then the fewest
     requests, as in SGLang's cache-aware router; crowded replicas come later, those without a free slot last.
