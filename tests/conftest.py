@@ -20,7 +20,7 @@ from tests.orchestrator.forked_engines import forked_engines
 
 # An example may take long because of other processes or a suspended machine, which is not a defect. Examples are drawn
 # anew in each run, so a few in every run find what many in one run would; `make test-slow` draws many, too.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=15)
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=10)
 settings.register_profile("thorough", settings.get_profile("suite"), max_examples=200)
 settings.load_profile("suite")
 

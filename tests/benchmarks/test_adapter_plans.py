@@ -32,6 +32,7 @@ def examples() -> list[PlanExample]:
     return list(islice(generate(5), COUNT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [COUNT // 5, pytest.param(COUNT, marks=pytest.mark.slow)])
 def test_the_product_takes_every_plan_for_what_was_meant(examples: list[PlanExample], count: int) -> None:
     for example in (*examples[:count], *islice(generate(6, unseen=True), count // 5)):

@@ -349,6 +349,7 @@ def published_after(suite: Suite, folder: Path, cell: Cell, *words: str) -> dict
     return {each["cell"]: each["seconds"][0] for each in published}
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_measured_alone_is_published_next_to_those_of_models_that_are_not_here(tmp_path: Path) -> None:
     first, second, *_ = user_cells(SMOLLM2.name)
     coder = coder_cells(CODER)[0]

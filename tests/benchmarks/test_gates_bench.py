@@ -58,6 +58,7 @@ def test_an_answer_is_right_when_it_says_the_same_as_the_reference() -> None:
     assert not code.right("def (")
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_not_right_fails_its_unit_test(tmp_path: Path) -> None:
     tasks = [task for task in make_tasks(80) if task.family == "code"]
     raises, gives_none, *right = tasks

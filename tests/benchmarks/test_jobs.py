@@ -142,6 +142,7 @@ def test_check_of_a_job_is_fair(job: BenchJob) -> None:
         assert job.check(answer), answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", code.JOBS, ids=lambda job: job.name)
 def test_check_of_a_code_job_is_fair(job: BenchJob) -> None:
     answers = CODE_ANSWERS[job.name]

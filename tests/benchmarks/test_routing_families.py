@@ -81,6 +81,7 @@ def test_nobody_is_better_than_the_oracle_and_hindsight_beats_one_choice_for_all
     assert cheapest_per_family(grid, tasks, 1.0) <= 1 + 1e-9
 
 
+@pytest.mark.slow
 def test_a_router_learns_from_its_own_choices(grid: Grid) -> None:
     split = TaskSplit.of(grid, np.random.default_rng(1))
     found = learn_on(grid, Variant(), 0.1, split, (0, 300), seed=1)

@@ -575,6 +575,7 @@ def as_measured(task: TaskIR, on: Machine, home: Path, rounds: int = ROUNDS) -> 
     return Ran(tuple(one.report for one in found), spec, model_info(spec, 1.0), EngineStats(), 0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rounds", "foreseen"),
     [(2, ("wide-16",)), pytest.param(ROUNDS, ("wide-16", "irregular", "deep"), marks=pytest.mark.slow)],

@@ -80,6 +80,7 @@ def test_answers_end_and_use_the_tokens_of_marks() -> None:
     assert seen == {*ADDED, *SPECIAL_TOKENS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "syntax", [pytest.param(one, marks=[pytest.mark.slow] if one == "llama3" else []) for one in SYNTAXES]
 )

@@ -174,6 +174,7 @@ def test_completion_a_grammar_of_json_is_obeyed(client: httpx2.Client) -> None:
     assert set(json.loads(completion(client, json_schema=schema, n_predict=64)["content"])) == {"ok"}
 
 
+@pytest.mark.slow
 def test_limits_an_answer_ends_where_the_context_ends(client: httpx2.Client) -> None:
     context = client.get("/props", params={"model": MODEL}).json()["default_generation_settings"]["n_ctx"]
     tokens = client.post("/tokenize", json={"model": MODEL, "content": TEXT}).json()["count"]

@@ -245,8 +245,9 @@ def log_out(visit: Visit, run: str) -> None:
 
 ON_LIVE: Final = (stop_and_repeat_a_run, steer_a_step)
 ON_DONE: Final = (
-    *(remove_steps, remove_files, plan_a_request, rate_and_repeat_a_step, compare_runs, load_a_model),
-    *(simulate_a_machine, compare_routers, carry_out_a_procedure, look_again, log_out),
+    *(remove_steps, remove_files, plan_a_request, rate_and_repeat_a_step, compare_runs),
+    *(compare_routers, carry_out_a_procedure, look_again, log_out),
+    *(pytest.param(act, marks=pytest.mark.slow) for act in (load_a_model, simulate_a_machine)),
 )
 
 
