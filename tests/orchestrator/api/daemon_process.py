@@ -133,10 +133,19 @@ def active_requests(daemon: Running) -> int:
 
 
 def written_tokens(daemon: Running) -> int:
-    """Return how many tokens the engines that run now have written."""
-    with daemon.client() as client:
-        models = client.get("/v1/pool").json()["models"]
-    return sum(model["counters"]["output_tokens"] for model in models if model["counters"] is not None)
+    """Return how many tokens the engines that run now have written.
+
+    An engine that does not answer at once is shown with older counters, or with none, so two looks have to agree.
+    """
+    latest: dict[str, int] | None = None
+    while True:
+        with daemon.client() as client:
+            loaded = [model for model in client.get("/v1/pool").json()["models"] if model["pid"] is not None]
+        before, latest = latest, None
+        if all(model["counters"] is not None for model in loaded):
+            latest = {model["model"]: model["counters"]["output_tokens"] for model in loaded}
+            if latest == before:
+                return sum(latest.values())
 
 
 @contextmanager
