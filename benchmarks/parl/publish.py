@@ -31,21 +31,21 @@ def best_seed(rewards: Mapping[int, Sequence[float]]) -> int:
     return max(rewards, key=lambda seed: fmean(rewards[seed][-LAST:]))
 
 
-def card(found: Mapping[str, Any]) -> str:
+def card(results: Mapping[str, Any]) -> str:
     """Return the card of the adapter for the results of all arms, with its own in `shipped`."""
-    shipped = found["shipped"]
+    shipped = results["shipped"]
     without, scaled = (shipped["plans"][scale] for scale in ("0.0", str(shipped["scale"])))
-    rows = {row["name"]: row for row in (*found["rows"], shipped["row"])}
+    rows = {row["name"]: row for row in (*results["rows"], shipped["row"])}
     gain = shipped["gain"]
     lines = [
         f"### {NAME}",
         "For the embedded model `tiny-large`, whose plans it teaches to regard the cores of the machine.",
         "",
-        *([f"{why}.", ""] if (why := rules_as_good(found)) else []),
+        *([f"{why}.", ""] if (why := rules_as_good(results)) else []),
         "- **Training**: imitation of plans that are right, then GRPO in the harness with frozen workers"
-        f" (`make parl`, arm `{WINNER}`, seed {shipped['seed']}), in {found['hours']:.1f} hours on one core.",
+        f" (`make parl`, arm `{WINNER}`, seed {shipped['seed']}), in {results['hours']:.1f} hours on one core.",
         f"- **Gain** over the frontdoor without it, in answers less the price of time: {gain['gain']:+.3f}"
-        f" ({gain['low']:+.3f} to {gain['high']:+.3f}) on {found['requests']} held-out requests.",
+        f" ({gain['low']:+.3f} to {gain['high']:+.3f}) on {results['requests']} held-out requests.",
         f"- **Scale**: {shipped['scale']}. In full it would unlearn some of the requests that it is not trained on: of"
         f" {PROMPTS} plans for held-out names and {PROMPTS} for held-out wordings, {_plans(without)} are right without"
         f" it, {_plans(scaled)} at this scale, and {_plans(shipped['plans']['1.0'])} at 1.0.",
@@ -82,20 +82,20 @@ def with_card(page: str, text: str) -> str:
     return page[:place] + text + "\n" + page[place:]
 
 
-def publish(adapter: Path, found: Mapping[str, Any], registry: Path) -> bool:
+def publish(adapter: Path, results: Mapping[str, Any], registry: Path) -> bool:
     """Ship an adapter with the registry file `registry` if it is better for certain, and return whether it is.
 
-    `found` are the results of all arms, and in `shipped` those of this adapter.
+    `results` are the results of all arms, and in `shipped` those of this adapter.
 
     Raises OSError and RegistryError.
     """
-    if found["shipped"]["gain"]["low"] <= 0:
+    if results["shipped"]["gain"]["low"] <= 0:
         return False
     folder = registry.parent / "registry" / "adapters"
     shutil.copyfile(adapter, folder / NAME)
     page = folder / CARD
-    page.write_text(with_card(page.read_text(encoding="utf-8"), card(found)), encoding="utf-8")
+    page.write_text(with_card(page.read_text(encoding="utf-8"), card(results)), encoding="utf-8")
     content = read_file(registry)
-    values = values_with((), Path("registry") / "adapters" / NAME, found["shipped"]["scale"])
+    values = values_with((), Path("registry") / "adapters" / NAME, results["shipped"]["scale"])
     replace_registry(registry, content, change_role(content, registry, FRONTDOOR, values))
     return True

@@ -237,8 +237,8 @@ class Node:
         if begun.removed:
             self._digests.difference_update(begun.removed)
             async with self._bridge.hashing:
-                gone = self._bridge.among(begun.removed)
-            self._bridge.send(FilesRemoved(self.epoch, gone))
+                removed = self._bridge.among(begun.removed)
+            self._bridge.send(FilesRemoved(self.epoch, removed))
         return begun.received
 
     def _check_wanted(self, engine: int) -> None:

@@ -73,7 +73,7 @@ class Host:
         self._silence_seconds = silence_seconds
         self._abandoned = abandoned
         self._engines: dict[int, EngineProcess] = {}
-        self._used: dict[int, tuple[str, ...]] = {}  # the groups of files of engines that run or are to be started
+        self._used: dict[int, tuple[str, ...]] = {}  # the groups of files of engines that run or will start
         self._timer: asyncio.TimerHandle | None = None
         os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to 1 for actors that reserve no cores
 
@@ -103,7 +103,7 @@ class Host:
     # Model files
 
     async def use(self, epoch: int, engine: int, groups: tuple[str, ...]) -> None:
-        """Keep these groups of files until `release`, or until the engine that is to be started has ended."""
+        """Keep these groups of files until `release`, or until the engine that will start has ended."""
         self._check(epoch)
         self._used[engine] = groups
         await asyncio.to_thread(self._store.touch, groups)

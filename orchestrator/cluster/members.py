@@ -21,7 +21,7 @@ def node_name(node: Mapping[str, Any], listed: Sequence[Mapping[str, Any]]) -> s
 
     `listed` are the nodes that are alive.
     """
-    given = node["NodeName"] != node["NodeManagerAddress"]
-    name = str(node["NodeName"] if given else node["NodeManagerHostname"])
-    same = [other for other in listed if name in (other["NodeName"], other["NodeManagerHostname"]) and not given]
+    is_named = node["NodeName"] != node["NodeManagerAddress"]
+    name = str(node["NodeName"] if is_named else node["NodeManagerHostname"])
+    same = [other for other in listed if name in (other["NodeName"], other["NodeManagerHostname"]) and not is_named]
     return name if len(same) < 2 else f"{name}-{node['NodeID'][:6]}"

@@ -310,16 +310,16 @@ def analyze_task(task: TaskIR, *, files: Collection[str] = (), mode: Mode = "as-
 
 def with_contexts(plan: Plan, graph: StepGraph) -> tuple[Step, ...]:
     """Return the steps of a plan with the inputs that their `context` adds: texts that no step has written, first."""
-    given = {
+    own = {
         step: tuple(name for name, source in sources.items() if source.step is None)
         for step, sources in graph.sources.items()
     }
     originals: dict[str, tuple[str, ...]] = {}  # of what a step reads, also by way of several others
     for step_id in graph.order:
         writers = dict.fromkeys(source.step for source in graph.sources[step_id].values() if source.step is not None)
-        made_from = chain.from_iterable((*originals[writer], *given[writer]) for writer in writers)
+        made_from = chain.from_iterable((*originals[writer], *own[writer]) for writer in writers)
         originals[step_id] = tuple(dict.fromkeys(made_from))
-    shared = tuple(dict.fromkeys(chain.from_iterable(given.values())))
+    shared = tuple(dict.fromkeys(chain.from_iterable(own.values())))
     more = {"own": {}, "sources": originals, "shared": dict.fromkeys(graph.steps, shared)}
     return tuple(_reading(step, more[step.context or plan.context].get(step.id, ())) for step in plan.steps)
 

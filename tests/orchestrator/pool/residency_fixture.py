@@ -203,7 +203,7 @@ class ResidencyFixture:
     # What a test lets happen
 
     def join(self, name: str, size: int = 100) -> None:
-        """Let a machine join that has one core and so many bytes for engines."""
+        """Let a machine join that has one core and `size` bytes for engines."""
         topology = Topology.flat(1, 1 << 34)
         machine = Machine(name=name, topology=topology, bytes=size, start_engine=self._start)
 

@@ -25,14 +25,14 @@ const element = (node) => (node instanceof Text ? node.nextElementSibling : node
 function move(records) {
   if (last === null || last.isConnected || !isLost()) return;
   const places = [];
-  let gone = last;
+  let removed = last;
   for (const { target, removedNodes, nextSibling, previousSibling } of records) {
-    if (![...removedNodes].some((node) => node.contains(gone))) continue;
+    if (![...removedNodes].some((node) => node.contains(removed))) continue;
     const added = records.filter((record) => record.target === target).flatMap((record) => [...record.addedNodes]);
     places.push(...[...added, element(nextSibling)].map((place) => first(place)), first(element(previousSibling), -1));
-    gone = target;
+    removed = target;
   }
-  for (let around = gone; around?.isConnected; around = around.parentElement) places.push(first(around));
+  for (let around = removed; around?.isConnected; around = around.parentElement) places.push(first(around));
   const next = places.find(Boolean) ?? document.getElementById("content");
   if (next?.id === "content") next.tabIndex = -1;
   next?.focus();

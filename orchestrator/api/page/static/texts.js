@@ -282,7 +282,7 @@ const TEXTS = {
   "new_plan": ["The plan", "Der Plan"],
   "new_plan_direct": ["It is answered directly", "Es wird direkt geantwortet"],
   "new_plan_none": [
-    "The plan and its price appear here before anything runs: say what is to be done, then let the plan be shown.",
+    "The plan and its price appear here before anything runs: say what should be done, then let the plan be shown.",
     "Der Plan und sein Preis erscheinen hier, bevor etwas läuft: sage, was getan werden soll, und lass dir den Plan zeigen.",
   ],
   "new_planning": ["The plan is made…", "Der Plan entsteht…"],
@@ -290,7 +290,7 @@ const TEXTS = {
   "new_prompt": ["Tokens to read", "Zu lesende Token"],
   "new_remove": ["Remove {name}", "{name} entfernen"],
   "new_request": ["A request in words", "Eine Anfrage in Worten"],
-  "new_request_label": ["What is to be done?", "Was soll getan werden?"],
+  "new_request_label": ["What should be done?", "Was soll getan werden?"],
   "new_run": ["Run", "Ausführen"],
   "new_serial": ["One by one", "Nacheinander"],
   "new_submitting": ["It is submitted…", "Wird eingereicht…"],

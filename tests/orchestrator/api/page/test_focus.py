@@ -99,7 +99,7 @@ def remove_files(visit: Visit, run: str) -> None:
 def plan_a_request(visit: Visit, run: str) -> None:
     page = visit.page
     visit.go("new")
-    page.get_by_label("What is to be done?").fill("Summarize it.")
+    page.get_by_label("What should be done?").fill("Summarize it.")
     press(button(page, "Show the plan"))
     visit.ready(".plan")
     focus_is_in(page, "Show the plan")

@@ -19,7 +19,7 @@ def planned(visit: Visit) -> Locator:
     page = visit.page
     visit.ready("h1")
     visit.go("new")
-    page.get_by_label("What is to be done?").fill(REQUEST)
+    page.get_by_label("What should be done?").fill(REQUEST)
     for name in "abc":
         page.get_by_label("Files: drop them here").set_input_files(str(RECORDS / f"{name}.txt"))
         expect(page.locator(".drop li", has_text=f"{name}.txt")).to_be_visible()
@@ -145,7 +145,7 @@ def test_what_may_do_more_than_write_is_allowed_first(visit: Visit, client: http
     page = visit.page
     visit.ready("h1")
     visit.go("new")
-    page.get_by_label("What is to be done?").fill("Back up the state")
+    page.get_by_label("What should be done?").fill("Back up the state")
     page.get_by_role("button", name="Show the plan").click()
     run = page.get_by_role("button", name="Run this plan")
     expect(run).to_be_disabled()
@@ -159,7 +159,7 @@ def planned_procedure(visit: Visit) -> Page:
     page = visit.page
     visit.ready("h1")
     visit.go("new")
-    page.get_by_label("What is to be done?").fill("Back up the state")
+    page.get_by_label("What should be done?").fill("Back up the state")
     page.get_by_role("button", name="Show the plan").click()
     expect(page.get_by_role("region", name="The plan")).to_be_visible()
     return page

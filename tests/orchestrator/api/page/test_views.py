@@ -385,7 +385,7 @@ def test_a_request_is_planned_priced_and_run(visit: Visit, client: httpx2.Client
     page.get_by_role("link", name="New").click()
     look = page.get_by_role("button", name="Show the plan")
     expect(look).to_be_disabled()
-    page.get_by_label("What is to be done?").fill(REQUEST)
+    page.get_by_label("What should be done?").fill(REQUEST)
     drop_files(visit, [RECORDS / f"{name}.txt" for name in "abcd"])
     expect(page.locator(".drop li")).to_have_count(4)
     look.click()
@@ -457,7 +457,7 @@ def test_a_request_is_answered_directly_on_request(visit: Visit, client: httpx2.
     page = visit.page
     visit.ready("h1")
     visit.go("new")
-    page.get_by_label("What is to be done?").fill(REQUEST)
+    page.get_by_label("What should be done?").fill(REQUEST)
     drop_files(visit, [RECORDS / f"{name}.txt" for name in "abcd"])
     expect(page.locator(".drop li")).to_have_count(4)
     page.get_by_role("button", name="Show the plan").click()
@@ -471,7 +471,7 @@ def test_a_direct_answer_that_was_shown_is_what_runs(visit: Visit, client: httpx
     page = visit.page
     visit.ready("h1")
     visit.go("new")
-    page.get_by_label("What is to be done?").fill("Summarize a.txt.")
+    page.get_by_label("What should be done?").fill("Summarize a.txt.")
     drop_files(visit, [RECORDS / "a.txt"])
     expect(page.locator(".drop li")).to_have_count(1)
     page.get_by_role("button", name="Show the plan").click()
@@ -515,7 +515,7 @@ def test_what_a_folder_needs_is_said(visit: Visit) -> None:
     page = visit.page
     visit.ready("h1")
     visit.go("new")
-    page.get_by_label("What is to be done?").fill(REQUEST)
+    page.get_by_label("What should be done?").fill(REQUEST)
     page.get_by_text("Folder, priority, limits").click()
     page.get_by_label("Folder on the daemon's machine").fill("/etc")
     page.get_by_role("button", name="Run without preview").click()
@@ -593,7 +593,7 @@ def test_every_view_fits_and_is_accessible(
                 visit.page.get_by_text("The picture as a table").click()
                 visit.page.get_by_text("What happened").click()
             if place == ("new",):
-                visit.page.get_by_label("What is to be done?").fill("Summarize it.")
+                visit.page.get_by_label("What should be done?").fill("Summarize it.")
                 visit.page.get_by_role("button", name="Show the plan").click()
                 visit.ready(".plan")
                 check_view(visit, width)
