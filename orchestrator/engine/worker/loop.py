@@ -671,7 +671,7 @@ class Loop:
                 self._append(sequence, token)
                 count += 1
                 # An end token is not part of the text.
-                cached += count <= len(drafts) and token == drafts[count - 1] and sequence.length >= before + count
+                cached += count <= len(drafts) and token == int(drafts[count - 1]) and sequence.length >= before + count
                 if sequence.finish is not None:
                     break
         except NoTokenAllowed:

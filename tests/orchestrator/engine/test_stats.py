@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.llama import Llama
+from orchestrator.registry.options import PromptLookupOptions
 from tests.orchestrator.engine.driven_loop import Parent, driven_loop
 
 TOKENS = 24
@@ -41,6 +42,25 @@ def test_cells_belong_to_roles_and_to_finished_prompts(models: Path, split: bool
         assert 1 <= times.width == times.tokens <= 3
         assert times.seconds > 0
         assert times.decode[0] == times.verify[0]
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_stats_are_told_after_every_step_with_refused_drafts(models: Path, split: bool) -> None:
+    lookup = PromptLookupOptions(ngram=1, k=8)
+    spec = EngineSpec(
+        file=str(models / "quantised.gguf"),
+        context=256,
+        slots=4,
+        threads=1,
+        split=split,
+        prompt_lookup=lookup,
+        always_draft=True,
+    )
+    with driven_loop(Llama(spec), spec, Parent.ask_stats) as parent:
+        parent.submit(Generation(prompt=(5, *range(40, 60)) * 3, role="worker", max_tokens=64, ignore_end=True))
+        parent.finished()
+        stats = parent.stats().stats
+    assert stats.refused_drafts > 0
 
 
 def test_an_engine_that_has_computed_nothing_has_costs_and_no_step(models: Path) -> None:
