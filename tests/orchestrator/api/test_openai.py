@@ -96,7 +96,8 @@ def test_what_the_router_chose_for_a_chat_is_kept_and_rated(ai: OpenAI, client: 
 def test_a_limit_that_the_context_has_no_room_for_is_no_reason_to_refuse(ai: OpenAI) -> None:
     assert ask(ai, max_tokens=1_000_000).choices[0].finish_reason == "stop"
     form = {"type": "json_schema", "json_schema": {"name": "list", "schema": LIST, "strict": True}}
-    cut = ask(ai, max_tokens=1_000_000, response_format=form, temperature=2.0, seed=1)
+    long = [{"role": "user", "content": "The ship carries tea. " * 130}]
+    cut = ask(ai, messages=long, max_tokens=1_000_000, response_format=form, temperature=2.0, seed=1)
     assert cut.choices[0].finish_reason == "length", "the client is told that the answer was cut"
     assert cut.usage.completion_tokens < 2048
 

@@ -102,9 +102,10 @@ def test_truncation_keeps_the_most_likely_token(ai: OpenAI) -> None:
 
 
 def test_the_limit_of_minus_one_is_what_the_context_has_left(ai: OpenAI) -> None:
-    done = ask(ai, max_tokens=-1, ignore_eos=True)
+    long = [{"role": "user", "content": "The ship carries tea. " * 130}]
+    done = ask(ai, messages=long, max_tokens=-1, ignore_eos=True)
     assert done.choices[0].finish_reason == "length"
-    assert done.usage.completion_tokens > 500
+    assert done.usage.total_tokens == 2048
     with pytest.raises(openai.BadRequestError, match="max_tokens"):
         ask(ai, max_tokens=0)
 

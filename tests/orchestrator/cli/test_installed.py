@@ -45,7 +45,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     packages = next(folder.glob("lib/python*/site-packages"))
     for name in required(distribution("orchestrator")):
         link(distribution(name), packages)
-    done = pip("--python", folder, "install", "--no-deps", "--no-index", wheel)
+    done = pip("--python", folder, "install", "--no-deps", "--no-index", "--no-compile", wheel)
     assert done.returncode == 0, done.stderr
     return folder / "bin" / "python"
 

@@ -104,7 +104,7 @@ async def test_drafts_end_with_their_sequences(headed: Headed) -> None:
             def listen(_: str, begun: asyncio.Event = begun) -> None:
                 begun.set()
 
-            requests = asks(8, max_tokens=200, ignore_end=True)
+            requests = asks(8, max_tokens=90, ignore_end=True)
             tasks = [asyncio.create_task(engine.generate(request, listen)) for request in requests]
             await begun.wait()
             for task in tasks[::2]:

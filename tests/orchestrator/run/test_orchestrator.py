@@ -298,8 +298,8 @@ async def test_a_killed_engine_costs_an_attempt_and_not_the_run(orchestrator: Or
 
 async def test_watchers_learn_what_steps_wait_for(orchestrator: Orchestrator, home: Path) -> None:
     """There are more steps than an engine has slots, and their prompts begin with different words."""
-    texts = [{"type": "text", "label": f"t{n}", "value": f"Store {n} sells tea. " * (60 + n)} for n in range(20)]
-    steps = [step(f"S{n}", f"Summarize t{n}.", [f"t{n}"], [f"o{n}"], max_tokens=24) for n in range(20)]
+    texts = [{"type": "text", "label": f"t{n}", "value": f"Store {n} sells tea. " * (20 + n)} for n in range(18)]
+    steps = [step(f"S{n}", f"Summarize t{n}.", [f"t{n}"], [f"o{n}"], max_tokens=24) for n in range(18)]
     run, heard = await orchestrator.submit(job(steps, inputs=texts)), list[Progress]()
     read = set[tuple[str, int]]()  # attempts whose prompts were shown as being read
     async for update in orchestrator.watch(run):
