@@ -52,16 +52,19 @@ def _namespaces() -> list[str]:
 def _file_system(view: FilesystemView, launcher: str, disk: int, files: Mapping[str, int]) -> list[str]:
     # The root becomes read-only last, so that only `/tmp` and the work folder are writable.
     arguments = ["--proc", "/proc", "--remount-ro", "/proc"]  # which has files that raise a priority (autogroup)
-    for folder in ("/tmp", WORK):  # noqa: S108 - the sandbox's own; first, as an installation may lie in /tmp
+    parents = _parents([*view.readable, *view.devices, *view.links, *files, _LAUNCHER])
+    memory = [place for place in view.links if place in parents]  # /dev/shm, if something that is shown lies in it
+    for folder in ("/tmp", WORK, *memory):  # noqa: S108 - the sandbox's own; first, as an installation may lie in /tmp
         arguments += ["--perms", "0777", "--size", str(disk), "--tmpfs", folder]
-    for folder in _parents([*view.readable, *view.devices, *view.links, *files, _LAUNCHER]):
+    for folder in parents:
         arguments += ["--perms", "0755", "--dir", folder]
     for folder in view.readable:
         arguments += ["--ro-bind", folder, folder]
     for device in view.devices:
         arguments += ["--dev-bind", device, device]
     for place, target in view.links.items():
-        arguments += ["--symlink", target, place]
+        if place not in memory:
+            arguments += ["--symlink", target, place]
     for path, descriptor in files.items():
         arguments += ["--perms", "0444", "--file", str(descriptor), path]
     return [*arguments, "--ro-bind", launcher, _LAUNCHER, "--remount-ro", "/"]
