@@ -7,7 +7,7 @@ bytes, merged letters up to `ModelShape.vocabulary`, then the special tokens of 
 import itertools
 import string
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gguf
@@ -203,8 +203,7 @@ def write_lfm2(
         block = f"blk.{layer}"
         if heads:
             tensors.add_attention(block)
-            for name in ("q", "k"):
-                tensors.constant(f"{block}.attn_{name}_norm.weight", 1.0, count=shape.width // shape.heads)
+            tensors.add_head_norms(block)
         else:
             tensors.constant(f"{block}.attn_norm.weight", 1.0, count=shape.width)
             tensors.matrix(f"{block}.shortconv.conv.weight", shape.width, kernel, "f32")
@@ -214,6 +213,56 @@ def write_lfm2(
         if experts:
             tensors.constant(f"{block}.exp_probs_b.bias", 0.0, count=experts)
     return tensors.written(path, norm="token_embd_norm")
+
+
+def write_qwen35(
+    path: Path,
+    shape: ModelShape,
+    seed: int = 0,
+    *,
+    state: int = 16,
+    kernel: int = 4,
+    experts: int = 0,
+    mtp: bool = False,
+    draw: Draw | None = None,
+) -> Path:
+    """Write a hybrid of architecture `qwen35` or, with `experts`, `qwen35moe`, and return its path.
+
+    Layers with a gated delta rule (Yang et al. 2025), whose heads have states of `state` x `state` numbers, and with
+    attention take turns. With `experts`, two of them and a shared one are used per token. `mtp` adds an MTP head after
+    the `shape.layers` layers.
+    """
+    architecture = "qwen35moe" if experts else "qwen35"
+    writer = _begun(path, architecture, replace(shape, layers=shape.layers + mtp))
+    writer.add_head_count_kv(shape.kv_heads)
+    half = shape.width // shape.heads // 2
+    writer.add_rope_dimension_sections([half - half // 2, half // 2, 0, 0])
+    writer.add_uint32(f"{architecture}.full_attention_interval", 2)
+    writer.add_ssm_conv_kernel(kernel)
+    writer.add_ssm_state_size(state)
+    writer.add_ssm_group_count(shape.kv_heads)
+    writer.add_ssm_time_step_rank(shape.heads)
+    writer.add_ssm_inner_size(shape.heads * state)
+    if mtp:
+        writer.add_nextn_predict_layers(1)
+    if experts:
+        writer.add_expert_feed_forward_length(shape.feed_forward)
+        writer.add_expert_shared_feed_forward_length(shape.feed_forward)
+    tensors = _Tensors(writer, shape, seed, experts, draw)
+    tensors.matrix("token_embd.weight", shape.vocabulary, shape.width)
+    for layer in range(shape.layers + mtp):
+        block = f"blk.{layer}"
+        if layer % 2 or layer == shape.layers:
+            tensors.add_attention(block, gated=True)
+        else:
+            tensors.add_delta_rule(block, state, kernel)
+        tensors.add_feed_forward(block, norm="post_attention_norm", shared=bool(experts))
+    if mtp:
+        head = f"blk.{shape.layers}.nextn"
+        tensors.matrix(f"{head}.eh_proj.weight", shape.width, 2 * shape.width)
+        for name in ("enorm", "hnorm"):
+            tensors.constant(f"{head}.{name}.weight", 1.0, count=shape.width)
+    return tensors.written(path)
 
 
 def write_windowed(
@@ -281,17 +330,43 @@ class _Tensors:
         repeated = np.tile(np.array(values, dtype=np.float32), (count, 1) if len(values) > 1 else count)
         self._writer.add_tensor(name, repeated)
 
-    def add_attention(self, block: str) -> None:
-        width = self._shape.width
-        kv_width = width // self._shape.heads * self._shape.kv_heads
+    def add_attention(self, block: str, *, gated: bool = False) -> None:
+        """Add a layer with attention. If it is `gated`, each head has a gate, and its queries and keys are normed."""
+        width, head = self._shape.width, self._shape.width // self._shape.heads
+        kv_width = head * self._shape.kv_heads
         self.constant(f"{block}.attn_norm.weight", 1.0, count=width)
-        for name, rows in (("q", width), ("k", kv_width), ("v", kv_width), ("output", width)):
+        for name, rows in (("q", width * (1 + gated)), ("k", kv_width), ("v", kv_width), ("output", width)):
             self.matrix(f"{block}.attn_{name}.weight", rows, width)
+        if gated:
+            self.add_head_norms(block)
 
-    def add_feed_forward(self, block: str) -> None:
+    def add_head_norms(self, block: str) -> None:
+        for name in ("q", "k"):
+            self.constant(f"{block}.attn_{name}_norm.weight", 1.0, count=self._shape.width // self._shape.heads)
+
+    def add_delta_rule(self, block: str, state: int, kernel: int) -> None:
+        width, heads = self._shape.width, self._shape.heads
+        keys, values = state * self._shape.kv_heads, state * heads
+        self.constant(f"{block}.attn_norm.weight", 1.0, count=width)
+        self.matrix(f"{block}.attn_qkv.weight", 2 * keys + values, width)
+        self.matrix(f"{block}.attn_gate.weight", values, width)
+        self.matrix(f"{block}.ssm_conv1d.weight", 2 * keys + values, kernel, "f32")
+        self.constant(f"{block}.ssm_dt.bias", -2.0, count=heads)
+        self.constant(f"{block}.ssm_a", -1.0, count=heads)
+        for name in ("alpha", "beta"):
+            self.matrix(f"{block}.ssm_{name}.weight", heads, width)
+        self.constant(f"{block}.ssm_norm.weight", 1.0, count=state)
+        self.matrix(f"{block}.ssm_out.weight", width, values)
+
+    def add_feed_forward(self, block: str, *, norm: str = "ffn_norm", shared: bool = False) -> None:
+        """Add the norm of this name and a feed-forward part, with a `shared` expert next to the others."""
         width, inner, experts = self._shape.width, self._shape.feed_forward, self._experts
         suffix = "_exps" if experts else ""
-        self.constant(f"{block}.ffn_norm.weight", 1.0, count=width)
+        self.constant(f"{block}.{norm}.weight", 1.0, count=width)
+        if shared:
+            self.constant(f"{block}.ffn_gate_inp_shexp.weight", 0.0, count=width)
+            for name, rows, columns in (("gate", inner, width), ("up", inner, width), ("down", width, inner)):
+                self.matrix(f"{block}.ffn_{name}_shexp.weight", rows, columns)
         if experts:
             self.matrix(f"{block}.ffn_gate_inp.weight", experts, width, "f32")
         self.matrix(f"{block}.ffn_gate{suffix}.weight", inner, width, stacked=experts)

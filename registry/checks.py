@@ -54,6 +54,20 @@ def why_no_eagle(target: GgufHeader, head: GgufHeader) -> str | None:
     return architectures.why_no_eagle(target.architecture)
 
 
+def why_not_drafted(header: GgufHeader) -> str | None:
+    """Return why no tokens are drafted for a model unless its owner says so, or None if they are."""
+    if reason := why_no_drafts(header):
+        return reason
+    if architectures.why_no_rollback(header.architecture) and header.architecture not in architectures.ROLLS_BACK:
+        return f"{header.architecture} has recurrent layers, so tokens before a rejected draft are computed again"
+    return None
+
+
+def why_no_drafts(header: GgufHeader) -> str | None:
+    """Return why no tokens can be drafted for a model, or None if they can."""
+    return why_no_text(header) or architectures.why_no_drafts(header.architecture)
+
+
 def why_no_text(header: GgufHeader) -> str | None:
     if header.pooling is not None:
         return f"it was made for embeddings (the vectors of its tokens are joined by {header.pooling!r})"

@@ -20,14 +20,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from orchestrator.registry.checks import BASE_MODEL, is_base, why_no_text
+from orchestrator.registry.checks import BASE_MODEL, is_base, why_no_text, why_not_drafted
 from orchestrator.registry.fit import Fit, Room, fit
 from orchestrator.registry.forms import EMBEDDER, GENERALIST, RERANKER, Level, usual_tier
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.measured import MeasuredShares
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import LEAST_PLAN_QUALITY
-from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import SpeculationOptions
 from orchestrator.registry.propose import (
     DRAFT,
     LARGEST_DRAFT,
@@ -37,7 +37,6 @@ from orchestrator.registry.propose import (
     describe,
     file_name,
     suits,
-    why_not_drafted,
 )
 from orchestrator.registry.sources.catalogue import AdapterEntry
 from orchestrator.registry.strict_yaml import write_section
@@ -355,10 +354,8 @@ def _entry(model: Candidate, casting: _Casting, fitted: Fit, registry: Path, *, 
     entry |= {name: options[name] for name in WRITTEN if options.get(name) is not None}
     if model.measured is not None and model.measured.step_context not in (None, "own"):
         entry["step_context"] = model.measured.step_context
-    if model.id in casting.drafts:
+    if model.id in casting.drafts and fitted.drafts:
         entry["speculation"] = asdict(SpeculationOptions(casting.drafts[model.id]))
-    if not _embeds(model, casting) and model.answers and why_not_drafted(model.header) is None:
-        entry["prompt_lookup"] = asdict(PromptLookupOptions())
     return entry
 
 

@@ -7,14 +7,22 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from orchestrator.registry import architectures
-from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base, why_no_draft, why_no_prompt, why_no_text
-from orchestrator.registry.fit import SMALLEST, WORTH_HAVING, Fit, Room, drafts_for_itself, fit
+from orchestrator.registry.checks import (
+    BASE_MODEL,
+    NO_BASE_MODEL,
+    is_base,
+    why_no_draft,
+    why_no_drafts,
+    why_no_prompt,
+    why_no_text,
+    why_not_drafted,
+)
+from orchestrator.registry.fit import SMALLEST, WORTH_HAVING, Fit, Room, fit
 from orchestrator.registry.forms import EMBEDDER, RERANKER
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import Registry
-from orchestrator.registry.options import MAX_ROLLBACK, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import MAX_ROLLBACK, SpeculationOptions
 
 ID_LENGTH: Final = 64
 NAME_LENGTH: Final = 120
@@ -88,11 +96,13 @@ def propose(
         embeds=embeds,
     )
     no_drafts = "it is to embed or to rank, so it generates no text" if embeds else why_not_drafted(header)
-    options = replace(
-        fitted.options,
-        speculation=None if draft is None else SpeculationOptions(draft),
-        prompt_lookup=PromptLookupOptions() if no_drafts is None else None,
-    )
+    if no_drafts is None and not fitted.drafts:
+        no_drafts = (
+            f"{header.architecture} has recurrent layers, whose states take {1 + MAX_ROLLBACK} times the memory then: "
+            "too much next to its weights, or of the memory there is"
+        )
+    draft = draft if fitted.drafts else None
+    options = replace(fitted.options, speculation=None if draft is None else SpeculationOptions(draft))
     written = asdict(options)
     if fitted.context < SMALLEST:
         del written["context"]
@@ -106,7 +116,10 @@ def propose(
         why_no_prompt=why_no_prompt(header),
         fit=fitted,
         room=room,
-        notes=(_memory(header, fitted, room, draft), *_acceleration(header, draft, no_drafts)),
+        notes=(
+            _memory(header, fitted, room, draft),
+            *_acceleration(header, draft, no_drafts, mtp=options.mtp is not None),
+        ),
         warnings=tuple(_warnings(header, file, fitted, room, registry)),
     )
 
@@ -170,22 +183,6 @@ def find_draft(header: GgufHeader, registry: Registry, own: Sequence[str] = ()) 
     return min(able)[2] if able else None
 
 
-def why_no_drafts(header: GgufHeader) -> str | None:
-    """Return why no tokens can be drafted for a model, or None if they can."""
-    return why_no_text(header) or architectures.why_no_drafts(header.architecture)
-
-
-def why_not_drafted(header: GgufHeader) -> str | None:
-    """Return why no tokens are drafted for a model unless its owner says so, or None if they are."""
-    if reason := why_no_drafts(header):
-        return reason
-    if header.architecture in architectures.ROLLS_BACK:
-        return f"{header.architecture} has recurrent layers, whose states take {1 + MAX_ROLLBACK} times the memory then"
-    if architectures.why_no_rollback(header.architecture):
-        return f"{header.architecture} has recurrent layers, so tokens before a rejected draft are computed again"
-    return None
-
-
 def can_draft(target: GgufHeader, draft: GgufHeader) -> bool:
     """Return whether a model has the vocabulary of a target and is much smaller."""
     return draft.parameters * SMALLER <= target.parameters and why_no_draft(target, draft) is None
@@ -226,12 +223,12 @@ def _memory(header: GgufHeader, fitted: Fit, room: Room, draft: str | None) -> s
     )
 
 
-def _acceleration(header: GgufHeader, draft: str | None, no_drafts: str | None) -> Iterator[str]:
+def _acceleration(header: GgufHeader, draft: str | None, no_drafts: str | None, *, mtp: bool) -> Iterator[str]:
     if no_drafts is not None:
         left_out = "left out" if why_no_drafts(header) is None else "impossible"
         yield f"speculation and prompt_lookup are {left_out}: {no_drafts}"
         return
-    if drafts_for_itself(header):
+    if mtp:
         yield "mtp: the model has an MTP head, which drafts tokens"
     without = f"no role has a model of the same vocabulary, {SMALLER} times smaller"
     yield f"speculation: {f'role {draft} has a small model of the same vocabulary' if draft else without}"

@@ -14,7 +14,15 @@ from orchestrator.cli.models import memory_for_models, registry_to_add_to
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, print_notes, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, OTHER_TEMPLATE, is_base, why_no_draft, why_no_prompt
+from orchestrator.registry.checks import (
+    BASE_MODEL,
+    NO_BASE_MODEL,
+    OTHER_TEMPLATE,
+    is_base,
+    why_no_draft,
+    why_no_drafts,
+    why_no_prompt,
+)
 from orchestrator.registry.compose import NothingAnswers, compose, unique
 from orchestrator.registry.edit import save_entries
 from orchestrator.registry.forms import EMBEDDER, usual_tier
@@ -22,7 +30,7 @@ from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.llama_server import ServedModel, Servers
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
-from orchestrator.registry.propose import DRAFT, file_name, full_path, id_from, why_no_drafts
+from orchestrator.registry.propose import DRAFT, file_name, full_path, id_from
 from orchestrator.registry.server_files import header_of, read_servers, usable_aliases, usable_id
 from orchestrator.registry.sources.local import as_candidate, catalogue_entry, find_here
 from orchestrator.registry.strict_yaml import write_section

@@ -11,12 +11,11 @@ from benchmarks.stand_ins import STAND_INS, write_stand_in
 from orchestrator.engine.thinking import ThoughtSplitter
 from orchestrator.registry.architectures import COMPRESSED
 from orchestrator.registry.chat_template import ChatTemplate
-from orchestrator.registry.checks import why_no_prompt
+from orchestrator.registry.checks import why_no_prompt, why_not_drafted
 from orchestrator.registry.compose import Candidate, compose
 from orchestrator.registry.gguf import read_header
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.messages import Message
-from orchestrator.registry.propose import why_not_drafted
 from orchestrator.registry.sources.catalogue import CatalogueEntry, read_catalogue
 from orchestrator.registry.thinking import Thinking, template_arguments, thought_markers
 

@@ -13,7 +13,7 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.memrl.parl.weights import halved
 from orchestrator.registry.checks import why_no_eagle
-from orchestrator.registry.fit import drafts_for_itself
+from orchestrator.registry.fit import Room, fit
 from orchestrator.registry.gguf import read_header
 
 LARGE = SIZES["large"]
@@ -78,8 +78,9 @@ def test_the_registry_sees_the_head(tmp_path: Path) -> None:
     assert (header.mtp_heads, header.layers) == (1, trunk.layers + 1)
     assert header.mtp_cell_bytes == 2 * 2 * LARGE.width
     assert header.vocab_digest == trunk.vocab_digest
-    assert drafts_for_itself(header)
-    assert not drafts_for_itself(trunk)
+    room = Room(budget=4 << 30)
+    assert fit(header, room).options.mtp is not None
+    assert fit(trunk, room).options.mtp is None
 
 
 def test_the_halves_of_a_rotary_pair_are_half_a_head_apart() -> None:

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks.stand_ins import stand_in_header
 from orchestrator.registry.fit import Room
 from orchestrator.registry.gguf import read_header
 from orchestrator.registry.load import load_registry
@@ -90,11 +91,14 @@ def test_state_space_models_are_not_drafted_for(registry: Registry, write_gguf: 
     assert made.suits.role == "worker"
 
 
-def test_models_that_would_keep_states_for_drafts_get_none_unless_asked_for(
-    registry: Registry, write_gguf: WriteGguf
+def test_models_that_keep_states_for_drafts_get_them_where_memory_is_left(
+    registry: Registry,
 ) -> None:
-    made = _propose(registry, write_gguf, architecture="lfm2", embedding=512)
-    assert not {"speculation", "prompt_lookup"} & made.entry.keys()
+    header, file = stand_in_header(registry.path.parent, "qwen3.6-27b", 17 * 10**9), registry.path.parent / "new.gguf"
+    roomy, made = (propose(header, file, registry, Room(budget=gigabytes << 30)) for gigabytes in (200, 30))
+    assert roomy.entry["prompt_lookup"] == {"ngram": 3, "k": 8}
+    assert roomy.entry["mtp"] == {"k": 3}
+    assert not {"speculation", "prompt_lookup", "mtp"} & made.entry.keys()
     assert any("left out" in note and "5 times the memory" in note for note in made.notes)
     text = TEXT.replace("roles:\n", "  new: {file: new.gguf, prompt_lookup: {ngram: 2}}\nroles:\n")
     registry.path.write_text(text)
@@ -187,7 +191,9 @@ def test_a_hostile_name_in_a_file_stays_one_quoted_line(registry: Registry, writ
     assert len(str(made.entry["description"])) < 200
 
 
-@pytest.mark.parametrize(("architecture", "drafts"), [("glm4moe", True), ("exaone-moe", False), ("qwen35", False)])
+@pytest.mark.parametrize(
+    ("architecture", "drafts"), [("glm4moe", True), ("exaone-moe", False), ("qwen35", True), ("qwen3next", False)]
+)
 def test_a_model_with_an_mtp_head_drafts_for_itself(
     registry: Registry, write_gguf: WriteGguf, architecture: str, drafts: bool
 ) -> None:

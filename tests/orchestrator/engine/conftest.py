@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.models import ModelShape, write_jamba, write_lfm2, write_llama, write_mamba, write_windowed
+from benchmarks.models import (
+    ModelShape,
+    write_jamba,
+    write_lfm2,
+    write_llama,
+    write_mamba,
+    write_qwen35,
+    write_windowed,
+)
 
 WINDOW = 32  # tokens
 
@@ -24,8 +32,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def recurrent_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `mamba.gguf`, and with the hybrids `jamba.gguf` and `lfm2.gguf`, these also with experts as
-    `moe.gguf` and `lfm2-moe.gguf`, and `lfm2-windowed.gguf`; all of F32 weights."""
+    """A folder with `mamba.gguf`, and with the hybrids `jamba.gguf`, `lfm2.gguf` and `qwen35.gguf`, these also with
+    experts as `moe.gguf`, `lfm2-moe.gguf` and `qwen35-moe.gguf`, and `lfm2-windowed.gguf`; all of F32 weights. Those
+    called `qwen35` have MTP heads."""
     folder, shape = tmp_path_factory.mktemp("recurrent"), ModelShape(weights="f32", layers=4, context=1024)
     write_mamba(folder / "mamba.gguf", shape)
     write_jamba(folder / "jamba.gguf", shape)
@@ -33,6 +42,8 @@ def recurrent_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_lfm2(folder / "lfm2.gguf", shape)
     write_lfm2(folder / "lfm2-moe.gguf", shape, experts=4)
     write_lfm2(folder / "lfm2-windowed.gguf", shape, window=WINDOW)
+    write_qwen35(folder / "qwen35.gguf", shape, mtp=True)
+    write_qwen35(folder / "qwen35-moe.gguf", shape, experts=4, mtp=True)
     return folder
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from benchmarks.models import Matrix, ModelShape, write_lfm2
 from orchestrator.engine.llama import CannotLoad, Llama
 from orchestrator.engine.speculation.speculator import make_speculator
-from orchestrator.registry.options import MAX_ROLLBACK, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import MAX_ROLLBACK, MtpOptions, PromptLookupOptions, SpeculationOptions
 from tests.orchestrator.engine.driven_loop import driven_loop
 from tests.orchestrator.engine.shared_texts import (
     CONTEXT,
@@ -26,7 +26,7 @@ from tests.orchestrator.engine.shared_texts import (
     text,
 )
 
-RECURRENT = ["lfm2", "lfm2-moe"]
+RECURRENT = ["lfm2", "lfm2-moe", "qwen35", "qwen35-moe"]
 CHECKPOINTED = ["mamba", "jamba", "lfm2-windowed"]  # llama.cpp keeps no states of their last tokens
 LOOKUP: dict[str, Any] = {"prompt_lookup": PromptLookupOptions(ngram=1, k=8), "always_draft": True}
 
@@ -38,6 +38,7 @@ def llamas(models: Path, recurrent_models: Path, windowed_models: Path) -> dict[
     drafting = {"speculation": SpeculationOptions(str(models / "float.gguf")), "always_draft": True}
     cases: dict[str, tuple[Path, str, dict[str, Any]]] = {
         **{model: (recurrent_models, model, pool) for model in RECURRENT},
+        "qwen35-mtp": (recurrent_models, "qwen35-moe", {"mtp": MtpOptions(), "always_draft": True, "cells": CONTEXT}),
         "lfm2-draft": (recurrent_models, "lfm2", {**drafting, "cells": CONTEXT}),
         **{model: (recurrent_models, model, pool) for model in CHECKPOINTED},
         "windowed": (windowed_models, "windowed", pool),
@@ -50,7 +51,13 @@ def llamas(models: Path, recurrent_models: Path, windowed_models: Path) -> dict[
     return loaded
 
 
-@pytest.mark.parametrize("model", [*RECURRENT, "lfm2-draft", *CHECKPOINTED, "windowed", "windowed-streams"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        *("lfm2", "lfm2-draft", "qwen35", "qwen35-mtp", *CHECKPOINTED, "windowed", "windowed-streams"),
+        *(pytest.param(model, marks=pytest.mark.slow) for model in ("lfm2-moe", "qwen35-moe")),
+    ],
+)
 @given(actions=stories)
 def test_whatever_is_rejected_all_texts_are_those_that_are_computed_from_their_starts(
     llamas: dict[str, Loaded], model: str, actions: list[Step]
