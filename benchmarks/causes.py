@@ -169,12 +169,6 @@ TOOL_CALLER: Final[Causes] = dict.fromkeys(
     "on held-out wordings contain the goal, and those of the others do not.",
 )
 
-DAEMON: Final[Causes] = {
-    "server seconds until a run of 10000 steps": "The first look after a start of the daemon reads 30,000 events "
-    "(0.23 s), folds them (0.33 s), makes the report (0.2 s) and lays out all rows (0.31 s), in one thread. Later "
-    "looks take 6 to 40 ms.",
-}
-
 PARL: Final[Causes] = {
     "collapse rate without the parallel reward": "The embedded frontdoor imitates plans that are right before it is "
     "trained, so only 14 % of its wide plans are too narrow, and the answers alone bring that to 10 %. There is less "

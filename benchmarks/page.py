@@ -394,7 +394,6 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "The daemon",
         "What it costs, and what it bears: kills, queues, crowds and floods.",
         _daemon,
-        causes=causes.DAEMON,
     ),
     "chaos": BenchmarkSubject(
         "Chaos",
