@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.cluster.scaling import Load, scaling
 from benchmarks.heads.compose import compose, head_file, read_head
 from benchmarks.heads.eagle import eagle_file
 from benchmarks.page import page
@@ -738,3 +739,24 @@ def test_this_machine_is_measured_and_the_file_can_be_simulated(tmp_path: Path) 
     assert found.overheads.commit_seconds > 0
     simulated = cli("bench", "simulate", "wide-4", "--machine", str(file), "--json")
     assert simulated.json["status"] == "done"
+
+
+def test_more_machines_do_more_at_once_and_what_a_machine_is_away_counts(tmp_path: Path) -> None:
+    narrow = machine(slots=4)
+    one, three = (
+        run("wide-16", narrow.model_copy(update={"machines": count}), tmp_path / str(count)) for count in (1, 3)
+    )
+    far = narrow.model_copy(update={"machines": 3, "overheads": Overheads(away_seconds=5.0)})
+    away = run("wide-16", far, tmp_path / "away")
+    assert (one.engines, three.engines, away.engines) == (1, 3, 3)
+    assert three.seconds < one.seconds / 1.3
+    assert away.seconds > three.seconds + 1
+
+
+def test_machines_that_run_the_same_have_throughput_for_each(tmp_path: Path) -> None:
+    load = Load("two runs each", "wide-4", each=2)
+    first, second = scaling(REGISTRY, Overheads(), (load,), (1, 2), lambda line: None)
+    assert (first.machines, first.runs, first.steps, first.linear) == (1, 2, 10, 1.0)
+    assert (second.machines, second.runs, second.steps) == (2, 4, 20)
+    assert 0.8 < second.linear <= 1.2
+    assert second.critical_path <= second.seconds

@@ -153,18 +153,19 @@ class OwnTime:
     waiting_seconds: float = 0.0  # a further wait of each generation, in which the process can do something else
     _free: float = 0.0  # when the process has done what it was asked for so far
 
-    async def half(self) -> None:
+    async def half(self, away_seconds: float = 0.0) -> None:
         """Let half of the time of one generation pass, and all that the process does without a pause before it is over.
 
-        So generations that begin at the same moment reach their engine together, as they do in one write of a socket.
+        `away_seconds` is what the generation waits in addition if its engine is on another machine. Generations that
+        begin at the same moment reach their engine together, as they do in one write of a socket.
         """
-        if self.busy_seconds + self.waiting_seconds <= 0:
+        if self.busy_seconds + self.waiting_seconds + away_seconds <= 0:
             return
         loop = asyncio.get_running_loop()
         self._free = max(loop.time(), self._free) + self.busy_seconds / 2
         while (left := self._free - loop.time()) > 0:  # noqa: ASYNC110 (it grows as others come)
             await asyncio.sleep(left)
-        await asyncio.sleep(self.waiting_seconds / 2)
+        await asyncio.sleep((self.waiting_seconds + away_seconds) / 2)
 
 
 class _SimulatedSequence(EngineSequence):
@@ -289,6 +290,7 @@ class SimulatedEngine:
         write: Write,
         behaviour: Behaviour = Behaviour(),
         own: OwnTime | None = None,
+        away_seconds: float = 0.0,
     ) -> None:
         self.spec = spec
         self.info = info
@@ -300,6 +302,7 @@ class SimulatedEngine:
         self._write = write
         self._behaviour = behaviour
         self._own = own or OwnTime()
+        self._away_seconds = away_seconds
         self._loop = asyncio.get_running_loop()
         self._threads = spec.threads or 1
         self._cells = _Cells(spec, info, split=behaviour.split)
@@ -318,7 +321,7 @@ class SimulatedEngine:
 
         Raises PromptTooLong as a real engine does.
         """
-        await self._own.half()
+        await self._own.half(self._away_seconds)
         if self.failure is not None:
             raise not_started(self.failure)
         prompt, answer = self._prompt(request.messages), self._write(request)
@@ -332,7 +335,7 @@ class SimulatedEngine:
         finally:
             if one.number in self._sequences.all:
                 self._sequences.remove(one)
-        await self._own.half()
+        await self._own.half(self._away_seconds)
         if on_text is not None:
             try:
                 on_text(completion.text)
@@ -652,6 +655,7 @@ class SimulatedMachine:
     # Returns how the engine of the model in a file fills its steps.
     behaviour: Callable[[str], Behaviour] = field(default=lambda file: Behaviour())
     own: OwnTime = field(default_factory=OwnTime)  # what the orchestrator takes for each generation
+    away_seconds: float = 0.0  # what each generation takes longer because the machine is not the orchestrator's
     engines: list[SimulatedEngine] = field(default_factory=list)  # all engines that were ever started
 
     async def start(self, spec: EngineSpec) -> SimulatedEngine:
@@ -659,7 +663,7 @@ class SimulatedMachine:
         seconds = self.load_seconds(spec.file)
         await asyncio.sleep(seconds)
         info, timed, behaviour = model_info(spec, seconds), self.step_seconds(spec.file), self.behaviour(spec.file)
-        engine = SimulatedEngine(spec, info, timed, self.write, behaviour, self.own)
+        engine = SimulatedEngine(spec, info, timed, self.write, behaviour, self.own, self.away_seconds)
         self.engines.append(engine)
         return engine
 

@@ -18,6 +18,7 @@ from orchestrator.engine.kv.prefix_tree import Tokens
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.machine import Core, Node, Topology
+from orchestrator.registry.forms import ReplicaLimits
 from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.models import ModelEntry, Registry, RoleEntry
 from orchestrator.registry.options import LoadOptions
@@ -163,6 +164,9 @@ class Overheads(_Form):
     waiting_seconds: float = Field(
         default=0.0, ge=0, allow_inf_nan=False, description="what each generation waits besides"
     )
+    away_seconds: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="what a generation takes longer on another machine"
+    )
     call_seconds: float = Field(
         default=0.0, ge=0, allow_inf_nan=False, description="for each call of a tool, one after the other"
     )
@@ -175,6 +179,7 @@ class Machine(_Form):
     sources: tuple[str, ...] = Field(description="where the figures are from")
     cores: Count
     memory_bytes: Count = Field(description="for models")
+    machines: Count = Field(default=1, description="of this kind in a cluster; cores and memory are those of one")
     nodes: Count = Field(default=1, description="NUMA nodes, among which cores and memory are divided evenly")
     models: dict[str, MachineModel] = Field(min_length=1)
     overheads: Overheads = Overheads()
@@ -214,7 +219,7 @@ class Machine(_Form):
     def registry(self, base: Registry) -> Registry:
         """Return a registry of this machine's models, with the defaults of another one, and its prompts for a model."""
         first = next(iter(self.models))
-        models = {name: _entry(name, model, base.models.get(name)) for name, model in self.models.items()}
+        models = {name: self._entry(name, base.models.get(name)) for name in self.models}
         roles = {
             name: RoleEntry.plain(name, self.roles.get(name, first), tier, level, about, base.defaults.max_tokens)
             for name, tier, level, about in ROLES
@@ -222,6 +227,22 @@ class Machine(_Form):
         defaults = replace(base.defaults, memory=self.memory_bytes)
         made = replace(base, models=MappingProxyType(models), roles=MappingProxyType(roles), defaults=defaults)
         return made.with_shipped_prompts()
+
+    def _entry(self, name: str, known: ModelEntry | None) -> ModelEntry:
+        model = self.models[name]
+        entry = ModelEntry(
+            id=name,
+            file=Path(name),
+            description="",
+            residency="warm",
+            options=LoadOptions(
+                context=model.context, slots=model.slots, batch_invariant=model.batch_invariant, threads=model.threads
+            ),
+            instances=model.instances,
+            replicas=None if self.machines == 1 else ReplicaLimits(self.machines, self.machines),
+            memory=MemoryEstimate(weights=model.bytes, kv_cache=model.cache_bytes, compute=0),
+        )
+        return entry if known is None else replace(entry, prompts=known.prompts)
 
 
 def read_machine(file: Path) -> Machine:
@@ -254,18 +275,3 @@ def _points(steps: dict[int, float]) -> Points:
 
 def _cores(first: int, count: int) -> tuple[Core, ...]:
     return tuple((cpu,) for cpu in range(first, first + count))
-
-
-def _entry(name: str, model: MachineModel, known: ModelEntry | None) -> ModelEntry:
-    entry = ModelEntry(
-        id=name,
-        file=Path(name),
-        description="",
-        residency="warm",
-        options=LoadOptions(
-            context=model.context, slots=model.slots, batch_invariant=model.batch_invariant, threads=model.threads
-        ),
-        instances=model.instances,
-        memory=MemoryEstimate(weights=model.bytes, kv_cache=model.cache_bytes, compute=0),
-    )
-    return entry if known is None else replace(entry, prompts=known.prompts)

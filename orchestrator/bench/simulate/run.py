@@ -1,9 +1,11 @@
 """Run a task on a simulated machine, and return its report. What it answers has the form that was asked for."""
 
+import asyncio
 import itertools
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -21,6 +23,7 @@ from orchestrator.bench.simulate.engines import (
 )
 from orchestrator.bench.simulate.machine import FILLER, RESOURCES, Machine, MachineModel, Resource
 from orchestrator.engine.contract import Generation
+from orchestrator.pool.machines import Machine as Node
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import Job
 from orchestrator.run.orchestrator import Orchestrator, Ports
@@ -78,7 +81,7 @@ def simulate_rounds(
     """
     registry = machine.registry(base)
     models = dict.fromkeys(registry.roles[step.actor].model for step in task.plan.steps)
-    write = _Writer(machine, seed, lengths).write
+    write = Writer(machine, seed, lengths).write
     return simulate_job(
         Job(None, task, None, "as-planned"), machine, registry, home, write, models, rounds=rounds, seed=seed
     )
@@ -99,6 +102,38 @@ def simulate_job(
 
     These `models` are loaded first. Otherwise as `simulate_rounds`.
     """
+
+    async def main() -> list[Simulated]:
+        found = []
+        async with simulated_orchestrator(machine, registry, home, write, seed) as (orchestrator, simulated):
+            for model in models:
+                await orchestrator.pool.load(model)
+            for _ in range(rounds):
+                begun = asyncio.get_running_loop().time()
+                run = await orchestrator.submit(job)
+                async for _ in orchestrator.watch(run):
+                    pass
+                seconds = asyncio.get_running_loop().time() - begun
+                steps = sum(engine.steps for engine in simulated.engines)
+                report = load_report(orchestrator.journal, run)
+                answer = tuple(
+                    orchestrator.journal.get(result.digest).decode(errors="replace") for result in report.results
+                )
+                found.append(Simulated(report, seconds, len(simulated.engines), steps, answer))
+        return found
+
+    made: list[Simulated] = run_virtually(main)
+    return made
+
+
+@asynccontextmanager
+async def simulated_orchestrator(
+    machine: Machine, registry: Registry, home: Path, write: Write, seed: int = 0
+) -> AsyncIterator[tuple[Orchestrator, SimulatedMachine]]:
+    """Enter an orchestrator on a machine, or on a cluster of such machines, in a loop of `run_virtually`.
+
+    `registry` has the models of the machine, and `write` their answers.
+    """
     overheads = machine.overheads
     simulated = SimulatedMachine(
         step_seconds=lambda file: _step_seconds(machine.models[file]),
@@ -113,35 +148,27 @@ def simulate_job(
         journal.commit_seconds, journal.call_seconds = overheads.commit_seconds, overheads.call_seconds
         return journal
 
-    async def main() -> list[Simulated]:
-        loop = virtual_loop()
-        ports = Ports(
-            start_engine=simulated.start,
-            clock=lambda last: VirtualClock(loop),
-            journal=open_journal,
-            follows_registry=False,
-            topology=machine.topology,
-        )
-        found = []
-        async with Orchestrator.open(home, registry, ports) as orchestrator:
-            for model in models:
-                await orchestrator.pool.load(model)
-            for _ in range(rounds):
-                begun = loop.time()
-                run = await orchestrator.submit(job)
-                async for _ in orchestrator.watch(run):
-                    pass
-                seconds = loop.time() - begun
-                steps = sum(engine.steps for engine in simulated.engines)
-                report = load_report(orchestrator.journal, run)
-                answer = tuple(
-                    orchestrator.journal.get(result.digest).decode(errors="replace") for result in report.results
+    loop = virtual_loop()
+    ports = Ports(
+        start_engine=simulated.start,
+        clock=lambda last: VirtualClock(loop),
+        journal=open_journal,
+        follows_registry=False,
+        topology=machine.topology,
+    )
+    further = replace(simulated, away_seconds=overheads.away_seconds)
+    async with Orchestrator.open(home, registry, ports) as orchestrator:
+        for number in range(1, machine.machines):
+            orchestrator.pool.join(
+                Node(
+                    name=f"node{number}",
+                    topology=machine.topology,
+                    bytes=machine.memory_bytes,
+                    start_engine=further.start,
+                    measure=lambda engine, estimate: None,
                 )
-                found.append(Simulated(report, seconds, len(simulated.engines), steps, answer))
-        return found
-
-    made: list[Simulated] = run_virtually(main)
-    return made
+            )
+        yield orchestrator, simulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +250,7 @@ def _form(schema: object) -> str:
     return compact_json(schema) if isinstance(schema, dict) else ""
 
 
-class _Writer:
+class Writer:
     """Writes answers of the form that was asked for: JSON for a schema, else a text.
 
     They are as long as `lengths` say, one after the other and again from the first. Where these say nothing, JSON has

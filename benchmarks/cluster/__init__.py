@@ -1,0 +1,1 @@
+"""What several machines cost and bring: three nodes of a Ray cluster on this machine, and simulated clusters."""
