@@ -303,7 +303,7 @@ def _costs(actions: Sequence[Action], context: DecisionContext) -> dict[Action, 
     costs = {}
     for action in actions:
         entry = models[action.model]
-        cold = action.model not in context.resident and entry.remote is None
+        cold = action.model not in context.resident and not entry.is_remote
         size = entry.memory.weights if entry.memory is not None else 0
         costs[action] = Cost(
             load_seconds=size / LOAD_BYTES_PER_SECOND if cold else 0.0,

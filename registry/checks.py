@@ -11,7 +11,15 @@ from typing import Final
 
 from orchestrator.registry import architectures
 from orchestrator.registry.errors import RegistryProblem, nearest
-from orchestrator.registry.forms import EMBEDDER, RERANKER, ModelForm, RegistryForm, RoleForm, usual_tier
+from orchestrator.registry.forms import (
+    EMBEDDER,
+    RERANKER,
+    ModelForm,
+    RegistryForm,
+    RoleForm,
+    ServerOptions,
+    usual_tier,
+)
 from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.options import DRAFTING, QUANTISED_BLOCK, LoadOptions
 from orchestrator.registry.strict_yaml import KeyPath, YamlDocument
@@ -21,7 +29,7 @@ OTHER_TEMPLATE: Final = "a model with a chat template that renders every message
 BASE_MODEL: Final = "it has no chat template, so it is a base model, which continues a text instead of answering"
 NO_BASE_MODEL: Final = "its instruct or chat version, or a copy with a chat template (gguf-new-metadata adds one)"
 REMOTE: Final = ("base_url", "model", "api_key_env", "timeout_seconds", "native_tools")
-COMMON: Final = ("backend", "description", "residency", "context", "slots")
+COMMON: Final = ("backend", "description", "residency", "context", "slots", "servers")
 LONGEST_LABEL: Final = 63
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 _API_KEY: Final = re.compile(r"[\x21-\x7e]+")
@@ -232,6 +240,9 @@ class RegistryChecks:
             if others:
                 message = f"{model} {does}, so it generates no text and cannot be the model of {others} too"
                 yield self.document.problem(("roles", own, "model"), message, accepted)
+            if model is not None and form.models[model].servers:
+                message = f"is for a model that writes text, and {model} {does}, which only an engine here does"
+                yield self.document.problem(("models", model, "servers"), message, "no such key")
 
     def _escalation_cycles(self) -> Iterator[RegistryProblem]:
         # Each cycle once, at the first of its roles in the file.
@@ -252,6 +263,7 @@ class RegistryChecks:
 def _check_backend(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterator[RegistryProblem]:
     # No message repeats a value, because it may be an API key in the wrong place.
     yield from (_local if model.backend == "llama.cpp" else _remote)(place, model, document)
+    yield from _servers(place, model, document)
 
 
 def _local(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterator[RegistryProblem]:
@@ -260,13 +272,19 @@ def _local(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterator
     for option in REMOTE:
         if document.has((*place, option)):
             message = "is for a model that another server runs"
-            yield document.problem((*place, option), message, "with backend: openai, or no such key")
+            accepted = "with backend: openai, in an entry of servers, or no such key"
+            yield document.problem((*place, option), message, accepted)
 
 
 def _remote(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterator[RegistryProblem]:
-    for option in ("base_url", "model"):
-        if getattr(model, option) is None:
-            yield document.problem((*place, option), "is required with backend: openai")
+    if not model.servers:
+        for option in ("base_url", "model"):
+            if getattr(model, option) is None:
+                yield document.problem((*place, option), "is required with backend: openai")
+    for option in REMOTE if model.servers else ():
+        if document.has((*place, option)):
+            message = "is of a server, and the entry has a list of them"
+            yield document.problem((*place, option), message, "the key in an entry of servers")
     for option in {field.name for field in fields(ModelForm)} - {*REMOTE, *COMMON}:
         if document.has((*place, option)):
             message = "is for a model that llama.cpp loads here; with backend: openai its server decides that"
@@ -274,9 +292,27 @@ def _remote(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterato
     if model.residency in ("hot", "warm"):
         message = f"is {model.residency!r}, but a model that another server runs is never loaded here"
         yield document.problem((*place, "residency"), message, "cold, so that it is not used, or no such key")
-    if model.base_url is not None and (wrong := _why_no_url(model.base_url)):
+    yield from _server(place, model, document)
+
+
+def _servers(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterator[RegistryProblem]:
+    urls = list[str]()
+    for index, server in enumerate(model.servers):
+        at = (*place, "servers", index)
+        for option in ("base_url", "model"):
+            if getattr(server, option) is None:
+                yield document.problem((*at, option), "is required for a server")
+        yield from _server(at, server, document)
+        url = (server.base_url or "").rstrip("/")
+        if url and url in urls:
+            yield document.problem((*at, "base_url"), "is that of another server of the model", "one entry a server")
+        urls.append(url)
+
+
+def _server(place: KeyPath, server: ServerOptions, document: YamlDocument) -> Iterator[RegistryProblem]:
+    if server.base_url is not None and (wrong := _why_no_url(server.base_url)):
         yield document.problem((*place, "base_url"), wrong, "http(s)://HOST[:PORT][/PATH], as in http://host:8000/v1")
-    if model.api_key_env is not None and not _VARIABLE.fullmatch(model.api_key_env):
+    if server.api_key_env is not None and not _VARIABLE.fullmatch(server.api_key_env):
         message = "is no name of an environment variable in capital letters, digits and '_'"
         yield document.problem((*place, "api_key_env"), message, "the name of the variable with the key, never the key")
 

@@ -29,6 +29,7 @@ from orchestrator.registry.options import (
     SamplingOptions,
     SlotCount,
     StepContext,
+    shared_fields,
 )
 from orchestrator.registry.persona import NAME, NAME_RULE
 from orchestrator.registry.strict_yaml import KeyPath, YamlDocument
@@ -129,14 +130,10 @@ class ModelOptions:
     step_context: StepContext = "own"
 
 
-@pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
-class ModelForm(LoadOptions, ModelOptions):
-    """One model: a `file` that llama.cpp loads here, or with `backend: openai` one that another server runs."""
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """An OpenAI-compatible server, and how it is asked for a model."""
 
-    # A dataclass, unlike the other forms, to inherit the load options. From `base_url` to `native_tools` the keys are
-    # for `backend: openai`.
-    file: FileName | None = None
-    backend: Literal["llama.cpp", "openai"] = "llama.cpp"
     base_url: Annotated[str, StringConstraints(max_length=2048)] | None = None
     model: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None  # its name on that server
     api_key_env: str | None = None  # environment variable with the API key
@@ -144,10 +141,35 @@ class ModelForm(LoadOptions, ModelOptions):
     # Whether the server gets a client's tools and returns the calls. One that refuses tools is noticed; set false
     # for one that ignores them, so that the prompt describes the tools.
     native_tools: bool = True
+
+
+@pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
+class ServerForm(ServerOptions):
+    slots: SlotCount | None = None  # requests that it gets at a time; None: as many as the model's entry has
+
+
+@pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
+class ModelForm(LoadOptions, ModelOptions, ServerOptions):
+    """One model: a `file` that llama.cpp loads here, or `backend: openai` for one that only other servers run.
+
+    Either may have `servers`; with `backend: openai` a single one may stand in the entry itself.
+    """
+
+    # A dataclass, unlike the other forms, to inherit the load options.
+    file: FileName | None = None
+    backend: Literal["llama.cpp", "openai"] = "llama.cpp"
+    servers: Annotated[tuple[ServerForm, ...], Field(max_length=100)] = ()
     residency: ResidencyTier | None = None  # loaded at the start, on demand or never; None: as in `defaults`
     prompts: Literal["general", "tiny"] | None = None  # shipped set; None: chosen by the file
     thinking: ThinkingSetting | None = None  # if neither role nor request says; None: "auto"
     tuned: Text = ""  # a note by tuning, without effect
+
+    @property
+    def all_servers(self) -> tuple[ServerForm, ...]:
+        """The servers that run the model, also the one in the entry itself."""
+        if self.backend == "llama.cpp" or self.base_url is None:
+            return self.servers
+        return (ServerForm(**shared_fields(ServerOptions, self)), *self.servers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,6 +164,8 @@ class UncheckedRegistry:
     def _model(self, name: str, form: ModelForm) -> ModelEntry:
         path, header = self.document.path, self.headers[name]
         options, ranks = self.options[name], name == self.form.reranker
+        servers = tuple(_endpoints(form, options.slots))
+        keyless = [server.unavailable for server in servers if server.unavailable is not None]
         embeds = ranks or name == self.form.embedder
         need = None if header is None else memory.estimate(header, options, embeds=embeds)
         if need is not None and header is not None and (head := self.eagles.get(name)) is not None:
@@ -180,7 +182,7 @@ class UncheckedRegistry:
             **shared_fields(ModelOptions, form),
             id=name,
             file=None if form.file is None else _resolve(path, form.file),
-            remote=_endpoint(form),
+            servers=servers,
             embeds=embeds,
             ranks=ranks,
             residency=form.residency or (self.form.defaults.residency if form.backend == "llama.cpp" else "remote"),
@@ -189,9 +191,8 @@ class UncheckedRegistry:
             prompts=prompts_for(header.name if header else "") if form.prompts is None else prompt_set(form.prompts),
             header=header,
             memory=need,
-            unavailable=self.reasons.get(name)
-            if form.api_key_env is None
-            else why_no_key(form.api_key_env, os.environ),
+            # A server without its key is no loss while there is another place for requests.
+            unavailable=keyless[0] if form.file is None and len(keyless) == len(servers) else self.reasons.get(name),
             adapters=self.adapters[name],
         )
 
@@ -353,7 +354,16 @@ def _why_no_library(options: LoadOptions) -> str | None:
     return f"llama_library {options.llama_library}: {why}; accepted: a build of llama.cpp, libllama.so or its folder"
 
 
-def _endpoint(form: ModelForm) -> Endpoint | None:
-    if form.base_url is None or form.model is None:
-        return None
-    return Endpoint(form.base_url.rstrip("/"), form.model, form.api_key_env, form.timeout_seconds, form.native_tools)
+def _endpoints(form: ModelForm, slots: int) -> Iterator[Endpoint]:
+    for server in form.all_servers:
+        assert server.base_url is not None, "this is checked"
+        assert server.model is not None, "this is checked"
+        yield Endpoint(
+            server.base_url.rstrip("/"),
+            server.model,
+            server.api_key_env,
+            server.timeout_seconds,
+            server.native_tools,
+            slots if server.slots is None else server.slots,
+            None if server.api_key_env is None else why_no_key(server.api_key_env, os.environ),
+        )

@@ -41,6 +41,13 @@ class Endpoint:
     api_key_env: str | None  # environment variable with the API key; None without one
     timeout_seconds: float  # a longer silence counts as a failure
     native_tools: bool = True  # the server gets the tools of clients
+    slots: int = 4  # requests that it gets at a time
+    unavailable: str | None = None  # because of its API key
+
+    @property
+    def name(self) -> str:
+        """What reports call the server: its host and port, and the path if that is not just the API's version."""
+        return self.base_url.partition("://")[2].removesuffix("/v1")
 
     @property
     def is_local(self) -> bool:
@@ -59,16 +66,15 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry(ModelOptions):
-    """One model: either `file`, which is loaded here, or `remote`, which another server runs."""
+    """One model: a `file`, which is loaded here, `servers` that run it elsewhere, or both."""
 
     id: str
     file: Path | None
-    remote: Endpoint | None = None
+    servers: tuple[Endpoint, ...] = ()
     embeds: bool = False  # has the role `embedder` or `reranker`, and writes no text
     ranks: bool = False  # has the role `reranker`
     residency: ResidencyTier | Literal["remote"]
-    # Complete, with absolute file names; `threads` is a ceiling. For a remote model only `context` and `slots`
-    # (its concurrent requests) count.
+    # Complete, with absolute file names; `threads` is a ceiling. Without a file only `context` counts.
     options: LoadOptions
     prompts: PromptSet = field(default_factory=lambda: prompt_set("general"))
     thinking: Thinking = "auto"  # unless role or request says otherwise
@@ -88,16 +94,21 @@ class ModelEntry(ModelOptions):
         return self.options.slots
 
     @property
+    def is_remote(self) -> bool:
+        """Whether only other servers run it."""
+        return self.file is None
+
+    @property
     def countable_context(self) -> int | None:
-        """As `context`; None for a remote model, whose server counts the tokens."""
-        return None if self.remote is not None else self.context
+        """As `context`; None if a server may compute the answer, which counts the tokens itself."""
+        return None if self.servers else self.context
 
     @property
     def calls(self) -> CallSyntax | None:
         """How it writes tool calls; None if its chat template shows it no tools."""
-        # Another server parses the calls itself, and `remote` writes them as `REMOTE`.
-        if self.remote is not None:
-            return REMOTE if self.remote.native_tools else None
+        # Another server parses the calls itself, and `pool.remote` writes them as `REMOTE`.
+        if self.is_remote:
+            return REMOTE if any(server.native_tools for server in self.servers) else None
         return None if self.header is None else call_syntax(self.header.chat_template)
 
     @property
@@ -105,7 +116,7 @@ class ModelEntry(ModelOptions):
         """Why the model cannot be used, or None."""
         if self.unavailable is not None:
             return f"model {self.id}: {self.unavailable}"
-        if self.residency == "cold" and self.remote is not None:
+        if self.residency == "cold" and self.is_remote:
             return f"model {self.id} is cold: it is known but not used; accepted: an entry without residency"
         if self.residency == "cold":
             return f"model {self.id} is cold: it is known but not loaded; accepted: residency warm or hot"

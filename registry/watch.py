@@ -24,7 +24,18 @@ from orchestrator.registry.strict_yaml import YamlDocument, parse_file
 
 V = TypeVar("V")
 NOT_FOR_THE_ENGINE: Final = frozenset(
-    {"id", "aliases", "description", "residency", "memory", "prompts", "thinking", "sampling", "step_context"}
+    {
+        "id",
+        "aliases",
+        "description",
+        "residency",
+        "memory",
+        "prompts",
+        "thinking",
+        "sampling",
+        "step_context",
+        "servers",
+    }
 )
 
 
@@ -224,7 +235,7 @@ def _unusable(before: Registry, fresh: Registry, document: YamlDocument) -> Iter
     for name, model in fresh.models.items():
         former = before.models.get(name)
         if model.unavailable is not None and (former is None or former.unavailable is None):
-            place = ("models", name, "file" if model.remote is None else "api_key_env")
+            place = ("models", name, "api_key_env" if model.is_remote else "file")
             yield document.problem(place, model.unavailable)
 
 

@@ -206,7 +206,7 @@ async def _roles(registry: Registry, state: Path) -> Roles:
     worker = "worker" if "worker" in able else able[0]
     coder = "coder" if "coder" in able else worker
     model = registry.roles[worker].model
-    if registry.models[model].remote is not None:
+    if registry.models[model].is_remote:
         return Roles(worker, coder)
     async with Pool(registry, state / "logs", step_costs=Home(state).step_costs) as pool:
         count = await pool.count(model, (Message("user", sample_text(SAMPLE_WORDS)),))
@@ -232,7 +232,7 @@ def _models_of(suite: Sequence[Workload], registry: Registry) -> tuple[str, ...]
     # Unknown roles are left out: the check of a task names them.
     roles = dict.fromkeys(step.actor for task in tasks for step in task.plan.steps if step.actor in registry.roles)
     names = dict.fromkeys(registry.roles[role].model for role in roles if registry.why_not(role) is None)
-    return tuple(name for name in names if registry.models[name].remote is None)
+    return tuple(name for name in names if not registry.models[name].is_remote)
 
 
 def _stamp(

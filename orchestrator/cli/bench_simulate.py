@@ -116,7 +116,7 @@ def _models(registry: Registry, names: Sequence[str]) -> list[str]:
     able = [
         name
         for name, entry in registry.models.items()
-        if entry.why_not is None and not entry.embeds and entry.remote is None
+        if entry.why_not is None and not entry.embeds and not entry.is_remote
     ]
     if not names:
         roles = dict.fromkeys(entry.model for entry in registry.roles.values() if entry.model in able)

@@ -270,7 +270,7 @@ def _model_table(registry: Registry) -> Table:
         header = model.header
         table.add_row(
             model.id,
-            f"{header.architecture} {header.file_type}" if header else "server" if model.remote else "-",
+            f"{header.architecture} {header.file_type}" if header else "server" if model.is_remote else "-",
             count(header.parameters) if header else "-",
             size(header.file_bytes) if header else "-",
             size(model.memory.total) if model.memory else "-",
@@ -312,7 +312,7 @@ def _model_json(model: ModelEntry) -> Mapping[str, Any]:
     return {
         "id": model.id,
         "file": None if model.file is None else str(model.file),
-        "remote": None if model.remote is None else asdict(model.remote),
+        "servers": [asdict(server) for server in model.servers],
         "usable": model.why_not is None,
         "why_not": model.why_not,
         "residency": model.residency,

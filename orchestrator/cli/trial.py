@@ -167,8 +167,8 @@ def _check_text(name: str, header: GgufHeader | None, *, embeds: bool = False) -
 
 
 async def _try(subject: Subject) -> tuple[Speed, list[TrialCheck]]:
-    if subject.entry is not None and subject.entry.remote is not None:
-        remote = RemoteModel(subject.entry)
+    if subject.entry is not None and subject.entry.is_remote:
+        remote = RemoteModel(subject.entry, subject.entry.servers[0])
         try:
             return await _ask_all(subject, remote.generate, None)
         finally:

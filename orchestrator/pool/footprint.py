@@ -32,7 +32,7 @@ MOST_TIMES: Final = 8.0  # more times the estimate than this is implausible
 # so never measured again.
 LARGE_SECONDS: Final = 86_400.0
 _NO_SETTING: Final = frozenset(
-    {"id", "description", "residency", "header", "memory", "unavailable", "nodes", "replicas"}
+    {"id", "description", "residency", "header", "memory", "unavailable", "nodes", "replicas", "servers"}
 )
 
 

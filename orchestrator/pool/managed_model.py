@@ -6,7 +6,7 @@ import heapq
 import itertools
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
@@ -27,7 +27,8 @@ from orchestrator.pool.policy import (
     ReplicaView,
     choose_replica,
 )
-from orchestrator.pool.status import ModelState, ModelStatus, ReplicaStatus
+from orchestrator.pool.remote.client import RemoteModel
+from orchestrator.pool.status import ModelState, ModelStatus, ReplicaStatus, ServerStatus
 from orchestrator.registry.forms import HEAD
 from orchestrator.registry.models import ModelEntry
 from orchestrator.registry.options import Adapters
@@ -41,6 +42,10 @@ _RETIRING: Final = "the registry has changed: its engine ends when no request us
 PREFIX_BLOCK: Final = 256  # characters; a shorter prefix saves no time
 MAX_PREFIX_BLOCKS: Final = 256  # hashed per prompt
 MAX_REMEMBERED: Final = 4096  # blocks per engine
+_PROBE_SECONDS: Final = 1.0  # after which to look again at a server that one request is trying
+# Seconds of extra slack for batch requests, so that later interactive ones need not queue behind a whole fan-out. The
+# engine bounds the value of slack: this is worth 27 seconds, then an older batch request goes first.
+BATCH_SLACK: Final = 300.0
 _ANSWERS: Final = 20  # in whose mean an answer counts
 
 PrefixHashes = tuple[bytes, ...]
@@ -127,15 +132,22 @@ class LeaseRequest:
     interactive: bool = True
     due: float = 0.0  # event loop time
     prefix_hashes: PrefixHashes = ()
+    here: bool = True  # an engine can carry it out
+    servers: bool = False  # a server can
+    tools: bool = False  # it has tools, which not all servers take
+    refused_by: frozenset[RemoteModel] = frozenset()
+
+
+ANY_REQUEST: Final = LeaseRequest(servers=True)
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A waiting request. `granted` gets its replica."""
+    """A waiting request. `granted` gets what serves it."""
 
     request: LeaseRequest
     since: float
-    granted: "asyncio.Future[Replica]"
+    granted: "asyncio.Future[Replica | RemoteModel]"
 
 
 @dataclass(slots=True, eq=False)
@@ -151,7 +163,7 @@ class Replica:
     asked: float | None = None  # since when it should be loaded although no request waits for it
     draining: bool = False  # takes no new requests, because a request that has waited too long needs its memory
     leaving: bool = False  # takes no new requests, and stops as soon as it is idle
-    pace: Pace | None = None  # of the engine; None unless other machines run the model, too
+    pace: Pace | None = None  # of the engine; None unless other machines or servers run the model, too
     leases: int = 0  # requests that use it
     active: int = 0  # how many of them are generating
     threads: int = 0
@@ -228,6 +240,8 @@ class ManagedModel:
     entry: ModelEntry
     instances: tuple[Replica, ...]
     pinned: bool  # neither evicted nor unloaded when idle
+    servers: tuple[RemoteModel, ...] = ()
+    left_servers: list[RemoteModel] = field(default_factory=list)  # that the registry has no more, to be retired
     misplaced: str | None = None  # why it cannot run on this machine
     retiring: bool = False  # the registry has changed: its engines end and take no new requests
     # the entry to adopt when a retiring model's engines have ended; None removes the model
@@ -249,10 +263,24 @@ class ManagedModel:
         """Return a model without engines. `others` are the other machines of a cluster; None without a cluster."""
         model = cls(entry, (), entry.residency == "hot")
         model.arrange(topology, others)
+        model.arrange_servers()
         return model
+
+    def arrange_servers(self) -> None:
+        """Have the servers of the entry. Those that it has no more end their requests."""
+        before = {server.endpoint: server for server in self.servers}
+        fresh = (endpoint for endpoint in self.entry.servers if endpoint not in before)
+        now = before | {endpoint: RemoteModel(self.entry, endpoint) for endpoint in fresh}
+        self.servers = tuple(now[endpoint] for endpoint in self.entry.servers)
+        for server in self.servers:
+            server.entry = self.entry
+        self.left_servers += (before[endpoint] for endpoint in before if endpoint not in self.entry.servers)
 
     def arrange(self, topology: Topology, others: Mapping[str, Topology] | None) -> None:
         """Have a replica for each place that there is now. Those of other places stay until their engines end."""
+        if self.entry.is_remote:
+            self.instances, self.misplaced = (), None
+            return
         machines = {**({"": topology} if runs_here(self.entry) else {}), **dict(sorted((others or {}).items()))}
         places = [
             (machine, node)
@@ -321,10 +349,12 @@ class ManagedModel:
         if entry.residency != self.entry.residency:
             self.pinned = entry.residency == "hot"
         self.entry, self.retiring, self.successor = entry, False, None
+        self.arrange_servers()
 
     def become(self, entry: ModelEntry, topology: Topology, others: Mapping[str, Topology] | None = None) -> None:
         """Adopt an entry that is loaded differently, while there is no engine. Requests keep waiting."""
-        fresh = ManagedModel.of(entry, topology, others)
+        fresh = ManagedModel(entry, (), self.pinned)
+        fresh.arrange(topology, others)
         self.instances, self.misplaced, self.barred = fresh.instances, fresh.misplaced, {}
         self.failures.clear()
         self.failed_loads, self.unloadable = 0, False
@@ -348,23 +378,70 @@ class ManagedModel:
     def coming(self) -> bool:
         return any(replica.state in ("ready", "loading") for replica in self.instances)
 
-    @property
-    def serves(self) -> bool:
-        return any(replica.serves for replica in self.instances)
+    def serves(self, request: LeaseRequest) -> bool:
+        """Whether something can carry out a request without being loaded, perhaps after others."""
+        here = request.here and any(replica.serves for replica in self.instances)
+        return here or any(server.ready for server in self.servers_for(request))
 
-    def choose(self, prefix_hashes: PrefixHashes) -> Replica | None:
-        """Return the replica that serves a request now, or None if the request must wait."""
+    @property
+    def resident(self) -> bool:
+        return any(replica.serves for replica in self.instances) or any(server.ready for server in self.servers)
+
+    def servers_for(self, request: LeaseRequest) -> list[RemoteModel]:
+        """Return the servers that can carry out a request, also if they rest."""
+        if not request.servers:
+            return []
+        refusing = request.refused_by
+        usable = [server for server in self.servers if not server.endpoint.unavailable and server not in refusing]
+        with_tools = [server for server in usable if server.takes_tools] if request.tools else usable
+        return with_tools or usable
+
+    def has_other(self, server: RemoteModel, request: LeaseRequest, now: float) -> bool:
+        """Whether another replica than `server` can carry out a request."""
+        others = (other.ready for other in self.servers_for(request) if other is not server)
+        return any(others) or self._may_run_here(request, now)
+
+    def can_do_without_engine(self, request: LeaseRequest) -> bool:
+        """Whether a request for which no engine can be loaded may still wait for a server."""
+        return request.here and not self.entry.is_remote and bool(self.servers_for(request))
+
+    def _may_run_here(self, request: LeaseRequest, now: float) -> bool:
+        return request.here and not self.entry.is_remote and not self.misplaced and not self.broken_for(now)
+
+    def choose(self, request: LeaseRequest) -> Replica | RemoteModel | None:
+        """Return what serves a request now, or None if the request must wait."""
+        servers = self.servers_for(request)
+        return self._choose_any(request, servers) if servers else self._choose_here(request.prefix_hashes)
+
+    def _choose_any(self, request: LeaseRequest, servers: Sequence[RemoteModel]) -> Replica | RemoteModel | None:
+        if self.entry.is_remote and len(self.servers) == 1:  # it keeps requests waiting itself
+            return servers[0]
+        here = [replica for replica in self.instances if replica.serves] if request.here else []
+        places: list[Replica | RemoteModel] = [*here, *(server for server in servers if server.ready)]
+        candidates = [
+            ReplicaCandidate(number, place.leases, place.at_once, 0, place.pace)
+            if isinstance(place, RemoteModel)
+            else self._candidate(number, place, request.prefix_hashes)
+            for number, place in enumerate(places)
+        ]
+        number = choose_replica(candidates, len(request.prefix_hashes), self.answer_tokens)
+        if number is None:
+            return None
+        # What waits at a server or inside an engine cannot move, so it waits for the best place here, until another is
+        # better.
+        place = places[number]
+        return place if place.leases < (place.slots if isinstance(place, RemoteModel) else self.entry.slots) else None
+
+    def _candidate(self, number: int, replica: Replica, prefix_hashes: PrefixHashes) -> ReplicaCandidate:
+        held = replica.seen.match(prefix_hashes)
+        return ReplicaCandidate(number, replica.leases, self.entry.slots, held, replica.pace)
+
+    def _choose_here(self, prefix_hashes: PrefixHashes) -> Replica | None:
         if len(self.instances) == 1:  # it is this one or none
             return self.instances[0] if self.instances[0].serves else None
         # While another replica may come, none gets more requests than slots: what waits inside an engine cannot move.
         candidates = (
-            ReplicaCandidate(
-                replica.replica_id[1],
-                replica.leases,
-                self.entry.slots,
-                replica.seen.match(prefix_hashes),
-                replica.pace,
-            )
+            self._candidate(replica.replica_id[1], replica, prefix_hashes)
             for replica in self.instances
             if replica.serves and (self._complete or replica.leases < self.entry.slots)
         )
@@ -380,26 +457,45 @@ class ManagedModel:
     def serve(self) -> None:
         """Lease replicas to waiting requests: interactive before batch, then by due time, then by age."""
         free = sum(max(0, self.entry.slots - replica.leases) for replica in self.instances if replica.serves)
-        most = len(self.waiting) if self._complete else free
-        for waiter in heapq.nsmallest(most, self.waiting, key=_turn):
-            replica = self.choose(waiter.request.prefix_hashes)
-            if replica is None:
+        served = self._served_waiters()
+        waiting = [waiter for waiter in self.waiting if waiter not in served]
+        self._serve(heapq.nsmallest(len(waiting) if self._complete else free, waiting, key=_turn))
+        free += sum(max(0, server.slots - server.leases) for server in self.servers if server.ready)
+        self._serve(heapq.nsmallest(free, served, key=_aged_turn))
+
+    def _serve(self, waiters: Iterable[Waiter]) -> None:
+        for waiter in waiters:
+            place = self.choose(waiter.request)
+            if place is None:
                 return
             del self.waiting[waiter]
             if not waiter.granted.done():
-                replica.grant(waiter.request.prefix_hashes)
-                waiter.granted.set_result(replica)
+                grant(place, waiter.request)
+                waiter.granted.set_result(place)
+
+    def _served_waiters(self) -> dict[Waiter, None]:
+        # Those for which a server is there, even if others come first; in order of arrival.
+        if not self.servers:
+            return {}
+        ready = (w for w in self.waiting if any(server.ready for server in self.servers_for(w.request)))
+        return dict.fromkeys(ready)
 
     def note_answer(self, tokens: int) -> None:
         self.answer_tokens += (tokens - self.answer_tokens) / _ANSWERS
 
     @property
     def clustered(self) -> bool:
-        """Whether machines of a cluster have replicas."""
-        return any(replica.machine for replica in self.instances)
+        """Whether machines of a cluster, or servers, have replicas."""
+        return bool(self.servers) or any(replica.machine for replica in self.instances)
 
-    def refuse(self, error: Exception) -> None:
-        for waiter in tuple(self.waiting):
+    @property
+    def replicated(self) -> bool:
+        return len(self.instances) + len(self.servers) > 1
+
+    def refuse(self, error: Exception, *, only_here: bool = False) -> None:
+        """End the waits of requests; if `only_here`, of those that no server serves."""
+        served = self._served_waiters() if only_here else {}
+        for waiter in [waiter for waiter in self.waiting if waiter not in served]:
             del self.waiting[waiter]
             if not waiter.granted.done():
                 waiter.granted.set_exception(error)
@@ -408,12 +504,18 @@ class ManagedModel:
         """`needed` is the bytes of another engine. `on_disk` returns whether a machine has the model's files."""
         present = [replica for replica in self.instances if replica.state != "absent"]
         pinned = present[: max(1, self.least)] if self.pinned else []  # those that a cluster has in addition may stop
+        served = self._served_waiters()
+        alone = [waiter for waiter in self.waiting if waiter not in served]
+        ready = [server for server in self.servers if server.ready]
+        overflow = len(served) + sum(server.leases - server.slots for server in ready)
         return ModelView(
             slots=self.entry.slots,
             instances=tuple(
                 replica.view(replica in pinned, needed, on_disk(replica.machine)) for replica in self.instances
             ),
-            demand=_demand(self.waiting) if self.waiting and not self.retiring else None,
+            demand=_demand(alone) if alone and not self.retiring else None,
+            served=bool(ready) and not self.retiring,
+            overflow=max(0, overflow),
             least=self.least,
             most=self.most,
         )
@@ -441,14 +543,26 @@ class ManagedModel:
             return 0.0
         return max(0.0, self.failures[0] + FAILURE_WINDOW - now)
 
-    def check(self, now: float) -> None:
-        """Raise UnknownModel, ModelUnavailable or ModelBroken if it cannot be loaded now."""
+    def check(self, now: float, request: LeaseRequest = ANY_REQUEST) -> None:
+        """Raise UnknownModel, ModelUnavailable or ModelBroken if it can neither be loaded now nor a server be asked."""
         if self.retiring and self.successor is None:
             raise UnknownModel(self.entry.id, f"model {self.entry.id} is no longer in the registry")
-        if self.why_not is not None:
-            raise ModelUnavailable(self.entry.id, self.why_not)
-        if self.broken_for(now) > 0:
-            raise self.broken(now)
+        if self.entry.why_not is not None:
+            raise ModelUnavailable(self.entry.id, self.entry.why_not)
+        if self._may_run_here(request, now):
+            return
+        if servers := self.servers_for(request):
+            raise self._resting(servers, now)
+        if self.misplaced is not None:
+            raise ModelUnavailable(self.entry.id, self.misplaced)
+        raise self.broken(now)
+
+    def _resting(self, servers: Sequence[RemoteModel], now: float) -> ModelBroken:
+        seconds = min(server.open_seconds(now) or _PROBE_SECONDS for server in servers)
+        reasons = "; ".join(filter(None, (server.why_resting(now) for server in servers)))
+        lasting = all(server.hopeless for server in servers)
+        message = f"model {self.entry.id}: none of its servers answers: {reasons}"
+        return ModelBroken(self.entry.id, message, retry_seconds=seconds, lasting=lasting)
 
     def broken(self, now: float) -> ModelBroken:
         seconds = self.broken_for(now)
@@ -464,27 +578,33 @@ class ManagedModel:
     def status(self, now: float) -> ModelStatus:
         instances = tuple(replica.status() for replica in self.instances)
         running = [replica for replica in instances if replica.pid is not None]
+        servers = tuple(server.status(now) for server in self.servers)
+        at_servers = sum(server.requests for server in servers)
+        active_there = sum(server.active for server in servers)
         return ModelStatus(
             model=self.entry.id,
             residency=self.entry.residency,
             pinned=self.pinned,
             state=self._state(now),
             bytes=sum(replica.bytes for replica in instances),
-            waiting=len(self.waiting) + self.resting,
+            waiting=len(self.waiting) + self.resting + at_servers - active_there,
             waiting_batch=sum(not waiter.request.interactive for waiter in self.waiting),
-            requests=len(self.waiting) + self.resting + sum(replica.requests for replica in instances),
-            active=sum(replica.active for replica in instances),
+            requests=len(self.waiting) + self.resting + at_servers + sum(replica.requests for replica in instances),
+            active=active_there + sum(replica.active for replica in instances),
             threads=sum(replica.threads or 0 for replica in running) if running else None,
             pid=running[0].pid if running else None,
-            reason=self._reason(now),
+            reason=self._reason(now, servers),
             instances=instances,
+            servers=servers,
         )
 
-    def _reason(self, now: float) -> str | None:
+    def _reason(self, now: float, servers: Sequence[ServerStatus]) -> str | None:
         if self.retiring:
             return _RETIRING
         if self.why_not is not None:
             return self.why_not
+        if self.entry.is_remote:
+            return next((server.reason for server in servers if server.reason), None)
         if not self.instances:
             return f"none of its nodes has joined: {', '.join(self.entry.nodes)}"
         return str(self.broken(now)) if self.broken_for(now) > 0 and not self.coming else self.last_failure
@@ -495,6 +615,9 @@ class ManagedModel:
             return "ready"
         if "loading" in states:
             return "loading"
+        if self.entry.is_remote and self.why_not is None:
+            # A request that tries a server shows that it may get others soon.
+            return "broken" if all(server.open_seconds(now) for server in self.servers) else "ready"
         if self.waiting or any(replica.asked is not None for replica in self.instances):
             return "waiting"
         if "stopping" in states:
@@ -502,6 +625,14 @@ class ManagedModel:
         if self.why_not is not None:
             return "unavailable"
         return "broken" if self.broken_for(now) > 0 else "unloaded"
+
+
+def grant(place: Replica | RemoteModel, request: LeaseRequest) -> None:
+    """Count a request that `place` serves from now on."""
+    if isinstance(place, Replica):
+        place.grant(request.prefix_hashes)
+    else:
+        place.grant()
 
 
 def runs_here(entry: ModelEntry) -> bool:
@@ -521,6 +652,11 @@ def _nodes(entry: ModelEntry, machine: str, topology: Topology) -> tuple[int | N
 def _turn(waiter: Waiter) -> tuple[bool, float, float]:
     # the smallest is served first
     return not waiter.request.interactive, waiter.request.due, waiter.since
+
+
+def _aged_turn(waiter: Waiter) -> tuple[float, float]:
+    # Requests may wait for servers all day long, and none of them for ever.
+    return waiter.request.due + (0.0 if waiter.request.interactive else BATCH_SLACK), waiter.since
 
 
 def _demand(waiting: Collection[Waiter]) -> Demand:

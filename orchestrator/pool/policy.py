@@ -170,7 +170,9 @@ class ReplicaView:
 class ModelView:
     slots: int
     instances: tuple[ReplicaView, ...]
-    demand: Demand | None = None
+    demand: Demand | None = None  # of requests that no server can carry out
+    served: bool = False  # by servers, too
+    overflow: int = 0  # requests at servers, or waiting for them, beyond those that they take at a time
     least: int = 0  # replicas to load as soon as there is one
     most: int | None = None  # replicas at a time; None: as many as there are
 
@@ -309,12 +311,12 @@ class _Plan:
             ]
             up = sum(replica.serves or (replica.state == "loading" and not replica.leaving) for replica in staying)
             requests = sum(replica.requests for replica in staying if replica.serves)
-            requests += model.demand.count if model.demand is not None else 0
+            requests += model.overflow + (model.demand.count if model.demand is not None else 0)
             absent = (replica for replica in model.instances if replica.state == "absent")
             free = (replica for replica in absent if replica.replica_id not in self._staying)
             for replica in sorted(free, key=self._convenience):
-                enough = up >= model.least and requests < model.slots * (up + 1)
-                if not up or enough or (model.most is not None and len(staying) >= model.most):
+                enough = (up >= model.least or not up) and requests < model.slots * (up + 1)
+                if not (up or model.served) or enough or (model.most is not None and len(staying) >= model.most):
                     break
                 if self._fits(replica, self._staying) and self._fits(replica, self._holding):
                     self._load(replica)
@@ -418,10 +420,11 @@ def _resident(replica: ReplicaView) -> Resident:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What the steps of an engine take, in seconds."""
+    """What the steps of an engine, or the answers of a server, take, in seconds."""
 
     prompt_token: float  # one more token of a prompt
     decode: tuple[tuple[int, float], ...]  # a step, by the number of sequences, ascending; not empty
+    first: float = 0.0  # before the first token, whatever the prompt
 
     def step(self, sequences: int) -> float:
         """Return what a step of `sequences` takes, in seconds, between the numbers that are known."""
@@ -440,14 +443,14 @@ class ReplicaCandidate:
     requests: int  # in use now
     slots: int  # requests that it serves at a time
     held: int  # blocks of the prompt that it probably holds
-    pace: Pace | None = None
+    pace: Pace | None = None  # None: not known
 
     def seconds(self, pace: Pace, blocks: int, answer_tokens: float) -> float:
         """Return how long a request with `blocks` of prompt takes here, with the wait for a slot."""
         beyond = max(0, self.requests + 1 - self.slots)
         queued = beyond / self.slots * answer_tokens * pace.step(self.slots)
         prefill = (blocks - self.held) * BLOCK_TOKENS * pace.prompt_token
-        return queued + prefill + answer_tokens * pace.step(min(self.requests + 1, self.slots))
+        return pace.first + queued + prefill + answer_tokens * pace.step(min(self.requests + 1, self.slots))
 
 
 BLOCK_TOKENS: Final = 64  # of a block of a prompt: 256 characters
@@ -462,15 +465,20 @@ def choose_replica(
 ) -> int | None:
     """Return the number of the replica that serves a request, or None. Its prompt has `blocks`.
 
-    If all say what their steps take, that is where it ends first. Else the longest held prefix wins, then the fewest
-    requests, as in SGLang's cache-aware router; crowded replicas come later, those without a free slot last.
+    If the pace of some is known, that is where it ends first. An idle replica of unknown pace comes before that, since
+    its answer tells it; a busy one is assumed to be as fast as the fastest. If nothing is known, the longest held
+    prefix wins, then the fewest requests, as in SGLang's cache-aware router; crowded replicas come later, those without
+    a free slot last.
     """
     replicas = [*candidates]
-    paced = [
-        (replica.seconds(replica.pace, blocks, answer_tokens), replica.number) for replica in replicas if replica.pace
-    ]
-    if replicas and len(paced) == len(replicas):
-        return min(paced)[1]
+    known = [replica.pace for replica in replicas if replica.pace]
+    untried = [replica.number for replica in replicas if not replica.pace and not replica.requests]
+    if known and untried:
+        return min(untried)
+    if known:
+        fastest = min(known, key=lambda pace: pace.step(1))
+        ends = ((replica.seconds(replica.pace or fastest, blocks, answer_tokens), replica) for replica in replicas)
+        return min((seconds, replica.number) for seconds, replica in ends)[1]
     bound = CROWDED_BY + CROWDED_TIMES * min((replica.requests for replica in replicas), default=0)
 
     def rank(replica: ReplicaCandidate) -> tuple[bool, bool, int, int, int]:

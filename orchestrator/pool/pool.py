@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
 from orchestrator.engine.client.engine import Completion, Engine, OnText
 from orchestrator.engine.contract import (
@@ -18,38 +18,34 @@ from orchestrator.engine.contract import (
     SystemPrompt,
     TokenizedText,
 )
-from orchestrator.engine.errors import EngineDied, EngineError, NotStarted
+from orchestrator.engine.errors import EngineDied, EngineError, ModelLoadFailed, NotStarted
 from orchestrator.pool.decoding import Decoding
-from orchestrator.pool.errors import ModelPinned, ModelRemote, ModelUnavailable, PoolError, UnknownModel
+from orchestrator.pool.errors import ModelPinned, ModelRemote, PoolClosed, PoolError, UnknownModel
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import Topology, memory_budget, read_topology
 from orchestrator.pool.machines import Machine, Machines, budget_of
-from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, hash_prefixes
+from orchestrator.pool.managed_model import BATCH_SLACK, LeaseRequest, ManagedModel, Replica, hash_prefixes
 from orchestrator.pool.policy import PoolBudget, Rules
 from orchestrator.pool.remote.client import RemoteModel
+from orchestrator.pool.remote.errors import RemoteFailed, RemoteResting, Unanswered
+from orchestrator.pool.remote.wire import can_be_sent
 from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.status import (
     Counters,
     EngineState,
     MachineStatus,
-    ModelState,
-    ModelStatus,
     PoolSnapshot,
     RoleUse,
     engine_state,
     sum_counters,
 )
 from orchestrator.registry.forms import HEAD
-from orchestrator.registry.models import ModelEntry, Registry
+from orchestrator.registry.models import Registry
 from orchestrator.registry.thinking import Thinking
 from orchestrator.registry.watch import difference
 from orchestrator.task.events import Usage
 from orchestrator.task.stages import pausing
-
-# Seconds of extra slack for batch requests in an engine, so that later interactive ones need not queue behind a whole
-# fan-out. The engine bounds the value of slack: this is worth 27 seconds, then an older batch request goes first.
-BATCH_SLACK: Final = 300.0
 
 
 class Pool:
@@ -79,9 +75,7 @@ class Pool:
         self._overrides = budget, rules
         self._free = memory_budget()
         self._topology = topology or read_topology()
-        here = {name: entry for name, entry in registry.models.items() if entry.remote is None}
-        self._managed = {name: ManagedModel.of(entry, self._topology) for name, entry in here.items()}
-        self._remotes = Remotes(registry.models.values())
+        self._managed = {name: ManagedModel.of(entry, self._topology) for name, entry in registry.models.items()}
         self._log_dir = log_dir
         self.decoding = Decoding(self._topology)
         self._tasks = asyncio.TaskGroup()
@@ -115,7 +109,6 @@ class Pool:
             turns.cancel()
         try:
             await self._residency.close()
-            await self._remotes.close()
         finally:
             await self._tasks.__aexit__(None, None, None)
 
@@ -147,7 +140,7 @@ class Pool:
 
         Raises what `generate` raises, and ModelRemote.
         """
-        managed = self._model(model)
+        managed = self._model_here(model)
         lease_request = LeaseRequest(interactive=priority == "interactive", due=asyncio.get_running_loop().time())
         async with self._lease(managed, lease_request) as (_, engine):
             return await engine.count(messages, tools, thinking)
@@ -182,23 +175,26 @@ class Pool:
         Raises PoolError, EngineError such as ModelLoadFailed, BadRequest and EngineDied, or the errors of
         `orchestrator.pool.remote.errors`.
         """
-        server = self._remotes.get(model) or self._model(model)
+        managed = self._model(model)
         with self._role_counts.asking(model, request.role) as answered:
-            if isinstance(server, ManagedModel):
-                completion = await self._generate_here(server, request, on_text, on_thought)
-            else:
-                completion = await server.generate(request, on_text, on_thought)
+            completion = await self._generate(managed, request, on_text, on_thought)
             answered(completion.usage)
         return completion
 
-    async def _generate_here(
+    async def _generate(
         self, managed: ManagedModel, request: Generation, on_text: OnText | None, on_thought: OnText | None
     ) -> Completion:
         clock = asyncio.get_running_loop().time
         start = clock()
-        hashes = hash_prefixes(request.messages, request.lora, request.tools) if len(managed.instances) > 1 else ()
+        hashes = hash_prefixes(request.messages, request.lora, request.tools) if managed.replicated else ()
+        # Calls of tools are written in the syntax of the model that runs here, which no server does.
+        calls = bool(request.tools) or request.guided is not None
         lease_request = LeaseRequest(
-            interactive=request.priority == "interactive", due=start + request.slack, prefix_hashes=hashes
+            interactive=request.priority == "interactive",
+            due=start + request.slack,
+            prefix_hashes=hashes,
+            servers=managed.entry.is_remote or (can_be_sent(request) and not calls),
+            tools=calls,
         )
         remaining = request.deadline_seconds
         while True:
@@ -206,32 +202,64 @@ class Pool:
                 try:
                     async with asyncio.timeout(remaining) as limit:
                         with pausing(limit):
-                            replica, engine = await stack.enter_async_context(self._lease(managed, lease_request))
+                            replica = await stack.enter_async_context(self._leased(managed, lease_request))
                         end = limit.when()
                 except TimeoutError:
                     return Completion("", "deadline", Usage(queued_seconds=clock() - start))
+                except (PoolError, ModelLoadFailed) as error:
+                    if isinstance(error, PoolClosed) or not managed.can_do_without_engine(lease_request):
+                        raise
+                    lease_request = dataclasses.replace(lease_request, here=False)
+                    continue
                 waited, remaining = clock() - start, None if end is None else end - clock()
                 later = _later(request, remaining, waited)
                 try:
-                    async with self._sharing_cores(managed, replica, lease_request.due):
-                        completion = await engine.generate(later, on_text, on_thought)
+                    completion = await self._answer(managed, replica, later, lease_request, on_text, on_thought)
                 except NotStarted:  # another engine can carry it out
                     remaining = None if end is None else end - clock()
-                    await self._note_death(managed, replica, engine)
+                    continue
+                except Unanswered as unanswered:  # another replica can
+                    remaining = None if end is None else end - clock()
+                    lease_request = _without(replica, unanswered.cause, lease_request)
                     continue
             # Loading counts as queueing.
-            usage = managed.prompts.compare(completion, engine.died)
+            usage = completion.usage
             managed.note_answer(usage.output_tokens)
-            nodes = (replica.machine,) if replica.machine else ()
-            queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited, nodes=nodes)
+            queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
             return dataclasses.replace(completion, usage=queued)
+
+    async def _answer(
+        self,
+        managed: ManagedModel,
+        replica: Replica | RemoteModel,
+        request: Generation,
+        lease_request: LeaseRequest,
+        on_text: OnText | None,
+        on_thought: OnText | None,
+    ) -> Completion:
+        # Raises NotStarted or Unanswered if another replica can carry it out.
+        if isinstance(replica, RemoteModel):
+            elsewhere = managed.has_other(replica, lease_request, asyncio.get_running_loop().time())
+            completion = await replica.generate(request, on_text, on_thought, elsewhere=elsewhere)
+            usage, node = completion.usage, replica.endpoint.name
+        else:
+            engine = replica.engine
+            assert engine is not None, "a replica that serves has an engine"
+            try:
+                async with self._sharing_cores(managed, replica, lease_request.due):
+                    completion = await engine.generate(request, on_text, on_thought)
+            except NotStarted:
+                await self._note_death(managed, replica, engine)
+                raise
+            usage, node = managed.prompts.compare(completion, engine.died), replica.machine
+        return dataclasses.replace(completion, usage=dataclasses.replace(usage, nodes=(node,) if node else ()))
 
     async def embed(self, model: str, texts: Sequence[str]) -> Embeddings:
         """Return a vector for each text.
 
         Raises what `generate` raises, TextTooLong, ModelRemote, or BadRequest if the model is no embedder.
         """
-        managed = self._model(model)
+        managed = self._model_here(model)
         lease_request = LeaseRequest(due=asyncio.get_running_loop().time())
         async with self._lease(managed, lease_request) as (replica, engine):
             async with self._sharing_cores(managed, replica, lease_request.due):
@@ -239,7 +267,7 @@ class Pool:
 
     async def rank(self, model: str, query: str, texts: Sequence[str]) -> Ranking:
         """Return the relevance of each text to a query. Raises what `embed` raises."""
-        managed = self._model(model)
+        managed = self._model_here(model)
         lease_request = LeaseRequest(due=asyncio.get_running_loop().time())
         async with self._lease(managed, lease_request) as (replica, engine):
             async with self._sharing_cores(managed, replica, lease_request.due):
@@ -262,13 +290,13 @@ class Pool:
 
     async def load(self, model: str) -> None:
         """Load a model, and wait for it. Raises what `generate` raises."""
-        managed = self._model(model)
+        managed = self._model_here(model)
         async with self._lease(managed, LeaseRequest(due=asyncio.get_running_loop().time())):
             pass
 
     async def unload(self, model: str) -> None:
         """Stop a model's engines after their running requests, and wait. Raises UnknownModel, ModelPinned."""
-        managed = self._model(model)
+        managed = self._model_here(model)
         if managed.pinned:
             raise ModelPinned(model, f"model {model} is {'HOT' if managed.hot else 'pinned'}; accepted: unpin it first")
         await self._residency.unload(managed)
@@ -276,7 +304,7 @@ class Pool:
     def pin(self, model: str, pinned: bool = True) -> None:
         """Pin a model, so that it is neither evicted nor unloaded when idle; or unpin it. Raises UnknownModel."""
         # HOT models start pinned. This does not stop an unload that has started.
-        self._model(model).pinned = pinned
+        self._model_here(model).pinned = pinned
         self._residency.reconsider()
 
     def adopt(self, registry: Registry, rewritten: Collection[Path] = ()) -> None:
@@ -286,13 +314,10 @@ class Pool:
         removed model raises UnknownModel.
         """
         before, self._registry = self._registry, registry
-        for remote in self._remotes.adopt(registry.models.values()):
-            self._tasks.create_task(remote.retire())
-        here = {name: entry for name, entry in registry.models.items() if entry.remote is None}
         limits = None if registry.defaults == before.defaults else self._limits()
         folders = self._residency.folders
         self._residency.folders = dataclasses.replace(folders, prefix_bytes=registry.defaults.prompt_cache)
-        self._residency.adopt(here, difference(before, registry, rewritten).retired, limits)
+        self._residency.adopt(registry.models, difference(before, registry, rewritten).retired, limits)
 
     def _limits(self) -> tuple[PoolBudget, Rules]:
         # The free memory was read before any model was loaded: mapped files would count as free and as a model's
@@ -311,10 +336,7 @@ class Pool:
     @property
     def resident(self) -> frozenset[str]:
         """The models that can serve a request now, including remote ones."""
-        loaded = (
-            name for name, managed in self._managed.items() if any(replica.serves for replica in managed.instances)
-        )
-        return frozenset({*loaded, *self._remotes})
+        return frozenset(name for name, model in self._managed.items() if model.resident or model.entry.is_remote)
 
     @property
     def budget(self) -> int:
@@ -350,7 +372,7 @@ class Pool:
 
     def snapshot(self) -> PoolSnapshot:
         now = asyncio.get_running_loop().time()
-        statuses = (*(managed.status(now) for managed in self._managed.values()), *self._remotes.statuses(now))
+        statuses = (managed.status(now) for managed in self._managed.values())
         return PoolSnapshot(
             budget=self.budget,
             used=self._residency.used,
@@ -387,9 +409,15 @@ class Pool:
     def _model(self, model: str) -> ManagedModel:
         managed = self._managed.get(model)
         if managed is None or (managed.retiring and managed.successor is None):
-            self._remotes.refuse(model)
-            names = ", ".join(sorted({*self._managed, *self._remotes} - {model}))
+            names = ", ".join(sorted({*self._managed} - {model}))
             raise UnknownModel(model, f"there is no model {model!r}; accepted: {names}")
+        return managed
+
+    def _model_here(self, model: str) -> ManagedModel:
+        managed = self._model(model)
+        if managed.entry.is_remote:
+            limits = "it is neither loaded nor unloaded here, nor are its prompts counted, nor does it embed"
+            raise ModelRemote(model, f"model {model} is run by another server: {limits}")
         return managed
 
     def _sharing_cores(
@@ -400,21 +428,29 @@ class Pool:
     @contextlib.asynccontextmanager
     async def _lease_now(self, model: str) -> AsyncIterator[EngineHandle]:
         lease_request = LeaseRequest(due=asyncio.get_running_loop().time())
-        async with self._lease(self._model(model), lease_request) as (_, engine):
+        async with self._lease(self._model_here(model), lease_request) as (_, engine):
             yield engine
 
     @contextlib.asynccontextmanager
     async def _lease(
         self, managed: ManagedModel, lease_request: LeaseRequest
     ) -> AsyncIterator[tuple[Replica, EngineHandle]]:
+        # `lease_request` does not accept servers.
+        async with self._leased(managed, lease_request) as replica:
+            assert isinstance(replica, Replica), "only an engine can carry it out"
+            assert replica.engine is not None, "a replica that serves has an engine"
+            yield replica, replica.engine
+
+    @contextlib.asynccontextmanager
+    async def _leased(self, managed: ManagedModel, lease_request: LeaseRequest) -> AsyncIterator[Replica | RemoteModel]:
         replica = await self._residency.acquire(managed, lease_request)
-        engine = replica.engine
-        assert engine is not None, "a replica that serves has an engine"
+        engine = replica.engine if isinstance(replica, Replica) else None
         try:
-            yield replica, engine
+            yield replica
         except EngineDied:
             # The process must have ended before EngineDied is raised, so that a retry gets another engine.
-            await self._note_death(managed, replica, engine)
+            if isinstance(replica, Replica) and engine is not None:
+                await self._note_death(managed, replica, engine)
             raise
         finally:
             self._residency.release(replica)
@@ -423,6 +459,13 @@ class Pool:
         await engine.wait_dead()
         managed.prompts.note(engine.died, *engine.lost_prompts)
         self._residency.on_engine_exit(replica, engine)
+
+
+def _without(replica: Replica | RemoteModel, cause: EngineError, lease_request: LeaseRequest) -> LeaseRequest:
+    # A server that has failed is left out by its circuit.
+    if isinstance(cause, RemoteFailed | RemoteResting) or not isinstance(replica, RemoteModel):
+        return lease_request
+    return dataclasses.replace(lease_request, refused_by=lease_request.refused_by | {replica})
 
 
 def _later(request: Generation, remaining: float | None, waited: float) -> Generation:
@@ -456,70 +499,3 @@ class RoleCounts:
 
     def of(self, model: str) -> Mapping[str, RoleUse]:
         return {role: dataclasses.replace(use) for role, use in self._uses.get(model, {}).items()}
-
-
-class Remotes:
-    """The remote models among `entries`. Use it from one event loop, and `close` it at the end."""
-
-    def __init__(self, entries: Iterable[ModelEntry]) -> None:
-        self._models = {entry.id: RemoteModel(entry) for entry in entries if entry.remote is not None}
-        self._retired: set[RemoteModel] = set()
-
-    def adopt(self, entries: Iterable[ModelEntry]) -> list[RemoteModel]:
-        """Adopt other entries, and return the models to retire."""
-        before, self._models = self._models, {}
-        for entry in entries:
-            if entry.remote is None:
-                continue
-            model = before.get(entry.id)
-            if model is not None and (model.entry.remote, model.entry.slots) == (entry.remote, entry.slots):
-                model.entry = entry
-                self._models[entry.id] = before.pop(entry.id)
-            else:
-                self._models[entry.id] = RemoteModel(entry)
-        self._retired = {model for model in (*self._retired, *before.values()) if model.requests}
-        return list(before.values())
-
-    def get(self, model: str) -> RemoteModel | None:
-        """Return the remote model with this id, or None. Raises ModelUnavailable."""
-        remote = self._models.get(model)
-        if remote is not None and remote.entry.why_not is not None:
-            raise ModelUnavailable(model, remote.entry.why_not)
-        return remote
-
-    def refuse(self, model: str) -> None:
-        """Raise ModelRemote if `model` is remote, for operations that need a model loaded here."""
-        if model in self._models:
-            limits = "it is neither loaded nor unloaded here, nor are its prompts counted, nor does it embed"
-            raise ModelRemote(model, f"model {model} is run by another server: {limits}")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._models)
-
-    def statuses(self, now: float) -> Iterator[ModelStatus]:
-        return (_status(remote, now) for remote in self._models.values())
-
-    async def close(self) -> None:
-        """End running requests, which raise EngineStopped, and close the connections."""
-        async with asyncio.TaskGroup() as closing:
-            for remote in (*self._models.values(), *self._retired):
-                closing.create_task(remote.close())
-
-
-def _status(remote: RemoteModel, now: float) -> ModelStatus:
-    why_not = remote.entry.why_not
-    state: ModelState = "unavailable" if why_not else "broken" if remote.open_seconds(now) else "ready"
-    return ModelStatus(
-        model=remote.entry.id,
-        residency=remote.entry.residency,
-        pinned=False,
-        state=state,
-        bytes=0,
-        waiting=remote.requests - remote.active,
-        requests=remote.requests,
-        active=remote.active,
-        threads=None,
-        pid=None,
-        reason=why_not or remote.why_resting(now) or remote.last_failure,
-        instances=(),
-    )

@@ -22,8 +22,9 @@ from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.machine import Topology
 from orchestrator.pool.machines import Machine, Machines
-from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
+from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter, grant
 from orchestrator.pool.policy import NeverFits, Pace, PoolActions, PoolBudget, PoolView, ReplicaId, Rules, decide
+from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import ModelEntry
 from orchestrator.task.stages import PATIENCE_SECONDS, ModelLoad, ModelWait, is_patient, tell, wait_noted
@@ -70,10 +71,31 @@ class Residency:
         self._alarm: asyncio.TimerHandle | None = None
         self._closed = False
         self._leaving = 0  # machines that are gone, while their engines end
+        self._retired: set[RemoteModel] = set()  # servers that the registry has no more, while their requests end
 
     def open(self) -> None:
         for model in self._managed.values():
+            self._connect(model)
             _preload(model)
+        self.reconsider()
+
+    def _connect(self, model: ManagedModel) -> None:
+        # Follow the servers that a model has now, and let the others end.
+        for server in model.servers:
+            server.on_change = partial(self._note_server, model, server)
+        while model.left_servers:
+            self._retire(model.left_servers.pop())
+
+    def _retire(self, server: RemoteModel) -> None:
+        server.on_change = lambda: None
+        self._retired.add(server)
+        self._tasks.create_task(server.retire()).add_done_callback(lambda _: self._retired.discard(server))
+
+    def _note_server(self, model: ManagedModel, server: RemoteModel) -> None:
+        if seconds := server.open_seconds(_now()):
+            log.warning("a server is left out", model=model.entry.id, seconds=seconds, reason=server.last_failure)
+            asyncio.get_running_loop().call_later(seconds, self._note_server, model, server)
+        model.reopen()
         self.reconsider()
 
     def adopt(
@@ -96,12 +118,14 @@ class Residency:
                 model.retire(entry)
             else:
                 model.update(entry)
+                self._connect(model)
                 _preload(model)
             if entry is None:
                 model.refuse(UnknownModel(name, f"model {name} is no longer in the registry"))
         for name, entry in entries.items():
             if name not in self._managed:
                 self._managed[name] = ManagedModel.of(entry, self._machines.here.topology, self._machines.others)
+                self._connect(self._managed[name])
                 _preload(self._managed[name])
         if limits is not None:
             self._try_hot_again()
@@ -142,6 +166,9 @@ class Residency:
         async with asyncio.TaskGroup() as stopping:
             for engine in tuple(self._engines):
                 stopping.create_task(engine.stop())
+            servers = (server for model in self._managed.values() for server in (*model.servers, *model.left_servers))
+            for server in (*servers, *self._retired):
+                stopping.create_task(server.close())
 
     @property
     def used(self) -> int:
@@ -149,8 +176,8 @@ class Residency:
         replicas = (replica for model in self._managed.values() for replica in model.instances)
         return sum(replica.bytes for replica in replicas if not replica.machine)
 
-    async def acquire(self, model: ManagedModel, request: LeaseRequest) -> Replica:
-        """Lease a replica until `release`. Loads the model if needed, and waits if its engines keep failing.
+    async def acquire(self, model: ManagedModel, request: LeaseRequest) -> Replica | RemoteModel:
+        """Lease a replica until `release`. Loads the model if needed, and waits if all that run it keep failing.
 
         Raises UnknownModel, ModelUnavailable, ModelBroken, ModelTooLarge, PoolClosed or the engine's ModelLoadFailed.
         """
@@ -164,21 +191,22 @@ class Residency:
                 with wait_noted(ModelWait(model.entry.id, str(error), error.retry_seconds)):
                     await _rest(model, error.retry_seconds)
 
-    async def _acquire(self, model: ManagedModel, request: LeaseRequest) -> Replica:
+    async def _acquire(self, model: ManagedModel, request: LeaseRequest) -> Replica | RemoteModel:
         if self._closed:
             raise self._closing(model)
-        replica = model.choose(request.prefix_hashes)
+        replica = model.choose(request)
         if replica is not None:
-            replica.grant(request.prefix_hashes)
-            if len(model.instances) > 1 or any(managed.waiting for managed in self._managed.values()):
+            grant(replica, request)
+            if model.replicated or any(managed.waiting for managed in self._managed.values()):
                 self.reconsider()  # another replica may be useful now, or other requests have waited for too long
             return replica
-        if not model.serves:
-            model.check(_now())
+        serves = model.serves(request)
+        if not serves:
+            model.check(_now(), request)
         waiter = Waiter(request, _now(), asyncio.get_running_loop().create_future())
         model.waiting[waiter] = None
         self.reconsider()
-        if not waiter.granted.done():
+        if not waiter.granted.done() and not serves:
             tell(ModelLoad(model.entry.id))
         try:
             return await waiter.granted
@@ -189,8 +217,11 @@ class Residency:
             self.reconsider()
             raise
 
-    def release(self, replica: Replica) -> None:
+    def release(self, replica: Replica | RemoteModel) -> None:
         replica.leases -= 1
+        if isinstance(replica, RemoteModel):
+            self.reconsider()
+            return
         replica.last_used = _now()
         model = self._managed.get(replica.replica_id[0])
         if not replica.leases:
@@ -230,7 +261,7 @@ class Residency:
             if model.pinned and not broken and not lost:
                 replica.asked = _now()
             if broken and not model.coming:
-                model.refuse(model.broken(_now()))
+                model.refuse(model.broken(_now()), only_here=True)
         self.reconsider()
 
     def _try_hot_again(self) -> None:
@@ -263,8 +294,11 @@ class Residency:
                 model.retire(model.successor)
             elif model.retiring and model.successor is None:
                 del self._managed[name]
+                for server in model.servers:
+                    self._retire(server)
             elif model.retiring and model.successor is not None:
                 model.become(model.successor, self._machines.here.topology, self._machines.others)
+                self._connect(model)
                 _preload(model)
                 if model.why_not is not None:
                     model.refuse(ModelUnavailable(name, model.why_not))
@@ -344,7 +378,7 @@ class Residency:
             model.bar(machine, str(error))
             self._arrange()
         if model.misplaced is not None:
-            model.refuse(ModelUnavailable(model.entry.id, model.misplaced))
+            model.refuse(ModelUnavailable(model.entry.id, model.misplaced), only_here=True)
         self.reconsider()
 
     async def _compute_ahead(
@@ -364,9 +398,9 @@ class Residency:
     @staticmethod
     def _refuse_or_rest(model: ManagedModel, error: EngineError) -> None:
         if model.unloadable:
-            model.refuse(error)
+            model.refuse(error, only_here=True)
         elif model.hopeless or model.broken_for(_now()) > 0:
-            model.refuse(model.broken(_now()))
+            model.refuse(model.broken(_now()), only_here=True)
 
     def _stop(self, model: ManagedModel, replica: Replica) -> None:
         assert replica.engine is not None, "only an engine that is ready is stopped"
@@ -396,7 +430,7 @@ class Residency:
         model.last_failure = str(error)
         log.warning("a model does not fit", model=entry.id, reason=str(error))
         if not model.coming:
-            model.refuse(error)
+            model.refuse(error, only_here=True)
 
     async def _watch(self, replica: Replica, engine: EngineHandle) -> None:
         await engine.wait_dead()

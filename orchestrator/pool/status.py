@@ -34,6 +34,23 @@ class ReplicaStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """A server that runs a model, and what its answers have taken, in seconds; None before the first one."""
+
+    name: str  # as in the reports of what it has computed
+    url: str
+    model: str  # its name on that server
+    state: Literal["ready", "resting", "unavailable"]  # resting: it has failed, and gets no requests for a while
+    requests: int  # waiting or running
+    active: int  # running
+    slots: int  # that it gets at a time, at most
+    at_once: int | None  # that it answers at a time, if it has kept more waiting
+    first_seconds: float | None  # to the first token, on average
+    token_seconds: float | None  # of a token, while it answers a single request of ours
+    reason: str | None  # why it is not ready, or how it has failed last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCounters:
     """The sums of the counters of a model's engines since they were loaded: see EngineStats.
 
@@ -84,6 +101,7 @@ class ModelStatus:
     pid: int | None  # of the first engine
     reason: str | None  # why it is unavailable, or how its engine failed last
     instances: tuple[ReplicaStatus, ...]
+    servers: Annotated[tuple[ServerStatus, ...], Field(exclude_if=lambda servers: not servers)] = ()
     waiting_batch: int = 0  # of those that wait, the ones of the class `batch`
     roles: Mapping[str, RoleUse] = field(default_factory=dict)  # by role; requests without a role have the empty name
     counters: ModelCounters | None = None  # set by `Pool.survey` only

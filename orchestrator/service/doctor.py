@@ -146,7 +146,14 @@ def _registry(path: Path) -> Iterator[Check]:
     yield Check("registry", "ok", f"{registry.path}: {len(registry.models)} models, {len(registry.roles)} roles")
     yield from _libraries(registry.models.values())
     for model in registry.models.values():
-        yield _model(model, registry)
+        roles = ", ".join(role.name for role in registry.roles.values() if role.model == model.id)
+        if not model.is_remote or model.why_not is not None:
+            yield _model(model, registry)
+        for server in model.servers if model.why_not is None else ():
+            name = (
+                f"model {model.id}" if model.is_remote and len(model.servers) == 1 else f"model {model.id} at a server"
+            )
+            yield _server(name, server, roles)
 
 
 def _model(model: ModelEntry, registry: Registry) -> Check:
@@ -157,8 +164,6 @@ def _model(model: ModelEntry, registry: Registry) -> Check:
         return Check(name, "ok", f"cold: known, and not loaded; {roles or 'no role'} would use it")
     if reason := model.why_not:
         return Check(name, "broken" if roles else "note", reason, "correct its entry in the registry, or remove it")
-    if model.remote is not None:
-        return _remote(name, model.remote, roles)
     assert model.memory is not None, "a usable model has a header"
     budget = memory_budget() if registry.defaults.memory is None else registry.defaults.memory
     if model.memory.total > budget:
@@ -181,8 +186,10 @@ def _model(model: ModelEntry, registry: Registry) -> Check:
     return Check(name, "ok", summary)
 
 
-def _remote(name: str, endpoint: Endpoint, roles: str) -> Check:
+def _server(name: str, endpoint: Endpoint, roles: str) -> Check:
     address = f"{endpoint.model} at {endpoint.base_url}"
+    if endpoint.unavailable is not None:
+        return Check(name, "note", f"{address}: {endpoint.unavailable}", "set it where the daemon starts")
     if reason := probe(endpoint):  # lists the server's models, which also checks the key
         mend = "start the server, or correct the entry in the registry"
         return Check(name, "broken" if roles else "note", f"{address}: {reason}", mend)

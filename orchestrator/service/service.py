@@ -682,7 +682,7 @@ async def ended_in_order(service: Service) -> AsyncGenerator[Service, None]:
 
 
 def _remote_models(registry: Registry) -> frozenset[str]:
-    return frozenset(model.id for model in registry.models.values() if model.remote is not None)
+    return frozenset(model.id for model in registry.models.values() if model.is_remote)
 
 
 def _unfinished(journal: JournalReader) -> list[RunAccepted]:

@@ -294,7 +294,7 @@ async def test_a_switch_of_model_is_charged_what_it_loads_and_what_was_read_in_v
         assert advice is not None
         return {(one.model, one.persona): one.price for one in advice.estimates if one.role == "worker"}
 
-    near = replace(registry.models["near"], remote=None, memory=MemoryEstimate(8_000_000_000, 0, 0))
+    near = replace(registry.models["near"], file=Path("near"), servers=(), memory=MemoryEstimate(8_000_000_000, 0, 0))
     heavy = replace(registry, models={**registry.models, "near": near})
     loaded = await prices(frozenset({"near", "far"}), None)
     cold = await prices(frozenset({"far"}), None)

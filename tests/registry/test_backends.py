@@ -35,16 +35,16 @@ def _problems(folder: Path, write_gguf: WriteGguf, **changes: object) -> list[st
 def test_a_remote_model_has_an_endpoint_and_no_file(tmp_path: Path, write_gguf: WriteGguf) -> None:
     registry = _load(tmp_path, write_gguf)
     far = registry.models["far"]
-    assert far.remote == Endpoint("https://models.example:8443/v1", "org/name:tag", None, 120.0)
+    assert far.servers == (Endpoint("https://models.example:8443/v1", "org/name:tag", None, 120.0, slots=6),)
+    assert far.servers[0].name == "models.example:8443"
     assert (far.file, far.header, far.memory, far.why_not) == (None, None, None, None)
     assert (far.residency, far.context, far.slots, far.countable_context) == ("remote", 1024, 6, None)
-    assert registry.models["near"].remote is None
+    assert registry.models["near"].servers == ()
     assert registry.models["near"].countable_context == 1024
     assert "worker" in registry.usable_roles
     own = _load(tmp_path, write_gguf, context=200_000, slots=64, timeout_seconds=9, description="big").models["far"]
     assert (own.context, own.slots, own.description) == (200_000, 64, "big")
-    assert own.remote is not None
-    assert own.remote.timeout_seconds == 9
+    assert (own.servers[0].slots, own.servers[0].timeout_seconds) == (64, 9)
 
 
 def test_the_key_is_in_the_environment_and_nowhere_else(
@@ -106,8 +106,7 @@ def test_what_makes_no_sense_is_refused_with_the_reason(
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/v1", "http://[::1]:8080", "https://a_b.c-d.example/x/~y/v1"])
 def test_these_are_good_urls(tmp_path: Path, write_gguf: WriteGguf, url: str) -> None:
     far = _load(tmp_path, write_gguf, base_url=url).models["far"]
-    assert far.remote is not None
-    assert far.remote.base_url == url
+    assert far.servers[0].base_url == url
 
 
 @pytest.mark.parametrize(

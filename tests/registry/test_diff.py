@@ -30,9 +30,13 @@ FOR_THE_ENGINE: Mapping[str, Any] = {
     "options": LoadOptions(context=77, lora=(Lora("/adapter.gguf"),)),
     "numa": 1,
     "adapters": ("/plans.gguf",),
-    "remote": Endpoint("http://h/v1", "m", None, 120.0),
 }
-NOT_FOR_THE_ENGINE: Mapping[str, Any] = {"description": "other", "residency": "hot", "memory": None}
+NOT_FOR_THE_ENGINE: Mapping[str, Any] = {
+    "description": "other",
+    "residency": "hot",
+    "memory": None,
+    "servers": (Endpoint("http://h/v1", "m", None, 120.0),),
+}
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ def _abilities(entry: ModelEntry) -> list[Ability]:
         return ["rerank"]
     if entry.embeds:
         return ["embeddings", "rerank"]
-    return ["chat"] if entry.remote is not None else ["chat", "completion"]
+    return ["chat"] if entry.is_remote else ["chat", "completion"]
 
 
 def _general_abilities(name: str) -> list[Ability]:

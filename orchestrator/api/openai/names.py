@@ -151,6 +151,6 @@ def find_reranker(registry: Registry) -> str:
 
 
 def _unusable_reason(registry: Registry, role: str = EMBEDDER) -> str | None:
-    if registry.models[registry.roles[role].model].remote is not None:
+    if registry.models[registry.roles[role].model].is_remote:
         return "another server runs it, and only models that are loaded here embed and rank"
     return registry.why_not(role)

@@ -52,10 +52,10 @@ class Breaker:
             return self
         return Breaker(epoch=self.epoch)
 
-    def failed(self, permit: int, now: float) -> "Breaker":
+    def failed(self, permit: int, now: float, threshold: int = THRESHOLD) -> "Breaker":
         if self.state == "open" or permit != self.epoch:
             return self
-        if self.state == "closed" and self.failures + 1 < THRESHOLD:
+        if self.state == "closed" and self.failures + 1 < threshold:
             return replace(self, failures=self.failures + 1)
         pause = min(2 * self.pause, LONGEST_PAUSE)
         return Breaker(

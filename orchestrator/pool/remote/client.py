@@ -17,16 +17,20 @@ from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation, TokenLogprob
 from orchestrator.engine.errors import BadRequest, EngineError, EngineStopped
 from orchestrator.engine.thinking import ThoughtSplitter
-from orchestrator.pool.remote.breaker import CLOSED, LONGEST_PAUSE, Breaker
+from orchestrator.pool.policy import Pace
+from orchestrator.pool.remote.breaker import CLOSED, LONGEST_PAUSE, THRESHOLD, Breaker
 from orchestrator.pool.remote.errors import (
     ParameterRefused,
     RemoteBusy,
     RemoteError,
     RemoteFailed,
+    RemoteRefused,
     RemoteResting,
     ToolsRefused,
+    Unanswered,
 )
 from orchestrator.pool.remote.http import Server, pause
+from orchestrator.pool.remote.speed import SentRequest, ServerSpeed
 from orchestrator.pool.remote.wire import (
     BYTES_A_TOKEN,
     SUBSTITUTES,
@@ -37,8 +41,9 @@ from orchestrator.pool.remote.wire import (
     finish_of,
     wire_request,
 )
+from orchestrator.pool.status import ServerStatus
 from orchestrator.registry.call_syntax import REMOTE
-from orchestrator.registry.models import ModelEntry
+from orchestrator.registry.models import Endpoint, ModelEntry
 from orchestrator.registry.thinking import TAGS
 from orchestrator.task.events import Usage
 from orchestrator.task.stages import PATIENCE_SECONDS, ModelWait, is_patient, pausing, wait_noted
@@ -85,13 +90,15 @@ class RequestSlots:
         self._free += 1
 
 
+# HTTP statuses with which a server refuses all requests for the model: a wrong key, path or model name.
+_UNFIT: Final = (401, 403, 404)
 USAGE_SECONDS: Final = 1.0  # wait after the end of an answer for token counts and the end of the stream
 
 log = structlog.get_logger(__name__)
 
 
 class RemoteModel:
-    """A model of the registry that another server runs.
+    """A model of the registry at one of the servers that run it: a replica without prefixes, memory and cores here.
 
     At most `slots` requests run at a time, the most urgent first. A request is retried until text arrives, if that may
     help. While the circuit is open, requests wait (`orchestrator.task.stages`). Use it from one event loop, and
@@ -99,19 +106,26 @@ class RemoteModel:
     """
 
     def __init__(
-        self, entry: ModelEntry, *, breaker: Breaker = CLOSED, chance: Callable[[], float] = random.random
+        self,
+        entry: ModelEntry,
+        endpoint: Endpoint,
+        *,
+        breaker: Breaker = CLOSED,
+        chance: Callable[[], float] = random.random,
     ) -> None:
-        assert entry.remote is not None, "the entry of a remote model has an endpoint"
         self.entry = entry
+        self.endpoint = endpoint
+        self.on_change: Callable[[], None] = lambda: None  # called when it may get requests again, or no more
+        self.leases = 0  # requests that the pool has given it
         self.requests = 0
         self.active = 0
         self.last_failure: str | None = None
-        self._name = entry.remote.model
+        self._speed = ServerSpeed()
         self._settled = asyncio.Event()  # Set, and then replaced, when the circuit has changed.
         self._refused: frozenset[str] = frozenset()  # parameters that the server has refused; they are not sent again
         self._no_tools: ToolsRefused | None = None
-        self._server = Server(entry.id, entry.remote)
-        self._slots = RequestSlots(entry.slots)
+        self._server = Server(entry.id, endpoint)
+        self._slots = RequestSlots(endpoint.slots)
         self._breaker = breaker
         self._chance = chance
         self._scopes: set[asyncio.Timeout] = set()
@@ -119,21 +133,52 @@ class RemoteModel:
         self._closed = False
         self._retired = False
 
+    @property
+    def ready(self) -> bool:
+        """Whether it may get a request now."""
+        return self.endpoint.unavailable is None and self._breaker.admits(_now())
+
+    @property
+    def takes_tools(self) -> bool:
+        return self.endpoint.native_tools and self._no_tools is None
+
+    @property
+    def slots(self) -> int:
+        return self.endpoint.slots
+
+    @property
+    def at_once(self) -> int:
+        """How many requests it probably answers at a time."""
+        return min(self.slots, self._speed.at_once or self.slots)
+
+    @property
+    def pace(self) -> Pace | None:
+        return self._speed.pace(_now())
+
+    def grant(self) -> None:
+        self.leases += 1
+
     async def generate(
-        self, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
+        self,
+        request: Generation,
+        on_text: OnText | None = None,
+        on_thought: OnText | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> Completion:
         """Generate text, as `Engine.generate` does. Cancelling the task closes the connection.
 
         Tool calls are written into the text (`registry.call_syntax.REMOTE`). `usage.estimated_tokens` are not counted
-        by the server.
+        by the server. If another replica can do it `elsewhere`, the first failure is final, and opens the circuit.
 
-        Raises RemoteError, BadRequest, EngineStopped, what a callback raises, or ToolsRefused before any text.
+        Raises RemoteError, BadRequest, EngineStopped, what a callback raises, or ToolsRefused before any text; with
+        `elsewhere` Unanswered instead, if there was no text.
         """
         # The server has refused tools before, so it is not asked again.
         if request.tools and self._no_tools is not None:
             raise self._no_tools
-        wire = wire_request(self._name, request, self.entry.context)
-        answer = _Answer(wire, on_text, on_thought, _now(), _budget(request))
+        wire = wire_request(self.endpoint.model, request, self.entry.context)
+        answer = _Answer(wire, on_text, on_thought, _now(), _budget(request), elsewhere)
         scope = asyncio.timeout(request.deadline_seconds)
         try:
             with self._counted(scope):
@@ -142,6 +187,10 @@ class RemoteModel:
                         finish = await self._answered(request, wire, answer, scope)
         except StopGenerating:
             finish = "cancelled"
+        except EngineError as error:
+            if not elsewhere or answer.begun or isinstance(error, EngineStopped):
+                raise
+            raise Unanswered(error) from error
         except TimeoutError:
             if not scope.expired():
                 raise
@@ -155,9 +204,12 @@ class RemoteModel:
     ) -> Finish:
         due = _now() + request.slack
         while True:
-            await self._until_admitted()
+            if not answer.elsewhere:
+                await self._until_admitted()
             async with self._slots.hold(due):
                 if not self._breaker.admits(_now()):
+                    if answer.elsewhere:
+                        raise self._resting(self._breaker.open_seconds(_now()))
                     continue  # the circuit has opened during the wait for a slot
                 self.active += 1
                 try:
@@ -165,7 +217,7 @@ class RemoteModel:
                 except _ThoughtTooLong:
                     # A server cannot be made to end its reasoning, so the model is asked again without.
                     request = replace(request, thinking="off")
-                    wire = wire_request(self._name, request, self.entry.context)
+                    wire = wire_request(self.endpoint.model, request, self.entry.context)
                     answer.ask_again()
                     return await self._with_accepted_parameters(request, wire, answer, scope)
                 finally:
@@ -206,6 +258,28 @@ class RemoteModel:
         """Return for how many seconds the circuit blocks requests."""
         return self._breaker.open_seconds(now)
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether it has failed for so long that requests do not wait for it."""
+        return self._breaker.hopeless
+
+    def status(self, now: float) -> ServerStatus:
+        pace = self._speed.pace(now)
+        resting = self.why_resting(now)
+        return ServerStatus(
+            name=self.endpoint.name,
+            url=self.endpoint.base_url,
+            model=self.endpoint.model,
+            state="unavailable" if self.endpoint.unavailable else "resting" if resting else "ready",
+            requests=self.requests,
+            active=self.active,
+            slots=self.slots,
+            at_once=self._speed.at_once,
+            first_seconds=self._speed.first_seconds,
+            token_seconds=None if pace is None else pace.step(1),
+            reason=self.endpoint.unavailable or resting or self.last_failure,
+        )
+
     def why_resting(self, now: float) -> str | None:
         return str(self._resting(self._breaker.open_seconds(now))) if not self._breaker.admits(now) else None
 
@@ -229,7 +303,7 @@ class RemoteModel:
     ) -> Finish:
         while True:
             if wire.parameters & self._refused:
-                wire = wire_request(self._name, request, self.entry.context, self._refused)
+                wire = wire_request(self.endpoint.model, request, self.entry.context, self._refused)
             try:
                 return await self._with_retries(wire, answer, scope)
             except ToolsRefused as refused:
@@ -250,7 +324,7 @@ class RemoteModel:
             try:
                 return await self._try_once(wire, answer, permit)
             except RemoteError as failure:
-                helps = failure.passing and not answer.begun
+                helps = failure.passing and not answer.begun and not answer.elsewhere
                 wait = pause(tries, failure.retry_after, self._chance()) if helps else None
                 due = scope.when()
                 if wait is None or (due is not None and _now() + wait >= due):
@@ -264,28 +338,46 @@ class RemoteModel:
         raise AssertionError("unreachable")
 
     async def _try_once(self, wire: WireRequest, answer: "_Answer", permit: int) -> Finish:
+        sent, tokens = self._speed.sent(_now()), (0, 0)
         try:
-            finish = await self._request(wire, answer, permit)
+            finish = await self._request(wire, answer, permit, sent)
+            tokens = answer.tokens
         except RemoteFailed as error:
-            self.last_failure = str(error)
-            self._settle(self._breaker.failed(permit, _now()))
+            self._fail(error, permit, 1 if answer.elsewhere else THRESHOLD)
             raise
         # A server that refuses a request is healthy.
-        except (RemoteBusy, BadRequest, _ThoughtTooLong):
+        except (RemoteBusy, BadRequest, _ThoughtTooLong) as error:
+            if answer.elsewhere and self._is_unfit(error):
+                self._fail(error, permit, 1)
             self._settle(self._breaker.succeeded(permit))
             raise
         except BaseException:
             self._settle(self._breaker.abandoned(permit))
             raise
+        finally:
+            self._speed.ended(sent, answer.last, *tokens)
         self._settle(self._breaker.succeeded(permit))
         return finish
 
-    async def _request(self, wire: WireRequest, answer: "_Answer", permit: int) -> Finish:
+    def _fail(self, error: Exception, permit: int, threshold: int) -> None:
+        self.last_failure = str(error)
+        self._settle(self._breaker.failed(permit, _now(), threshold))
+
+    def _is_unfit(self, error: Exception) -> bool:
+        # Whether a refusal holds for other requests, too.
+        if isinstance(error, RemoteBusy):
+            self._speed.busy()
+            return self._speed.running == 1
+        return isinstance(error, RemoteRefused) and error.status in _UNFIT
+
+    async def _request(self, wire: WireRequest, answer: "_Answer", permit: int, sent: SentRequest) -> Finish:
         answer.begin(_now())
         reason: str | None = None
         async with aclosing(self._server.chunks(wire)) as chunks:
             async for chunk in chunks:
                 self._settle(self._breaker.answered(permit))
+                if chunk.text or chunk.thought or chunk.calls:
+                    self._speed.started(sent, _now())
                 answer.take(chunk, _now())
                 if answer.is_too_long:
                     log.warning("a server ignores max_tokens, so its answer is cut", model=self.entry.id)
@@ -306,9 +398,11 @@ class RemoteModel:
 
     def _settle(self, breaker: Breaker) -> None:
         if breaker is not self._breaker:
-            self._breaker = breaker
+            before, self._breaker = self._breaker, breaker
             self._settled.set()
             self._settled = asyncio.Event()
+            if before.state != breaker.state:
+                self.on_change()
 
     def _resting(self, seconds: float) -> RemoteResting:
         when = f"next try in {math.ceil(seconds)} s" if seconds else "one request is trying it now"
@@ -330,8 +424,15 @@ def _budget(request: Generation) -> int | None:
 class _Answer:
     # Most servers send reasoning as a field of its own; others put it at the start of the text, in tags.
     def __init__(
-        self, wire: WireRequest, on_text: OnText | None, on_thought: OnText | None, now: float, budget: int | None
+        self,
+        wire: WireRequest,
+        on_text: OnText | None,
+        on_thought: OnText | None,
+        now: float,
+        budget: int | None,
+        elsewhere: bool,
     ) -> None:
+        self.elsewhere = elsewhere  # another replica can answer instead
         self._wire_request = wire
         self._on_text = on_text
         self._on_thought = on_thought
@@ -355,6 +456,17 @@ class _Answer:
     @property
     def begun(self) -> bool:
         return bool(self._pieces or self._thoughts)
+
+    @property
+    def last(self) -> float:
+        """When the last piece came."""
+        return self._last
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """The tokens of prompt and answer; none if the model was asked twice, because both answers count in them."""
+        usage = self._usage(self._last)
+        return (0, 0) if self._given_up else (usage.prompt_tokens, usage.output_tokens)
 
     @property
     def is_too_long(self) -> bool:

@@ -105,6 +105,12 @@ class WireRequest:
         return MAX_TOKEN_JSON * (self.max_tokens + SPARE_CHUNKS)
 
 
+def can_be_sent(request: Generation) -> bool:
+    """Return whether servers can be asked for this: a chat without a grammar or adapters, which only engines have."""
+    named_texts = any(isinstance(token, str) for token, _ in request.logit_bias)
+    return bool(request.messages) and not (request.grammar or request.schema is False or request.lora or named_texts)
+
+
 def wire_request(model: str, request: Generation, context: int, refused: Set[str] = frozenset()) -> WireRequest:
     """Return the request for a server's `model` with `context` tokens of context.
 

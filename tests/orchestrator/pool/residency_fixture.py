@@ -236,7 +236,9 @@ class ResidencyFixture:
         wanted = LeaseRequest(interactive=request.interactive, due=request.since)
         try:
             with waiting_for_models(lambda wait: None):
-                request.replica = await self.residency.acquire(self.managed_models[request.model], wanted)
+                replica = await self.residency.acquire(self.managed_models[request.model], wanted)
+                assert isinstance(replica, Replica)
+                request.replica = replica
         except (PoolError, EngineError) as error:
             request.error = error
 

@@ -12,7 +12,7 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.pool.errors import ModelUnavailable
 from orchestrator.pool.machine import Topology
 from orchestrator.pool.machines import Machine
-from orchestrator.pool.managed_model import ManagedModel, hash_prefixes
+from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, hash_prefixes
 from orchestrator.pool.policy import (
     Demand,
     ModelView,
@@ -199,8 +199,8 @@ def test_steps_that_share_a_document_stay_on_a_node_until_it_is_saturated() -> N
     chosen = []
     for number in range(6):
         hashes = hash_prefixes((document, Message("user", f"step {number}")))
-        serving = model.choose(hashes)
-        assert serving is not None
+        serving = model.choose(LeaseRequest(prefix_hashes=hashes))
+        assert isinstance(serving, Replica)
         serving.grant(hashes)
         chosen.append(serving.machine)
     slots = model.entry.slots

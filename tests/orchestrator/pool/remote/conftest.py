@@ -63,7 +63,8 @@ def opened(remote: Remote, entry_of: EntryOf) -> Opened:
     async def open_it(
         *, url: str | None = None, breaker: Breaker = CLOSED, **options: object
     ) -> AsyncIterator[RemoteModel]:
-        model = RemoteModel(entry_of(url or remote.url, **options), breaker=breaker, chance=lambda: 0.0)
+        entry = entry_of(url or remote.url, **options)
+        model = RemoteModel(entry, entry.servers[0], breaker=breaker, chance=lambda: 0.0)
         try:
             yield model
         finally:

@@ -68,7 +68,8 @@ def _healthy(port: int) -> bool:
 @pytest.fixture
 async def model(server_url: str, entry_of: EntryOf, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RemoteModel]:
     monkeypatch.setenv(VARIABLE, KEY)
-    opened = RemoteModel(entry_of(server_url, slots=2, context=CONTEXT))
+    entry = entry_of(server_url, slots=2, context=CONTEXT)
+    opened = RemoteModel(entry, entry.servers[0])
     yield opened
     await opened.close()
 
@@ -139,10 +140,10 @@ async def test_a_deadline_and_a_cancellation_free_the_slots(model: RemoteModel) 
 async def test_a_wrong_key_is_refused(server_url: str, entry_of: EntryOf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "wrong")
     entry = entry_of(server_url)
-    assert entry.remote is not None
-    refused = RemoteModel(entry)
+    (endpoint,) = entry.servers
+    refused = RemoteModel(entry, endpoint)
     with pytest.raises(RemoteRefused, match=f"the key in {VARIABLE}"):
         await refused.generate(_asks())
     await refused.close()
     monkeypatch.setenv(VARIABLE, KEY)
-    assert probe(entry.remote) is None
+    assert probe(endpoint) is None

@@ -29,8 +29,8 @@ HELLO = Generation(messages=(Message("user", "Hello?"),))
 
 
 def endpoint(entry: ModelEntry) -> Endpoint:
-    assert entry.remote is not None
-    return entry.remote
+    (served,) = entry.servers
+    return served
 
 
 def _status(pool: Pool) -> ModelStatus:

@@ -54,7 +54,8 @@ async def test_no_error_tells_the_key_whatever_the_server_says(
     remote: Remote, entry_of: EntryOf, logged: list[str], answer: dict[str, Any]
 ) -> None:
     remote.plays(answer)
-    model = RemoteModel(entry_of(remote.url), chance=lambda: 0.0)
+    entry = entry_of(remote.url)
+    model = RemoteModel(entry, entry.servers[0], chance=lambda: 0.0)
     with pytest.raises(EngineError) as caught:
         await model.generate(HELLO)
     await model.close()
