@@ -63,7 +63,7 @@ CLUSTER: Final = Attachment(
     commands={
         "nodes": CommandPlace(
             "orchestrator.cluster.commands:nodes",
-            "Show the machines of the daemon's cluster, and what runs on them.",
+            "Show the machines of the daemon's cluster and the servers of its models, and what runs on them.",
             after="pool",
         )
     },

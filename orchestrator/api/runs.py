@@ -228,7 +228,10 @@ class AttemptBody(BaseModel):
     prompt: list[PromptPartBody] = Field(description="what the prompt was made of, in its order")
     nodes: Annotated[
         tuple[str, ...],
-        Field(exclude_if=lambda nodes: not nodes, description="nodes of a cluster that computed it, if any did"),
+        Field(
+            exclude_if=lambda nodes: not nodes,
+            description="nodes of a cluster and servers that computed it, if any did",
+        ),
     ] = ()
 
 

@@ -76,7 +76,28 @@ def _table(models: Sequence[Mapping[str, Any]]) -> Table:
             "-" if model["threads"] is None else str(model["threads"]),
             one_line(model["reason"] or ""),
         )
+        for server in model.get("servers", ()):
+            table.add_row(
+                f"  at {one_line(server['name'])}",
+                server["state"],
+                "server",
+                "-",
+                f"{server['active']} of {server['requests']}",
+                "-",
+                one_line(_pace(server)),
+            )
     return table
+
+
+def _pace(server: Mapping[str, Any]) -> str:
+    first, token, at_once = server["first_seconds"], server["token_seconds"], server["at_once"]
+    measured = [
+        "" if first is None else f"{first:.2g} s to the first token",
+        "" if token is None else f"{token:.2g} s a token",
+        "" if at_once is None else f"{at_once} at once",
+    ]
+    pace = ", ".join(filter(None, measured))
+    return "; ".join(filter(None, (pace, server["reason"])))
 
 
 def _roles(roles: Mapping[str, Mapping[str, int]]) -> str:

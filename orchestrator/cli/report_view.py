@@ -395,7 +395,7 @@ def _add_reuse(table: Table, report: Report) -> None:
 
 
 def format_nodes(usage: Usage) -> str:
-    """Return the end of a phrase about what computed an answer: the nodes of a cluster, or nothing for this machine."""
+    """Return the end of a phrase about what computed an answer: the nodes and servers, or nothing for this machine."""
     return f", node {one_line(', '.join(usage.nodes))}" if usage.nodes else ""
 
 

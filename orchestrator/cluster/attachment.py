@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.pool import Pool
-from orchestrator.service.attachments import HEAD, Cluster, NodeStatus
+from orchestrator.service.attachments import HEAD, Cluster, NodeStatus, server_nodes
 from orchestrator.service.extent import Extent
 from orchestrator.service.service import Service
 
@@ -45,4 +45,7 @@ class OneMachine:
         self._pool = pool
 
     def nodes(self) -> list[NodeStatus]:
-        return [] if self._pool is None else [NodeStatus(name=HEAD, state="ready", machine=self._pool.machines()[HEAD])]
+        if self._pool is None:
+            return []
+        head = NodeStatus(name=HEAD, state="ready", machine=self._pool.machines()[HEAD])
+        return [head, *server_nodes(self._pool)]

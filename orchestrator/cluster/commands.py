@@ -13,7 +13,7 @@ from orchestrator.cli.terminal import one_line, plain_table, print_result, size
 
 
 def nodes(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Show the machines of the daemon's cluster, and what runs on them."""
+    """Show the machines of the daemon's cluster and the servers of its models, and what runs on them."""
     with DaemonClient(settings(context).home) as daemon:
         state = daemon.ask("GET", "/v1/nodes")
     print_result(state, lambda console: _print(console, state), as_json=as_json)
@@ -29,7 +29,7 @@ def _print(console: Console, state: Mapping[str, Any]) -> None:
             node["state"],
             "-" if machine is None else str(machine["cores"]),
             "-" if machine is None else f"{size(machine['used'])} of {size(machine['budget'])}",
-            "-" if machine is None else one_line(", ".join(machine["models"])) or "-",
+            one_line(", ".join((machine or node).get("models", ()))) or "-",
             one_line(node["library"]) or "-",
             one_line(node["reason"] or ""),
         )

@@ -19,11 +19,11 @@ class NodesBody(BaseModel):
 
     ray: str = Field(description="the configured cluster; empty without one")
     problem: str | None = Field(description="why the cluster cannot be used now")
-    nodes: tuple[NodeStatus, ...] = Field(description="this machine first, then the nodes by name")
+    nodes: tuple[NodeStatus, ...] = Field(description="this machine first, then the nodes by name, then the servers")
 
 
 @router.get("/nodes")
 async def nodes(service: ServiceDep) -> NodesBody:
-    """Return the machines of the cluster: their cores, memory and models, and why one cannot be used."""
+    """Return the machines of the cluster and the servers: cores, memory, models, and why one cannot be used."""
     cluster = service.cluster
     return NodesBody(ray=service.configuration.cluster.ray, problem=cluster.problem, nodes=tuple(cluster.nodes()))

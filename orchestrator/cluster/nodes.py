@@ -49,7 +49,7 @@ from orchestrator.pool.pool import Pool
 from orchestrator.registry.models import ModelEntry
 from orchestrator.registry.watch import files_of
 from orchestrator.run.journal.home import Home
-from orchestrator.service.attachments import HEAD, NodeStatus
+from orchestrator.service.attachments import HEAD, NodeStatus, server_nodes
 from orchestrator.service.configuration import ClusterSettings
 from orchestrator.service.service import Service
 
@@ -159,7 +159,8 @@ class RayCluster:
                 processor=facts.processor,
                 machine=machines.get(joined.name),
             )
-        return [statuses[name] for name in sorted(statuses, key=lambda name: (name != HEAD, name))]
+        machines_first = [statuses[name] for name in sorted(statuses, key=lambda name: (name != HEAD, name))]
+        return [*machines_first, *server_nodes(self._pool)]
 
     # The bridge
 

@@ -6,16 +6,20 @@ The composition root, `orchestrator.app`, says what these are. The core knows no
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol
+
+from pydantic import Field
 
 from orchestrator.pool.pool import Pool
-from orchestrator.pool.status import MachineStatus
+from orchestrator.pool.status import MachineStatus, ServerStatus
 from orchestrator.registry.forms import HEAD as HEAD
 from orchestrator.registry.models import Registry
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.planning import Planner
 from orchestrator.run.routing import Router
 from orchestrator.task.taskir.models import TaskIR
+
+_SERVER_STATES: Final = ("ready", "resting", "unavailable")  # a server is as ready as for the model that fares worst
 
 
 class Learner(Protocol):
@@ -63,16 +67,38 @@ class Procedures(AbstractAsyncContextManager[Any], Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """A machine of the cluster: the daemon's own, which is called "head", or a node."""
+    """What computes answers: the daemon's machine, which is called "head", a node of the cluster, or a server."""
 
     name: str
     address: str = ""
-    state: Literal["ready", "rejected", "lost"]
+    state: Literal["ready", "rejected", "lost", "resting"]
     reason: str | None = None  # why it is not ready
     epoch: int | None = None  # higher each time that the node joins
     library: str = ""  # version of llama.cpp
     processor: str = ""
     machine: MachineStatus | None = None  # None unless engines can run there
+    # Models of the registry that a server runs; empty for a machine.
+    models: Annotated[tuple[str, ...], Field(exclude_if=lambda models: not models)] = ()
+
+
+def server_nodes(pool: Pool) -> list[NodeStatus]:
+    """Return the servers of all models, by name."""
+    served: dict[str, list[tuple[str, ServerStatus]]] = {}
+    for model in pool.snapshot().models:
+        for server in model.servers:
+            served.setdefault(server.name, []).append((model.model, server))
+    return [_server_node(name, served[name]) for name in sorted(served)]
+
+
+def _server_node(name: str, served: Sequence[tuple[str, ServerStatus]]) -> NodeStatus:
+    worst = max((server for _, server in served), key=lambda server: _SERVER_STATES.index(server.state))
+    return NodeStatus(
+        name=name,
+        address=worst.url,
+        state="rejected" if worst.state == "unavailable" else worst.state,
+        reason=None if worst.state == "ready" else worst.reason,
+        models=tuple(model for model, _ in served),
+    )
 
 
 class Cluster(AbstractAsyncContextManager[Any], Protocol):

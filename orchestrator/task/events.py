@@ -90,7 +90,7 @@ class Usage:
     # Share if every engine step had the width with the best tokens per second, by the engine's step costs.
     packed_seconds: float = 0.0
     reuse: Reuse = field(default_factory=Reuse)  # of earlier prompts; journals of earlier versions lack it
-    # Nodes of a cluster that computed it; empty, and not written, for this machine alone.
+    # Nodes of a cluster and servers that computed it; empty, and not written, for this machine alone.
     nodes: Annotated[tuple[str, ...], Field(exclude_if=lambda nodes: not nodes)] = ()
 
 

@@ -607,7 +607,7 @@ def step_json(step: StepRow) -> dict[str, Any]:
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:
-    """Return a usage as it is in the report: `nodes` only if a node of a cluster computed it."""
+    """Return a usage as it is in the report: `nodes` only if another machine computed it."""
     return _without_no_nodes(_plain(usage))
 
 

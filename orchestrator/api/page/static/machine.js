@@ -122,8 +122,17 @@ function Models({ pool }) {
   };
   const actions = ({ model, pinned, state }) => (pinned ? ["unpin"] : [["ready", "loading"].includes(state) ? "unload" : "load", "pin"]).map((verb) => html`<button
     key=${verb} type="button" aria-disabled=${busy} onClick=${act(model, verb)} aria-label=${`${t(`verb_${verb}`)}: ${line(model)}`}>${t(`verb_${verb}`)}</button> `);
+  const server = ({ name, state, reason, active, requests }) => [
+    html`<span class="dim"><bdi>${line(name)}</bdi></span>`,
+    html`${stateName(state)} <span class="dim"><bdi>${shown(reason)}</bdi></span>`,
+    word("residency", "remote"),
+    "–",
+    t("requests_of", { active: number(active), count: number(requests) }),
+    "–",
+    ...(may("operate") ? [""] : []),
+  ];
   const head = ["model", "state", "residency", "memory", "requests", "threads"];
-  const rows = pool.models.map((model) => [
+  const rows = pool.models.flatMap((model) => [[
     html`${model.bytes ? html`<${Key} place=${loaded.indexOf(model)} />` : null}<bdi>${line(model.model)}</bdi>`,
     html`${stateName(model.state)} <span class="dim"><bdi>${shown(model.reason)}</bdi></span>`,
     model.pinned ? t("pinned") : word("residency", model.residency),
@@ -131,7 +140,7 @@ function Models({ pool }) {
     t("requests_of", { active: number(model.active), count: number(model.requests) }),
     model.threads ?? "–",
     ...(may("operate") ? [model.instances.length ? actions(model) : ""] : []),
-  ]);
+  ], ...(model.servers ?? []).map(server)]);
   return html`<${Card} title=${t("models")} note=${t("memory_of", { used: bytes(pool.used), budget: bytes(pool.budget) })} whole>
     <${Scale} parts=${loaded.map((model) => model.bytes)} whole=${pool.budget} label=${t("memory")} />
     <${Problem} error=${refusal} />

@@ -487,6 +487,7 @@ const TEXTS = {
   "state_removed": ["removed", "entfernt"],
   "state_repaired": ["repaired", "repariert"],
   "state_resource": ["resource", "Ressource"],
+  "state_resting": ["left out for a while", "pausiert"],
   "state_rollback failed": ["rollback failed", "Zurücksetzen gescheitert"],
   "state_rolled back": ["rolled back", "zurückgesetzt"],
   "state_rolling back": ["rolling back", "wird zurückgesetzt"],

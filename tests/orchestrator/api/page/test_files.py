@@ -20,7 +20,7 @@ from orchestrator.api.models import Verb
 from orchestrator.api.page.files import page_files, security_headers
 from orchestrator.api.runs import LimitsBody
 from orchestrator.memrl.routers import ROUTERS
-from orchestrator.pool.status import ModelState
+from orchestrator.pool.status import ModelState, ServerStatus
 from orchestrator.procedures.execution import State as ExecutionState
 from orchestrator.procedures.execution import StepState
 from orchestrator.registry.forms import ResidencyTier
@@ -185,6 +185,7 @@ ENUMERATIONS: Final[tuple[tuple[str, object], ...]] = (
     ("state", ReplanOutcome),
     ("state", GateResult.__annotations__["status"]),
     ("state", ModelState),
+    ("state", ServerStatus.__annotations__["state"]),
     ("state", ExecutionState),
     ("state", StepState.__annotations__["state"]),
     ("state", CheckBody.model_fields["state"].annotation),
