@@ -5,7 +5,7 @@ import dataclasses
 import heapq
 import itertools
 import math
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -42,6 +42,7 @@ _RETIRING: Final = "the registry has changed: its engine ends when no request us
 PREFIX_BLOCK: Final = 256  # characters; a shorter prefix saves no time
 MAX_PREFIX_BLOCKS: Final = 256  # hashed per prompt
 MAX_REMEMBERED: Final = 4096  # blocks per engine
+_MOST_PLANNED: Final = 256  # waiting requests for which a place is looked for at a time
 _PROBE_SECONDS: Final = 1.0  # after which to look again at a server that one request is trying
 # Seconds of extra slack for batch requests, so that later interactive ones need not queue behind a whole fan-out. The
 # engine bounds the value of slack: this is worth 27 seconds, then an older batch request goes first.
@@ -410,31 +411,38 @@ class ManagedModel:
 
     def choose(self, request: LeaseRequest) -> Replica | RemoteModel | None:
         """Return what serves a request now, or None if the request must wait."""
-        servers = self.servers_for(request)
-        return self._choose_any(request, servers) if servers else self._choose_here(request.prefix_hashes)
-
-    def _choose_any(self, request: LeaseRequest, servers: Sequence[RemoteModel]) -> Replica | RemoteModel | None:
+        if not (servers := self.servers_for(request)):
+            return self._choose_here(request.prefix_hashes)
         if self.entry.is_remote and len(self.servers) == 1:  # it keeps requests waiting itself
             return servers[0]
+        if self._served_waiters():  # in their order
+            return None
+        place = self._best(request, servers)
+        return place if place is not None and self._has_slot(place) else None
+
+    def _best(
+        self, request: LeaseRequest, servers: Sequence[RemoteModel], planned: Mapping[Replica | RemoteModel, int] = {}
+    ) -> Replica | RemoteModel | None:
+        # Where the request ends first after those that are `planned` for each place.
         here = [replica for replica in self.instances if replica.serves] if request.here else []
         places: list[Replica | RemoteModel] = [*here, *(server for server in servers if server.ready)]
         candidates = [
-            ReplicaCandidate(number, place.leases, place.at_once, 0, place.pace)
+            ReplicaCandidate(number, place.leases + planned.get(place, 0), place.at_once, 0, place.pace)
             if isinstance(place, RemoteModel)
-            else self._candidate(number, place, request.prefix_hashes)
+            else self._candidate(number, place, request.prefix_hashes, planned.get(place, 0))
             for number, place in enumerate(places)
         ]
         number = choose_replica(candidates, len(request.prefix_hashes), self.answer_tokens)
-        if number is None:
-            return None
-        # What waits at a server or inside an engine cannot move, so it waits for the best place here, until another is
-        # better.
-        place = places[number]
-        return place if place.leases < (place.slots if isinstance(place, RemoteModel) else self.entry.slots) else None
+        return None if number is None else places[number]
 
-    def _candidate(self, number: int, replica: Replica, prefix_hashes: PrefixHashes) -> ReplicaCandidate:
+    def _has_slot(self, place: Replica | RemoteModel) -> bool:
+        return place.leases < (place.slots if isinstance(place, RemoteModel) else self.entry.slots)
+
+    def _candidate(
+        self, number: int, replica: Replica, prefix_hashes: PrefixHashes, planned: int = 0
+    ) -> ReplicaCandidate:
         held = replica.seen.match(prefix_hashes)
-        return ReplicaCandidate(number, replica.leases, self.entry.slots, held, replica.pace)
+        return ReplicaCandidate(number, replica.leases + planned, self.entry.slots, held, replica.pace)
 
     def _choose_here(self, prefix_hashes: PrefixHashes) -> Replica | None:
         if len(self.instances) == 1:  # it is this one or none
@@ -459,19 +467,36 @@ class ManagedModel:
         free = sum(max(0, self.entry.slots - replica.leases) for replica in self.instances if replica.serves)
         served = self._served_waiters()
         waiting = [waiter for waiter in self.waiting if waiter not in served]
-        self._serve(heapq.nsmallest(len(waiting) if self._complete else free, waiting, key=_turn))
-        free += sum(max(0, server.slots - server.leases) for server in self.servers if server.ready)
-        self._serve(heapq.nsmallest(free, served, key=_aged_turn))
+        for waiter in heapq.nsmallest(len(waiting) if self._complete else free, waiting, key=_turn):
+            replica = self._choose_here(waiter.request.prefix_hashes)
+            if replica is None:
+                break
+            self._grant(waiter, replica)
+        if served:
+            self._serve_anywhere(served)
 
-    def _serve(self, waiters: Iterable[Waiter]) -> None:
-        for waiter in waiters:
-            place = self.choose(waiter.request)
-            if place is None:
+    def _serve_anywhere(self, waiters: Iterable[Waiter]) -> None:
+        # What waits at a server or inside an engine cannot move, so requests wait here until the place where they are
+        # expected to end first, after those that come before them, has a free slot.
+        planned: Counter[Replica | RemoteModel] = Counter()
+        places: list[Replica | RemoteModel] = [
+            *(replica for replica in self.instances if replica.serves),
+            *(server for server in self.servers if server.ready),
+        ]
+        for waiter in heapq.nsmallest(_MOST_PLANNED, waiters, key=_aged_turn):
+            if not any(map(self._has_slot, places)):
                 return
-            del self.waiting[waiter]
-            if not waiter.granted.done():
-                grant(place, waiter.request)
-                waiter.granted.set_result(place)
+            place = self._best(waiter.request, self.servers_for(waiter.request), planned)
+            if place is not None and self._has_slot(place):
+                self._grant(waiter, place)
+            elif place is not None:
+                planned[place] += 1
+
+    def _grant(self, waiter: Waiter, place: Replica | RemoteModel) -> None:
+        del self.waiting[waiter]
+        if not waiter.granted.done():
+            grant(place, waiter.request)
+            waiter.granted.set_result(place)
 
     def _served_waiters(self) -> dict[Waiter, None]:
         # Those for which a server is there, even if others come first; in order of arrival.

@@ -172,7 +172,7 @@ class RemoteModel:
         by the server. If another replica can do it `elsewhere`, the first failure is final, and opens the circuit.
 
         Raises RemoteError, BadRequest, EngineStopped, what a callback raises, or ToolsRefused before any text; with
-        `elsewhere` Unanswered instead, if there was no text.
+        `elsewhere` Unanswered instead, if the caller has got no text.
         """
         # The server has refused tools before, so it is not asked again.
         if request.tools and self._no_tools is not None:
@@ -188,7 +188,7 @@ class RemoteModel:
         except StopGenerating:
             finish = "cancelled"
         except EngineError as error:
-            if not elsewhere or answer.begun or isinstance(error, EngineStopped):
+            if not elsewhere or answer.delivered or isinstance(error, EngineStopped):
                 raise
             raise Unanswered(error) from error
         except TimeoutError:
@@ -366,8 +366,7 @@ class RemoteModel:
     def _is_unfit(self, error: Exception) -> bool:
         # Whether a refusal holds for other requests, too.
         if isinstance(error, RemoteBusy):
-            self._speed.busy()
-            return self._speed.running == 1
+            return not self._speed.busy()
         return isinstance(error, RemoteRefused) and error.status in _UNFIT
 
     async def _request(self, wire: WireRequest, answer: "_Answer", permit: int, sent: SentRequest) -> Finish:
@@ -456,6 +455,11 @@ class _Answer:
     @property
     def begun(self) -> bool:
         return bool(self._pieces or self._thoughts)
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the caller has got a part of it."""
+        return bool((self._pieces and self._on_text) or (self._thoughts and self._on_thought))
 
     @property
     def last(self) -> float:

@@ -5,7 +5,7 @@
     │   ├── RemoteFailed              unreachable, silent, broken off, HTTP 5xx, or an invalid answer
     │   ├── RemoteResting             the circuit is open, because the server failed too often
     │   └── RemoteBusy                HTTP 429
-    ├── Unanswered                    there was no text yet, and another replica of the model can answer instead
+    ├── Unanswered                    the caller has got no text yet, and another replica can answer instead
     └── BadRequest
         ├── RemoteRefused             the server refuses the request or the key; trying again is useless
         │   ├── ParameterRefused      the server does not know one parameter, and there is another way to ask
@@ -45,7 +45,7 @@ class RemoteResting(RemoteError):
 
 
 class Unanswered(EngineError):
-    """A server has answered nothing, for the reason `cause`, and another replica of the model can be asked."""
+    """The caller has got nothing of an answer, for the reason `cause`, and another replica can be asked."""
 
     def __init__(self, cause: EngineError) -> None:
         super().__init__(str(cause))

@@ -11,7 +11,10 @@ from typing import Final
 
 from orchestrator.pool.policy import Pace
 
-FORGOTTEN_SECONDS: Final = 600.0  # A server that has answered nothing for so long is measured again.
+# A server that has answered nothing for so many seconds for each of its answers, and at most for so long, is measured
+# again: the first answer may have waited until the server had loaded the model.
+FORGOTTEN_SECONDS: Final = 30.0
+MOST_SECONDS: Final = 600.0
 _ANSWERS: Final = 20  # in whose means an answer counts
 # Until prompts of several lengths were answered, the time to the first token is assumed to be half for a prompt of this
 # many tokens, and half for all else.
@@ -62,11 +65,10 @@ class SentRequest:
     """A request that the server has got and not answered yet."""
 
     at: float
-    others: int  # that it was answering or keeping waiting
-    ended_before: int
-    ended_meanwhile: int = 0  # before the first token
-    first_at: float = 0.0  # when the first token came
-    streams: int = 0  # answers that were coming then, with this one; 0 before
+    others: int  # that the server had
+    streams: int  # the most answers that have come at the same time since it was sent
+    ended: int = 0  # answers that ended before its own started
+    first_at: float | None = None  # when its first token came
 
 
 @dataclass(slots=True)
@@ -74,53 +76,63 @@ class ServerSpeed:
     """Call `sent`, `started` at the first token, and `ended` for each request."""
 
     at_once: int | None = None  # requests that it answers at a time, if more had to wait; None: as many as it gets
-    running: int = 0
-    streaming: int = 0
     answered_at: float = -math.inf
-    _ended: int = 0
+    _running: set[SentRequest] = field(default_factory=set)
+    _streaming: int = 0
     _first: _FirstTokens = field(default_factory=_FirstTokens)
     _tokens: dict[int, _Mean] = field(default_factory=dict)  # seconds of one, by the power of two of answers at a time
 
     def sent(self, now: float) -> SentRequest:
-        self.running += 1
-        return SentRequest(now, self.running - 1, self._ended)
+        request = SentRequest(now, len(self._running), self._streaming)
+        self._running.add(request)
+        return request
 
     def started(self, request: SentRequest, now: float) -> None:
-        if request.streams:
+        if request.first_at is not None:
             return
-        self.streaming += 1
-        request.first_at, request.streams = now, self.streaming
-        request.ended_meanwhile = self._ended - request.ended_before
+        request.first_at = now
+        self._streaming += 1
+        for other in self._running:
+            other.streams = max(other.streams, self._streaming)
         if self.at_once is not None:
-            self.at_once = max(self.at_once, self.streaming)
+            self.at_once = max(self.at_once, self._streaming)
 
     def ended(self, request: SentRequest, now: float, prompt_tokens: int = 0, output_tokens: int = 0) -> None:
         """Learn from an answer of `output_tokens`, the last of which came `now`; 0 if it did not come to its end."""
-        streams = (request.streams + max(1, self.streaming)) / 2
-        self.running -= 1
-        self._ended += 1
-        if request.streams:
-            self.streaming -= 1
-        if not output_tokens or not request.streams:
+        streaming = self._streaming
+        self._running.discard(request)
+        if request.first_at is None:
             return
+        self._streaming -= 1
+        for other in self._running:
+            other.ended += other.first_at is None
+        if not output_tokens:
+            return
+        if self._is_forgotten(now):
+            self._first, self._tokens, self.at_once = _FirstTokens(), {}, None
         self.answered_at = now
-        if self._waited(request, prompt_tokens):
+        first_seconds = request.first_at - request.at
+        if self._waited(request, first_seconds, prompt_tokens):
             self.at_once = request.streams
         else:
-            self._first.add(prompt_tokens, request.first_at - request.at)
+            self._first.add(prompt_tokens, first_seconds)
         if output_tokens > 1:
             seconds = (now - request.first_at) / (output_tokens - 1)
-            self._tokens.setdefault(1 << round(math.log2(streams)), _Mean()).add(seconds)
+            self._tokens.setdefault(1 << round(math.log2(streaming)), _Mean()).add(seconds)
 
-    def busy(self) -> None:
-        """Note that the server refuses a request because it has too many."""
-        self.at_once = max(1, self.running - 1)
+    def busy(self) -> bool:
+        """Note that the server refuses a request because it has too many. Returns whether it has others of ours."""
+        self.at_once = max(1, len(self._running) - 1)
+        return len(self._running) > 1
 
-    def _waited(self, request: SentRequest, prompt_tokens: int) -> bool:
-        # It took the place of one that ended meanwhile, so no more were answered at once than before.
-        if not request.ended_meanwhile or request.streams > request.others or not self._first.count:
+    def _is_forgotten(self, now: float) -> bool:
+        return now - self.answered_at > min(MOST_SECONDS, FORGOTTEN_SECONDS * self._first.count)
+
+    def _waited(self, request: SentRequest, first_seconds: float, prompt_tokens: int) -> bool:
+        # It took the place of one that ended: there were never as many answers at once as there were requests.
+        if not request.ended or request.streams > request.others or not self._first.count:
             return False
-        return request.first_at - request.at > _LATE * self._first.expected(prompt_tokens)
+        return first_seconds > _LATE * self._first.expected(prompt_tokens)
 
     @property
     def first_seconds(self) -> float | None:
@@ -129,7 +141,7 @@ class ServerSpeed:
 
     def pace(self, now: float) -> Pace | None:
         """Return what answers take; None if that is not known, or not any more."""
-        if now - self.answered_at > FORGOTTEN_SECONDS or not self._first.count:
+        if not self._first.count or self._is_forgotten(now):
             return None
         tokens = tuple((number, mean.value) for number, mean in sorted(self._tokens.items()))
         slope = self._first.slope
