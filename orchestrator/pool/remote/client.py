@@ -405,7 +405,7 @@ class RemoteModel:
 
     def _resting(self, seconds: float) -> RemoteResting:
         when = f"next try in {math.ceil(seconds)} s" if seconds else "one request is trying it now"
-        message = f"{self._server.where}: failed too often; {when}; the last failure: {self.last_failure}"
+        message = f"{self._server.where}: is left out after failures; {when}; the last one: {self.last_failure}"
         return RemoteResting(message, retry_after=seconds, lasting=self._breaker.hopeless)
 
     def _stopped(self) -> EngineStopped:

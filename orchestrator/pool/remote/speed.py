@@ -11,8 +11,8 @@ from typing import Final
 
 from orchestrator.pool.policy import Pace
 
-# A server that has answered nothing for so many seconds for each of its answers, and at most for so long, is measured
-# again: the first answer may have waited until the server had loaded the model.
+# A server that has had nothing to answer for so many seconds for each of its answers, and at most for so long, is
+# measured again: the first answer may have waited until the server had loaded the model.
 FORGOTTEN_SECONDS: Final = 30.0
 MOST_SECONDS: Final = 600.0
 _ANSWERS: Final = 20  # in whose means an answer counts
@@ -67,6 +67,7 @@ class SentRequest:
     at: float
     others: int  # that the server had
     streams: int  # the most answers that have come at the same time since it was sent
+    renews: bool  # what its answer takes replaces all that was learned before
     ended: int = 0  # answers that ended before its own started
     first_at: float | None = None  # when its first token came
 
@@ -76,14 +77,14 @@ class ServerSpeed:
     """Call `sent`, `started` at the first token, and `ended` for each request."""
 
     at_once: int | None = None  # requests that it answers at a time, if more had to wait; None: as many as it gets
-    answered_at: float = -math.inf
+    idle_since: float = -math.inf
     _running: set[SentRequest] = field(default_factory=set)
     _streaming: int = 0
     _first: _FirstTokens = field(default_factory=_FirstTokens)
     _tokens: dict[int, _Mean] = field(default_factory=dict)  # seconds of one, by the power of two of answers at a time
 
     def sent(self, now: float) -> SentRequest:
-        request = SentRequest(now, len(self._running), self._streaming)
+        request = SentRequest(now, len(self._running), self._streaming, self._is_forgotten(now))
         self._running.add(request)
         return request
 
@@ -101,6 +102,7 @@ class ServerSpeed:
         """Learn from an answer of `output_tokens`, the last of which came `now`; 0 if it did not come to its end."""
         streaming = self._streaming
         self._running.discard(request)
+        self.idle_since = now
         if request.first_at is None:
             return
         self._streaming -= 1
@@ -108,9 +110,8 @@ class ServerSpeed:
             other.ended += other.first_at is None
         if not output_tokens:
             return
-        if self._is_forgotten(now):
+        if request.renews:
             self._first, self._tokens, self.at_once = _FirstTokens(), {}, None
-        self.answered_at = now
         first_seconds = request.first_at - request.at
         if self._waited(request, first_seconds, prompt_tokens):
             self.at_once = request.streams
@@ -126,7 +127,7 @@ class ServerSpeed:
         return len(self._running) > 1
 
     def _is_forgotten(self, now: float) -> bool:
-        return now - self.answered_at > min(MOST_SECONDS, FORGOTTEN_SECONDS * self._first.count)
+        return not self._running and now - self.idle_since > min(MOST_SECONDS, FORGOTTEN_SECONDS * self._first.count)
 
     def _waited(self, request: SentRequest, first_seconds: float, prompt_tokens: int) -> bool:
         # It took the place of one that ended: there were never as many answers at once as there were requests.

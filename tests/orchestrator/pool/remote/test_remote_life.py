@@ -125,7 +125,7 @@ async def test_a_server_that_keeps_failing_is_left_alone(remote: Remote, opened:
             await failing(model, kind=RemoteFailed)
         assert len(remote.seen()) == THRESHOLD
         resting = await failing(model, kind=RemoteResting)
-        assert "failed too often; next try in 3600 s" in str(resting)
+        assert "is left out after failures; next try in 3600 s" in str(resting)
         assert "HTTP 500: down" in str(resting)
         assert 0 < model.open_seconds(asyncio.get_running_loop().time()) <= 3600.0
         assert len(remote.seen()) == THRESHOLD
