@@ -11,6 +11,10 @@ from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Endpoint, Registry
 from tests.registry.conftest import WriteGguf
 
+SERVERS = [
+    {"base_url": "http://gpu:8000/v1", "model": "org/name", "slots": 32, "api_key_env": "FAR_KEY"},
+    {"base_url": "https://proxy.example/east/v1/", "model": "name", "timeout_seconds": 9},
+]
 SECRET = "sk-Never/Tell+Anyone"  # noqa: S105 - nobody's
 GOOD = {"backend": "openai", "base_url": "https://models.example:8443/v1/", "model": "org/name:tag"}
 
@@ -45,6 +49,74 @@ def test_a_remote_model_has_an_endpoint_and_no_file(tmp_path: Path, write_gguf: 
     own = _load(tmp_path, write_gguf, context=200_000, slots=64, timeout_seconds=9, description="big").models["far"]
     assert (own.context, own.slots, own.description) == (200_000, 64, "big")
     assert (own.servers[0].slots, own.servers[0].timeout_seconds) == (64, 9)
+
+
+ONLY_SERVERS = {"base_url": None, "model": None}
+
+
+def test_a_model_has_several_servers(tmp_path: Path, write_gguf: WriteGguf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FAR_KEY", raising=False)
+    far = _load(tmp_path, write_gguf, **ONLY_SERVERS, servers=SERVERS).models["far"]
+    assert [(server.name, server.model, server.slots) for server in far.servers] == [
+        ("gpu:8000", "org/name", 32),
+        ("proxy.example/east", "name", 6),
+    ]
+    assert "FAR_KEY" in (far.servers[0].unavailable or "")
+    assert (far.why_not, far.is_remote, far.servers[1].timeout_seconds) == (None, True, 9)
+    keyless = _load(tmp_path, write_gguf, **ONLY_SERVERS, servers=SERVERS[:1])
+    assert "FAR_KEY, which is to hold its API key, is not set" in (keyless.why_not("worker") or "")
+
+
+def test_a_model_with_a_file_has_servers_too(tmp_path: Path, write_gguf: WriteGguf) -> None:
+    file = str(write_gguf(tmp_path / "far.gguf"))
+    both = _load(tmp_path, write_gguf, **ONLY_SERVERS, backend=None, file=file, servers=SERVERS).models["far"]
+    assert (both.is_remote, both.residency, len(both.servers)) == (False, "hot", 2)
+    assert (both.header is not None, both.countable_context, both.why_not) == (True, None, None)
+
+
+@pytest.mark.parametrize(
+    ("servers", "expected"),
+    [
+        ([{"model": "m"}], "models.far.servers.0.base_url: is required for a server"),
+        ([{"base_url": "http://h/v1"}], "models.far.servers.0.model: is required for a server"),
+        ([{**SERVERS[0], "base_url": "http://h/v1?a=b"}], "models.far.servers.0.base_url: holds a query"),
+        ([{**SERVERS[0], "api_key_env": "sk-x"}], "models.far.servers.0.api_key_env: is no name of an environment"),
+        ([SERVERS[1], SERVERS[1]], "models.far.servers.1.base_url: is that of another server of the model"),
+        ([{**SERVERS[0], "slots": 0}], "models.far.servers.0.slots: is 0; accepted: greater than or equal to 1"),
+        ([{**SERVERS[0], "url": "http://h"}], "models.far.servers.0.url: unknown key"),
+        ([{**SERVERS[0], "context": 9}], "models.far.servers.0.context: unknown key"),
+        ("http://h/v1", "models.far.servers: is 'http://h/v1'; accepted: "),
+    ],
+)
+@pytest.mark.parametrize("local", [False, True])
+def test_servers_that_make_no_sense_are_refused(
+    tmp_path: Path, write_gguf: WriteGguf, servers: object, expected: str, local: bool
+) -> None:
+    own = {"backend": None, "file": str(write_gguf(tmp_path / "far.gguf"))} if local else {}
+    problems = _problems(tmp_path, write_gguf, **ONLY_SERVERS, **own, servers=servers)
+    assert len(problems) == 1
+    assert expected in problems[0]
+
+
+def test_a_server_stands_in_the_list_or_in_the_entry(tmp_path: Path, write_gguf: WriteGguf) -> None:
+    problems = _problems(tmp_path, write_gguf, servers=SERVERS)
+    expected = "is of a server, and the entry has a list of them; accepted: the key in an entry of servers"
+    assert [problem.partition(": ")[2] for problem in problems] == [
+        f"models.far.{key}: {expected}" for key in ("base_url", "model")
+    ]
+
+
+def test_an_embedder_has_no_servers(tmp_path: Path, write_gguf: WriteGguf) -> None:
+    write_gguf(tmp_path / "local.gguf")
+    models = {name: {"file": str(tmp_path / "local.gguf")} for name in ("near", "vectors")}
+    models["vectors"]["servers"] = SERVERS  # type: ignore[assignment]
+    roles = {"worker": {"model": "near"}, "embedder": {"model": "vectors"}}
+    path = tmp_path / "model_registry.yaml"
+    path.write_text(json.dumps({"models": models, "roles": roles}))
+    with pytest.raises(
+        RegistryError, match=r"models\.vectors\.servers: is for a model that writes text, and vectors embeds"
+    ):
+        load_registry(path)
 
 
 def test_the_key_is_in_the_environment_and_nowhere_else(
