@@ -309,7 +309,7 @@ class Residency:
 
     def _view(self) -> PoolView:
         models = tuple(
-            model.view(self._footprints.needed(model.entry) if _might_load(model) else 0, partial(self._on_disk, model))
+            model.view(self.needed(model) if _might_load(model) else 0, partial(self._on_disk, model))
             for model in self._managed.values()
         )
         return PoolView(now=_now(), budget=replace(self.budget, machines=self._machines.budgets), models=models)
