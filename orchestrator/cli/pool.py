@@ -84,20 +84,9 @@ def _table(models: Sequence[Mapping[str, Any]]) -> Table:
                 "-",
                 f"{server['active']} of {server['requests']}",
                 "-",
-                one_line(_pace(server)),
+                "" if server["state"] == "ready" else one_line(server["reason"] or ""),
             )
     return table
-
-
-def _pace(server: Mapping[str, Any]) -> str:
-    first, token, at_once = server["first_seconds"], server["token_seconds"], server["at_once"]
-    measured = [
-        "" if first is None else f"{first:.2g} s to the first token",
-        "" if token is None else f"{token:.2g} s a token",
-        "" if at_once is None else f"{at_once} at once",
-    ]
-    pace = ", ".join(filter(None, measured))
-    return "; ".join(filter(None, (pace, server["reason"])))
 
 
 def _roles(roles: Mapping[str, Mapping[str, int]]) -> str:
@@ -113,11 +102,24 @@ def _counter_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
             if use["answers"]:
                 tokens = f"{use['prompt_tokens']} prompt and {use['output_tokens']} output tokens"
                 lines.append(f"{model['model']}: {role or 'no role'}: {use['answers']} answers, {tokens}")
+        for server in model.get("servers", ()):
+            if server["first_seconds"] is not None:
+                lines.append(f"{model['model']} at {one_line(server['name'])}: {_pace(server)}")
         counters = model["counters"]
         if counters and counters["prompt_tokens"]:
             reused = f"{counters['reused_tokens']} of {counters['prompt_tokens']} prompt tokens reused"
             lines.append(f"{model['model']}: {reused}{_drafts(counters)}")
     return lines
+
+
+def _pace(server: Mapping[str, Any]) -> str:
+    first, token, at_once = server["first_seconds"], server["token_seconds"], server["at_once"]
+    measured = [
+        f"{first:.2g} s to the first token",
+        "" if token is None else f"{token:.2g} s a token",
+        "" if at_once is None else f"{at_once} answers at once",
+    ]
+    return ", ".join(filter(None, measured))
 
 
 def _drafts(counters: Mapping[str, Any]) -> str:

@@ -21,11 +21,12 @@ def nodes(context: typer.Context, as_json: JsonFlag = False) -> None:
 
 def _print(console: Console, state: Mapping[str, Any]) -> None:
     table = plain_table("Node", "Address", "State", "Cores", "Memory", "Models", "llama.cpp", "Note")
+    table.columns[0].no_wrap = True
     for node in state["nodes"]:
         machine = node["machine"]
         table.add_row(
             one_line(node["name"]),
-            node["address"] or "-",
+            "-" if "models" in node else node["address"] or "-",  # a server's name has its address
             node["state"],
             "-" if machine is None else str(machine["cores"]),
             "-" if machine is None else f"{size(machine['used'])} of {size(machine['budget'])}",
