@@ -134,6 +134,20 @@ def test_replicas_come_up_to_the_least_at_once_and_to_the_most_with_many_request
     assert loads(ModelView(slots=SLOTS, instances=(used, *others), demand=crowd, most=2)) == 1
 
 
+@given(st.integers(0, 30), st.integers(0, 3), st.booleans())
+def test_a_model_of_servers_gets_an_engine_for_each_whole_batch_beyond_them(
+    overflow: int, up: int, served: bool
+) -> None:
+    instances = tuple(
+        _replica("m", number, machine, "ready" if number < up else "absent", last_used=NOW)
+        for number, machine in enumerate(MACHINES)
+    )
+    model = ModelView(slots=SLOTS, instances=instances, served=served, overflow=overflow)
+    loads = len(decide(PoolView(now=NOW, budget=BUDGET, models=(model,)), RULES).loads)
+    enough = min(len(MACHINES), overflow // SLOTS)  # 40 bytes each, of which every machine has room for one
+    assert loads == (max(0, enough - up) if served or up else 0)
+
+
 def test_what_waits_evicts_on_one_machine_alone() -> None:
     idle = [
         ModelView(slots=SLOTS, instances=(_replica(f"old{machine}", 0, machine, "ready", last_used=at),))
