@@ -415,13 +415,13 @@ class ManagedModel:
             return self._choose_here(request.prefix_hashes)
         if self.entry.is_remote and len(self.servers) == 1:  # it keeps requests waiting itself
             return servers[0]
-        if self._served_waiters():  # in their order
+        if self.waiting and self._served_waiters():  # in their order
             return None
-        place = self._best(request, servers)
+        place = self._best(request, servers, {})
         return place if place is not None and self._has_slot(place) else None
 
     def _best(
-        self, request: LeaseRequest, servers: Sequence[RemoteModel], planned: Mapping[Replica | RemoteModel, int] = {}
+        self, request: LeaseRequest, servers: Sequence[RemoteModel], planned: Mapping[Replica | RemoteModel, int]
     ) -> Replica | RemoteModel | None:
         # Where the request ends first after those that are `planned` for each place.
         here = [replica for replica in self.instances if replica.serves] if request.here else []
@@ -466,7 +466,7 @@ class ManagedModel:
         """Lease replicas to waiting requests: interactive before batch, then by due time, then by age."""
         free = sum(max(0, self.entry.slots - replica.leases) for replica in self.instances if replica.serves)
         served = self._served_waiters()
-        waiting = [waiter for waiter in self.waiting if waiter not in served]
+        waiting = self._waiters_for_engines(served)
         for waiter in heapq.nsmallest(len(waiting) if self._complete else free, waiting, key=_turn):
             replica = self._choose_here(waiter.request.prefix_hashes)
             if replica is None:
@@ -500,10 +500,19 @@ class ManagedModel:
 
     def _served_waiters(self) -> dict[Waiter, None]:
         # Those for which a server is there, even if others come first; in order of arrival.
-        if not self.servers:
+        ready = [server for server in self.servers if server.ready]
+        if not ready:
             return {}
-        ready = (w for w in self.waiting if any(server.ready for server in self.servers_for(w.request)))
-        return dict.fromkeys(ready)
+
+        def is_served(request: LeaseRequest) -> bool:
+            if not request.servers or not (request.tools or request.refused_by):  # as nearly all
+                return request.servers
+            return any(server in ready for server in self.servers_for(request))
+
+        return {waiter: None for waiter in self.waiting if is_served(waiter.request)}
+
+    def _waiters_for_engines(self, served: Collection[Waiter]) -> list[Waiter]:
+        return [waiter for waiter in self.waiting if waiter not in served and waiter.request.here]
 
     def note_answer(self, tokens: int) -> None:
         self.answer_tokens += (tokens - self.answer_tokens) / _ANSWERS
@@ -518,9 +527,8 @@ class ManagedModel:
         return len(self.instances) + len(self.servers) > 1
 
     def refuse(self, error: Exception, *, only_here: bool = False) -> None:
-        """End the waits of requests; if `only_here`, of those that no server serves."""
-        served = self._served_waiters() if only_here else {}
-        for waiter in [waiter for waiter in self.waiting if waiter not in served]:
+        """End the waits of requests; if `only_here`, of those that wait for an engine."""
+        for waiter in self._waiters_for_engines(self._served_waiters()) if only_here else tuple(self.waiting):
             del self.waiting[waiter]
             if not waiter.granted.done():
                 waiter.granted.set_exception(error)
@@ -530,7 +538,7 @@ class ManagedModel:
         present = [replica for replica in self.instances if replica.state != "absent"]
         pinned = present[: max(1, self.least)] if self.pinned else []  # those that a cluster has in addition may stop
         served = self._served_waiters()
-        alone = [waiter for waiter in self.waiting if waiter not in served]
+        alone = self._waiters_for_engines(served)
         ready = [server for server in self.servers if server.ready]
         overflow = len(served) + sum(server.leases - server.slots for server in ready)
         return ModelView(

@@ -94,7 +94,10 @@ class Residency:
     def _note_server(self, model: ManagedModel, server: RemoteModel) -> None:
         if seconds := server.open_seconds(_now()):
             log.warning("a server is left out", model=model.entry.id, seconds=seconds, reason=server.last_failure)
-            asyncio.get_running_loop().call_later(seconds, self._note_server, model, server)
+            asyncio.get_running_loop().call_later(seconds, self._ask_again, model)
+        self._ask_again(model)
+
+    def _ask_again(self, model: ManagedModel) -> None:
         model.reopen()
         self.reconsider()
 
@@ -166,7 +169,7 @@ class Residency:
         async with asyncio.TaskGroup() as stopping:
             for engine in tuple(self._engines):
                 stopping.create_task(engine.stop())
-            servers = (server for model in self._managed.values() for server in (*model.servers, *model.left_servers))
+            servers = (server for model in self._managed.values() for server in model.servers)
             for server in (*servers, *self._retired):
                 stopping.create_task(server.close())
 
