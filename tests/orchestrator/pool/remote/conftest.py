@@ -40,7 +40,8 @@ def remote_registry(tmp_path: Path) -> RemoteRegistry:
     """Load a registry with one remote model, `far`, and a worker and a frontdoor that use it."""
 
     def load(url: str, **options: object) -> Registry:
-        entry = {"backend": "openai", "base_url": url, "model": "served-name", "api_key_env": VARIABLE, **options}
+        server = {} if "servers" in options else {"base_url": url, "model": "served-name", "api_key_env": VARIABLE}
+        entry = {"backend": "openai", **server, **options}
         path = tmp_path / "model_registry.yaml"
         roles = {"worker": {"model": "far", "tier": "C"}, "frontdoor": {"model": "far", "tier": "A"}}
         path.write_text(json.dumps({"models": {"far": entry}, "roles": roles}))

@@ -43,7 +43,8 @@ async def test_a_remote_model_is_asked_like_any_other(
     remote.plays(ok("Hel", "lo"), does(["send", piece("a")], ["stall"]))
     pieces: list[str] = []
     async with Pool(remote_registry(remote.url, slots=1), tmp_path / "logs") as pool:
-        assert (await pool.generate("far", HELLO, pieces.append)).text == "Hello"
+        answer = await pool.generate("far", HELLO, pieces.append)
+        assert (answer.text, answer.usage.nodes) == ("Hello", (endpoint(pool._registry.models["far"]).name,))
         assert pieces == ["Hel", "lo"]
         begun = asyncio.Event()
         running = asyncio.create_task(pool.generate("far", HELLO, lambda _: begun.set()))
@@ -173,3 +174,22 @@ def test_the_doctor_looks_at_remote_models(remote: Remote, remote_registry: Remo
     served = check(remote.url)
     assert (served.state, served.found) == ("ok", f"served-name at {remote.url}; worker, frontdoor")
     assert check("http://127.0.0.1:1/v1").state == "broken"
+
+
+def test_the_doctor_looks_at_each_server(
+    remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OTHER_KEY", raising=False)
+    servers = [
+        {"base_url": remote.url, "model": "a", "api_key_env": VARIABLE},
+        {"base_url": "http://127.0.0.1:1/v1", "model": "b"},
+        {"base_url": "http://127.0.0.1:2/v1", "model": "c", "api_key_env": "OTHER_KEY"},
+    ]
+    path = remote_registry("", servers=servers).path
+    checks = [check for check in examine(path, tmp_path / "home") if check.name.startswith("model far")]
+    assert [(check.name, check.state) for check in checks] == [
+        ("model far at a server", "ok"),
+        ("model far at a server", "broken"),
+        ("model far at a server", "note"),
+    ]
+    assert "OTHER_KEY" in checks[2].found

@@ -212,6 +212,29 @@ async def test_servers_share_more_requests_than_they_take_at_a_time(
     assert texts.total() == 4
 
 
+async def test_the_most_urgent_of_those_who_wait_goes_first(
+    remotes: tuple[Remote, Remote], registered: Registered, tmp_path: Path
+) -> None:
+    first, second = remotes
+    first.plays(does(["gate"], ["send", stream("x")]), *[ok("x")] * 4)
+    limited = ({"base_url": remote.url, "slots": 1} for remote in remotes)
+    async with Pool(registered(*limited), tmp_path / "logs") as pool:
+        has_breaker(pool, 1, Breaker(state="open", until=1e12))
+        batch = replace(HELLO, messages=(Message("user", "batch"),), priority="batch", slack=-9.0)
+        slacks = {"first": 0.0, "patient": 90.0, "urgent": -5.0, "early": 10.0}
+        requests = [replace(HELLO, messages=(Message("user", name),), slack=slack) for name, slack in slacks.items()]
+        waiting = []
+        for request in (requests[0], batch, *requests[1:]):
+            waiting.append(asyncio.create_task(pool.generate("m", request)))
+            await asyncio.sleep(0)
+        await until(lambda: status_of(pool, "m").waiting == 4)
+        first.open()
+        await asyncio.gather(*waiting)
+    order = [request["body"]["messages"][0]["content"] for request in first.seen()]
+    assert order == ["first", "urgent", "early", "patient", "batch"]
+    assert second.seen() == []
+
+
 async def test_an_engine_here_is_loaded_when_more_wait_than_the_server_takes(
     remote: Remote, registered: Registered, model_file: Path, tmp_path: Path
 ) -> None:
