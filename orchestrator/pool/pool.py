@@ -193,7 +193,7 @@ class Pool:
             interactive=request.priority == "interactive",
             due=start + request.slack,
             prefix_hashes=hashes,
-            servers=managed.entry.is_remote or (can_be_sent(request) and not calls),
+            servers=managed.entry.is_remote or (bool(managed.servers) and not calls and can_be_sent(request)),
             tools=calls,
         )
         remaining = request.deadline_seconds
@@ -209,6 +209,8 @@ class Pool:
                 except (PoolError, ModelLoadFailed) as error:
                     if isinstance(error, PoolClosed) or not managed.can_do_without_engine(lease_request):
                         raise
+                    end = limit.when()
+                    remaining = None if end is None else end - clock()
                     lease_request = dataclasses.replace(lease_request, here=False)
                     continue
                 waited, remaining = clock() - start, None if end is None else end - clock()
