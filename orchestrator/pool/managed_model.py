@@ -42,7 +42,7 @@ _RETIRING: Final = "the registry has changed: its engine ends when no request us
 PREFIX_BLOCK: Final = 256  # characters; a shorter prefix saves no time
 MAX_PREFIX_BLOCKS: Final = 256  # hashed per prompt
 MAX_REMEMBERED: Final = 4096  # blocks per engine
-_MOST_PLANNED: Final = 256  # waiting requests for which a place is looked for at a time
+_MOST_PLANNED: Final = 64  # waiting requests for which a place is looked for at a time
 _PROBE_SECONDS: Final = 1.0  # after which to look again at a server that one request is trying
 # Seconds of extra slack for batch requests, so that later interactive ones need not queue behind a whole fan-out. The
 # engine bounds the value of slack: this is worth 27 seconds, then an older batch request goes first.
@@ -417,39 +417,47 @@ class ManagedModel:
             return servers[0]
         if self.waiting and self._served_waiters():  # in their order
             return None
-        place = self._best(request, servers, {})
-        return place if place is not None and self._has_slot(place) else None
+        place = self._best(request, self._ready_places(), {})
+        return place if place is not None and self._free_slots(place) else None
+
+    def _ready_places(self) -> dict[Replica | RemoteModel, tuple[int, Pace | None]]:
+        # With the requests that each answers at a time, and its pace.
+        here = {replica: (self.entry.slots, replica.pace) for replica in self.instances if replica.serves}
+        return here | {server: (server.at_once, server.pace) for server in self.servers if server.ready}
 
     def _best(
-        self, request: LeaseRequest, servers: Sequence[RemoteModel], planned: Mapping[Replica | RemoteModel, int]
+        self,
+        request: LeaseRequest,
+        ready: Mapping[Replica | RemoteModel, tuple[int, Pace | None]],
+        planned: Mapping[Replica | RemoteModel, int],
     ) -> Replica | RemoteModel | None:
         # Where the request ends first after those that are `planned` for each place.
-        here = [replica for replica in self.instances if replica.serves] if request.here else []
-        places: list[Replica | RemoteModel] = [*here, *(server for server in servers if server.ready)]
-        candidates = [
-            ReplicaCandidate(number, place.leases + planned.get(place, 0), place.at_once, 0, place.pace)
-            if isinstance(place, RemoteModel)
-            else self._candidate(number, place, request.prefix_hashes, planned.get(place, 0))
-            for number, place in enumerate(places)
-        ]
-        number = choose_replica(candidates, len(request.prefix_hashes), self.answer_tokens)
-        return None if number is None else places[number]
+        able = self.servers_for(request) if request.tools or request.refused_by else self.servers
+        places = [place for place in ready if (request.here if isinstance(place, Replica) else place in able)]
+        candidates = []
+        for number, place in enumerate(places):
+            held = place.seen.match(request.prefix_hashes) if isinstance(place, Replica) else 0
+            slots, pace = ready[place]
+            candidates.append(ReplicaCandidate(number, place.leases + planned.get(place, 0), slots, held, pace))
+        chosen = choose_replica(candidates, len(request.prefix_hashes), self.answer_tokens)
+        return None if chosen is None else places[chosen]
 
-    def _has_slot(self, place: Replica | RemoteModel) -> bool:
-        return place.leases < (place.slots if isinstance(place, RemoteModel) else self.entry.slots)
-
-    def _candidate(
-        self, number: int, replica: Replica, prefix_hashes: PrefixHashes, planned: int = 0
-    ) -> ReplicaCandidate:
-        held = replica.seen.match(prefix_hashes)
-        return ReplicaCandidate(number, replica.leases + planned, self.entry.slots, held, replica.pace)
+    def _free_slots(self, place: Replica | RemoteModel) -> int:
+        slots = place.slots if isinstance(place, RemoteModel) else self.entry.slots
+        return max(0, slots - place.leases)
 
     def _choose_here(self, prefix_hashes: PrefixHashes) -> Replica | None:
         if len(self.instances) == 1:  # it is this one or none
             return self.instances[0] if self.instances[0].serves else None
         # While another replica may come, none gets more requests than slots: what waits inside an engine cannot move.
         candidates = (
-            self._candidate(replica.replica_id[1], replica, prefix_hashes)
+            ReplicaCandidate(
+                replica.replica_id[1],
+                replica.leases,
+                self.entry.slots,
+                replica.seen.match(prefix_hashes),
+                replica.pace,
+            )
             for replica in self.instances
             if replica.serves and (self._complete or replica.leases < self.entry.slots)
         )
@@ -464,7 +472,7 @@ class ManagedModel:
 
     def serve(self) -> None:
         """Lease replicas to waiting requests: interactive before batch, then by due time, then by age."""
-        free = sum(max(0, self.entry.slots - replica.leases) for replica in self.instances if replica.serves)
+        free = sum(self._free_slots(replica) for replica in self.instances if replica.serves)
         served = self._served_waiters()
         waiting = self._waiters_for_engines(served)
         for waiter in heapq.nsmallest(len(waiting) if self._complete else free, waiting, key=_turn):
@@ -479,16 +487,15 @@ class ManagedModel:
         # What waits at a server or inside an engine cannot move, so requests wait here until the place where they are
         # expected to end first, after those that come before them, has a free slot.
         planned: Counter[Replica | RemoteModel] = Counter()
-        places: list[Replica | RemoteModel] = [
-            *(replica for replica in self.instances if replica.serves),
-            *(server for server in self.servers if server.ready),
-        ]
-        for waiter in heapq.nsmallest(_MOST_PLANNED, waiters, key=_aged_turn):
-            if not any(map(self._has_slot, places)):
+        ready = self._ready_places()
+        free = sum(map(self._free_slots, ready))
+        for waiter in heapq.nsmallest(_MOST_PLANNED, waiters, key=_aged_turn) if free else ():
+            if not free:
                 return
-            place = self._best(waiter.request, self.servers_for(waiter.request), planned)
-            if place is not None and self._has_slot(place):
+            place = self._best(waiter.request, ready, planned)
+            if place is not None and self._free_slots(place):
                 self._grant(waiter, place)
+                free -= 1
             elif place is not None:
                 planned[place] += 1
 
