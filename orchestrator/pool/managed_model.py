@@ -271,8 +271,8 @@ class ManagedModel:
         """Have the servers of the entry. Those that it has no more end their requests."""
         before = {server.endpoint: server for server in self.servers}
         fresh = (endpoint for endpoint in self.entry.servers if endpoint not in before)
-        now = before | {endpoint: RemoteModel(self.entry, endpoint) for endpoint in fresh}
-        self.servers = tuple(now[endpoint] for endpoint in self.entry.servers)
+        servers = before | {endpoint: RemoteModel(self.entry, endpoint) for endpoint in fresh}
+        self.servers = tuple(servers[endpoint] for endpoint in self.entry.servers)
         for server in self.servers:
             server.entry = self.entry
         self.left_servers += (before[endpoint] for endpoint in before if endpoint not in self.entry.servers)

@@ -471,12 +471,12 @@ def choose_replica(
     a free slot last.
     """
     replicas = [*candidates]
-    known = [replica.pace for replica in replicas if replica.pace]
+    paces = [replica.pace for replica in replicas if replica.pace]
     untried = [replica.number for replica in replicas if not replica.pace and not replica.requests]
-    if known and untried:
+    if paces and untried:
         return min(untried)
-    if known:
-        fastest = min(known, key=lambda pace: pace.step(1))
+    if paces:
+        fastest = min(paces, key=lambda pace: pace.step(1))
         ends = ((replica.seconds(replica.pace or fastest, blocks, answer_tokens), replica) for replica in replicas)
         return min((seconds, replica.number) for seconds, replica in ends)[1]
     bound = CROWDED_BY + CROWDED_TIMES * min((replica.requests for replica in replicas), default=0)

@@ -37,7 +37,8 @@ def registered(tmp_path: Path) -> Registered:
     """Load a registry with one model, `m`, that these servers run, and an engine here if there is a `file`."""
 
     def load(*servers: str | dict[str, Any], **options: Any) -> Registry:
-        listed = [{"model": "served", **({"base_url": one} if isinstance(one, str) else one)} for one in servers]
+        entries = [{"base_url": server} if isinstance(server, str) else server for server in servers]
+        listed = [{"model": "served", **entry} for entry in entries]
         kind = {"threads": 1} if "file" in options else {"backend": "openai"}
         path = tmp_path / "model_registry.yaml"
         models = {"m": {**kind, "context": 256, "slots": 4, "servers": listed, **options}}
