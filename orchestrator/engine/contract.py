@@ -114,6 +114,9 @@ class EngineSpec(LoadOptions):
     stores_all: bool = False  # for measurements: store and restore prompts whether or not that pays
     system_prompts: tuple[SystemPrompt, ...] = ()  # many prompts start with these, so recurrent states are kept there
     adapters: tuple[str, ...] = ()  # files of the adapters that `Generation.lora` may name
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of the model with all of its pieces, and of its adapters, by file. Stored prompts are then usable for
+    equal files on other machines; otherwise a file is identified by its size and time of change."""
     cpus: tuple[int, ...] = ()  # the logical CPUs that the process is bound to; empty for all
     log_file: str | None = None  # None: a temporary file
     name: str | None = None  # in errors; None: its file name
@@ -305,6 +308,24 @@ def texts_problem(texts: Sequence[str]) -> str | None:
     if not texts:
         return "there are no texts"
     return "the texts are above 64 MiB" if sum(map(len, texts)) > MAX_PROMPT_BYTES else None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPrefix:
+    """How much of a prompt an engine need not compute, and what its KV cells depend on."""
+
+    key: str  # equal for engines that can use each other's cells; empty if this one cannot restore any
+    tokens: int  # in its cache or on its disk
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixFile:
+    """A file in an engine's folder of prefixes, from which the first `tokens` tokens of a prompt can be restored."""
+
+    name: str
+    tokens: int
+    bytes: int
+    digest: str  # SHA-256, in hexadecimal, of all but the last 32 bytes of the file, which are this digest
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,15 +15,17 @@ from orchestrator.engine.contract import (
     EngineStats,
     Finish,
     Generation,
+    HeldPrefix,
     Message,
     ModelInfo,
     OfferedTool,
+    PrefixFile,
     TokenLogprob,
 )
 from orchestrator.registry.thinking import Thinking
 from orchestrator.task.reuse import Reuse
 
-VERSION = 10
+VERSION = 11
 MAX_FRAME = 256 << 20  # bytes
 _LENGTH = struct.Struct("<I")
 
@@ -92,6 +94,22 @@ class Render(WireMessage, frozen=True):
     messages: tuple[Message, ...]
     arguments: dict[str, bool | int | float | str | None]
     tools: tuple[OfferedTool, ...] = ()
+
+
+class Locate(WireMessage, frozen=True):
+    """Say how much of a prompt need not be computed. Answered by Located or Failed."""
+
+    seq: int
+    generation: Generation
+
+
+class Export(WireMessage, frozen=True):
+    """Have a file with the KV cells of at least `least` tokens of a prompt. Answered by Exported or Failed."""
+
+    seq: int
+    generation: Generation
+    key: str  # of the engine that will use it
+    least: int
 
 
 class Embed(WireMessage, frozen=True):
@@ -207,6 +225,16 @@ class Rendered(WireMessage, frozen=True):
     text: str
 
 
+class Located(WireMessage, frozen=True):
+    seq: int
+    held: HeldPrefix
+
+
+class Exported(WireMessage, frozen=True):
+    seq: int
+    file: PrefixFile | None  # None: it has fewer tokens, another key, or no room on its disk
+
+
 class Embedded(WireMessage, frozen=True):
     seq: int
     tokens: int  # of all texts together
@@ -225,7 +253,20 @@ class Heartbeat(WireMessage, frozen=True):
 
 
 EngineCommand = (
-    Load | Submit | Cancel | Hurry | Count | Tokenize | Detokenize | Render | Embed | SetThreads | GetStats | Shutdown
+    Load
+    | Submit
+    | Cancel
+    | Hurry
+    | Count
+    | Tokenize
+    | Detokenize
+    | Render
+    | Locate
+    | Export
+    | Embed
+    | SetThreads
+    | GetStats
+    | Shutdown
 )
 Reply = (
     Ready
@@ -239,6 +280,8 @@ Reply = (
     | Counted
     | Tokenized
     | Rendered
+    | Located
+    | Exported
     | Embedded
     | Stats
     | Heartbeat

@@ -74,6 +74,16 @@ class GateResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Shipped:
+    """KV cells of a prompt's start that came from another machine of the cluster instead of being computed."""
+
+    tokens: int
+    bytes: int  # of the file
+    seconds: float  # from the decision to the arrival
+    source: str  # the machine; "head" is the daemon's
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     prompt_tokens: int = 0
     cached_tokens: int = 0  # tokens of the prompt from a shared prefix
@@ -92,6 +102,8 @@ class Usage:
     reuse: Reuse = field(default_factory=Reuse)  # of earlier prompts; journals of earlier versions lack it
     # Nodes of a cluster and servers that computed it; empty, and not written, for this machine alone.
     nodes: Annotated[tuple[str, ...], Field(exclude_if=lambda nodes: not nodes)] = ()
+    # For requests that others waited with, only the first has it; empty, and not written, for most.
+    shipped: Annotated[tuple[Shipped, ...], Field(exclude_if=lambda shipped: not shipped)] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Literal, Self, cast
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Literal, Self, cast
 
 import numpy as np
 
@@ -24,9 +24,11 @@ from orchestrator.engine.contract import (
     EngineStats,
     Finish,
     Generation,
+    HeldPrefix,
     Message,
     ModelInfo,
     OfferedTool,
+    PrefixFile,
     Ranking,
     TokenizedText,
     TokenLogprob,
@@ -51,6 +53,8 @@ from orchestrator.engine.protocol import (
     Embed,
     Embedded,
     EngineCommand,
+    Export,
+    Exported,
     Failed,
     Finished,
     Frames,
@@ -59,6 +63,8 @@ from orchestrator.engine.protocol import (
     Hurry,
     Load,
     LoadFailed,
+    Locate,
+    Located,
     Prompts,
     ProtocolError,
     Queued,
@@ -77,12 +83,14 @@ from orchestrator.engine.protocol import (
     decode_reply,
     encode,
 )
+from orchestrator.registry.options import Adapters
 from orchestrator.registry.thinking import Thinking
 from orchestrator.task import stages
 from orchestrator.task.events import Usage
 from orchestrator.task.urgency import heeding
 
 OnText = Callable[[str], None]  # with `logprobs` it gets a `TextPiece`; it may raise `StopGenerating`
+NO_ADAPTERS: Final[Mapping[str, str]] = MappingProxyType({})
 _STOP_SECONDS = 5.0  # after Shutdown, before the process is killed
 _EXIT_SECONDS = 1.0  # after the process has closed its socket, before it is killed
 
@@ -135,13 +143,15 @@ class Engine(asyncio.Protocol):
     """One engine process, as its parent uses it.
 
     Use it from the event loop that started it. Once the process has ended, `died` is set, and every pending and later
-    call raises EngineDied (or EngineHung, EngineStopped).
+    call raises EngineDied (or EngineHung, EngineStopped). `adapters` are files of adapters in the process by the names
+    that requests have for them, if these differ.
     """
 
     info: ModelInfo
 
-    def __init__(self, spec: EngineSpec, child: ProcessHandle) -> None:
+    def __init__(self, spec: EngineSpec, child: ProcessHandle, adapters: Mapping[str, str] = NO_ADAPTERS) -> None:
         self.spec = spec
+        self._adapters = adapters
         self.died = asyncio.Event()
         self.failure: EngineDied | None = None
         self.lost_prompts: list[bytes] = []
@@ -180,9 +190,9 @@ class Engine(asyncio.Protocol):
         return await cls.load(spec, child)
 
     @classmethod
-    async def load(cls, spec: EngineSpec, child: ProcessHandle) -> Self:
+    async def load(cls, spec: EngineSpec, child: ProcessHandle, adapters: Mapping[str, str] = NO_ADAPTERS) -> Self:
         """Load the model in a process that was started. Raises ModelLoadFailed after the process has ended."""
-        engine = cls(spec, child)
+        engine = cls(spec, child, adapters)
         try:
             engine.info = await engine._open()
         except EngineDied as error:
@@ -247,7 +257,7 @@ class Engine(asyncio.Protocol):
         if request.schema is not None:
             schema = request.schema
             grammar = kept_schema_grammar(schema) or await asyncio.to_thread(schema_grammar, schema)
-        wire = dataclasses.replace(request, schema=None, grammar=grammar, seed=seed)
+        wire = dataclasses.replace(request, schema=None, grammar=grammar, seed=seed, lora=self._named(request.lora))
         streamed = on_text is not None or on_thought is not None
         waiting = _Waiting(self._loop.create_future(), on_text, on_thought, stages.listener())
         reply: Finished = await self._ask(lambda seq: Submit(seq, wire, streamed, request.schema is not None), waiting)
@@ -320,6 +330,24 @@ class Engine(asyncio.Protocol):
         reply: Rendered = await self._ask(lambda seq: Render(seq, tuple(messages), dict(arguments or {}), tuple(tools)))
         return reply.text
 
+    async def locate(self, request: Generation) -> HeldPrefix:
+        """Return how much of a request's prompt need not be computed. Raises EngineError."""
+        self._check_kind("write")
+        wire = self._only_prompt(request)
+        reply: Located = await self._ask(lambda seq: Locate(seq, wire))
+        return reply.held
+
+    async def export(self, request: Generation, key: str, least: int) -> PrefixFile | None:
+        """Return a file with the KV cells of at least `least` tokens of a request's prompt, for an engine with `key`.
+
+        The file is written between steps if there is none yet. Returns None if the engine does not hold so many
+        tokens, has another key, or has no room for the file. Raises EngineError.
+        """
+        self._check_kind("write")
+        wire = self._only_prompt(request)
+        reply: Exported = await self._ask(lambda seq: Export(seq, wire, key, least))
+        return reply.file
+
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Make a vector of each text. Cancelling the task cancels the request in the engine.
 
@@ -341,6 +369,14 @@ class Engine(asyncio.Protocol):
             raise BadRequest(problem)
         reply: Embedded = await self._ask(lambda seq: Embed(seq, tuple(texts), query))
         return Ranking(tuple(np.frombuffer(reply.vectors, "<f4").tolist()), reply.tokens)
+
+    def _only_prompt(self, request: Generation) -> Generation:
+        return dataclasses.replace(request, schema=None, grammar=None, guided=None, lora=self._named(request.lora))
+
+    def _named(self, lora: Adapters) -> Adapters:
+        return tuple(
+            dataclasses.replace(adapter, file=self._adapters.get(adapter.file, adapter.file)) for adapter in lora
+        )
 
     def _check_kind(self, task: Literal["write", "embed texts", "rank texts"]) -> None:
         can = "rank texts" if self.spec.ranks else "embed texts" if self.spec.embeds else "write"
@@ -438,7 +474,16 @@ class Engine(asyncio.Protocol):
                 self._tell_stages(reply)
             case Texts():
                 self._stream_texts(reply)
-            case Finished(seq) | Counted(seq) | Tokenized(seq) | Rendered(seq) | Embedded(seq) | Stats(seq):
+            case (
+                Finished(seq)
+                | Counted(seq)
+                | Tokenized(seq)
+                | Rendered(seq)
+                | Located(seq)
+                | Exported(seq)
+                | Embedded(seq)
+                | Stats(seq)
+            ):
                 self._watchdog.set_limit(self.spec.hung_seconds)
                 self._resolve(seq, reply)
             case Failed():

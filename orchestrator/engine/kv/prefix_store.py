@@ -124,6 +124,12 @@ class PrefixStore:
             os.utime(prefix.path)
         return whole[start:]
 
+    def digest(self, prefix: StoredPrefix) -> str:
+        """Return the SHA-256 that a file ends with, in hexadecimal."""
+        with prefix.path.open("rb") as file:
+            file.seek(-_HASH_BYTES, os.SEEK_END)
+            return file.read().hex()
+
     def write(
         self, key: str, tokens: Tokens, state: Callable[[], memoryview], *, size: int, seconds: float, cuts: bool
     ) -> Iterator[None] | None:

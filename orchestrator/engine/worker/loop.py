@@ -154,6 +154,8 @@ class Loop:
                 self._finish_early(sequence, "deadline")
             if not (self._link.resting or self._link.closed):
                 self._step()
+            for number, file in self._stored_prefixes.write_exports():
+                self._outbox.add(protocol.Exported(number, file))
             self._outbox.flush()
             self._own_seconds += time.monotonic() - started - (self._llama_seconds - llama_seconds)
 
@@ -234,7 +236,7 @@ class Loop:
     # Take commands
 
     def _receive(self) -> list[protocol.EngineCommand]:
-        if self._sequences.all:
+        if self._sequences.all or self._stored_prefixes.exporting:
             return self._link.receive(0.0)
         stored = self._stored_prefixes
         while True:
@@ -274,6 +276,8 @@ class Loop:
             match command:
                 case (
                     protocol.Submit()
+                    | protocol.Locate()
+                    | protocol.Export()
                     | protocol.Count()
                     | protocol.Tokenize()
                     | protocol.Detokenize()
@@ -311,10 +315,12 @@ class Loop:
             self._refuse(command.seq, prepared)
             return
         try:
-            if isinstance(prepared, Prompt) and isinstance(command, protocol.Submit):
-                self._submit(command, prepared, waited)
-            elif not isinstance(prepared, Prompt):
+            if not isinstance(prepared, Prompt):
                 self._outbox.add(prepared)
+            elif isinstance(command, protocol.Submit):
+                self._submit(command, prepared, waited)
+            elif isinstance(command, protocol.Locate | protocol.Export):
+                self._share(command, prepared.tokens)
         except EngineError as error:
             self._refuse(command.seq, error)
         except Exception as error:  # noqa: BLE001 (boundary: one request's failure must not take the others with it)
@@ -324,19 +330,34 @@ class Loop:
     def _cancel(self, number: int) -> None:
         if number in self._sequences.all:
             self._finish_early(self._sequences.all[number], "cancelled")
+        elif self._stored_prefixes.cancel_export(number):
+            return
         elif isinstance(self._long.cancel(number), protocol.Submit):
             self._outbox.add(protocol.Finished(number, "", "cancelled", 0, 0, 0, 0.0, 0.0, 0.0))
             self._counts["cancelled"] += 1
+
+    def _check_adapters(self, lora: Adapters) -> None:
+        if not self._llama.has_adapters(lora):
+            files = ", ".join(adapter.file for adapter in lora)
+            accepted = ", ".join(self._spec.adapters) or "none"
+            raise AdapterNotLoaded(f"the adapter {files} is not loaded with this model; accepted: {accepted}")
+
+    def _share(self, command: protocol.Locate | protocol.Export, prompt: Tokens) -> None:
+        lora = command.generation.lora
+        self._check_adapters(lora)
+        match command:
+            case protocol.Locate(number):
+                held = self._stored_prefixes.locate(self._sequences.slots, prompt, lora)
+                self._outbox.add(protocol.Located(number, held))
+            case protocol.Export(number, _, key, least):
+                self._stored_prefixes.export(number, self._sequences, prompt, lora, key, least)
 
     def _submit(self, command: protocol.Submit, prepared: Prompt, waited: float) -> None:
         request, prompt = command.generation, prepared.tokens
         # The time in which a long text was prepared counts.
         if waited and request.deadline_seconds is not None:
             request = replace(request, deadline_seconds=request.deadline_seconds - waited)
-        if not self._llama.has_adapters(request.lora):
-            files = ", ".join(adapter.file for adapter in request.lora)
-            accepted = ", ".join(self._spec.adapters) or "none"
-            raise AdapterNotLoaded(f"the adapter {files} is not loaded with this model; accepted: {accepted}")
+        self._check_adapters(request.lora)
         check_ids(self._llama.vocab, request.stop_tokens)
         chat, biases = bool(request.messages), self._biases(request.logit_bias)
         most = max_answer = clamp_max_tokens(request, len(prompt), self._llama.context_limit)

@@ -26,7 +26,15 @@ LONG_IDS: Final = 1 << 16
 _SWITCH_SECONDS: Final = 0.0005  # how long the thread may keep Python's interpreter from the loop at a time
 
 # These need the vocabulary or the chat template.
-Request = protocol.Submit | protocol.Count | protocol.Tokenize | protocol.Detokenize | protocol.Render
+Request = (
+    protocol.Submit
+    | protocol.Locate
+    | protocol.Export
+    | protocol.Count
+    | protocol.Tokenize
+    | protocol.Detokenize
+    | protocol.Render
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,7 @@ class Prompt:
     end: str  # what the template puts after the last message; empty for a prompt that is no chat
 
 
-Prepared = Prompt | protocol.Reply  # the prompt of a Submit, or the answer to another request
+Prepared = Prompt | protocol.Reply  # the prompt of a Submit, Locate or Export, or the answer to another request
 
 
 class _Numbered(Protocol):
@@ -67,9 +75,9 @@ class PromptMaker:
         self._limit = limit
 
     def prepare(self, command: Request) -> Prepared:
-        """Return the prompt of a Submit, or the answer to another request. Raises BadPrompt, PromptTooLong."""
+        """Return the prompt of a request, or the answer to one that needs no more. Raises BadPrompt, PromptTooLong."""
         match command:
-            case protocol.Submit(_, request):
+            case protocol.Submit(_, request) | protocol.Locate(_, request) | protocol.Export(_, request):
                 return self._prompt_of(request)
             case protocol.Count(number, messages, tools, thinking):
                 tokens = self._chat(messages, self._thinking.arguments(thinking), tools, continued=False).tokens
@@ -175,7 +183,7 @@ def is_long(command: Request | protocol.Embed) -> bool:
     match command:
         case protocol.Embed(_, embedded, query):
             return sum(map(len, embedded)) + len(query or "") * len(embedded) > LONG
-        case protocol.Submit(_, request):
+        case protocol.Submit(_, request) | protocol.Locate(_, request) | protocol.Export(_, request):
             ids = 0 if isinstance(request.prompt, str) else len(request.prompt or ())
             return ids > LONG_IDS or sum(map(len, request.prompt_texts)) > LONG
         case protocol.Tokenize(_, text):

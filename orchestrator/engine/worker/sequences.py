@@ -156,6 +156,13 @@ class Sequences:
             self._counts["reused_tokens"] += sequence.cached
             sequence.reuse = reuse if sequence.shares else Reuse()
 
+    def content(self, seq: int) -> Tokens:
+        """Return the tokens that a sequence of the cache holds, with those of its answer."""
+        live = next((sequence for sequence in self.all.values() if sequence.seq == seq), None)
+        if live is None:
+            return self.slots.tree.content(seq)[1]
+        return np.concatenate((live.prompt, as_tokens(live.output)))[: self._llama.held(seq)]
+
     def next_chunk_limit(self, sequence: Sequence) -> int:
         """Return how many prefill tokens may be computed next: up to where another one forks or a state is kept."""
         ends = (len(sequence.prefill_tokens), self._forks.get(sequence.number), self._next_checkpoint(sequence))

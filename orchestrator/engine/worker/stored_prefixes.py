@@ -4,22 +4,26 @@ What an engine has computed outlasts it: see `docs/adr/0039-prompts-outlast-engi
 """
 
 import hashlib
+import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.contract import EngineSpec, HeldPrefix, PrefixFile
 from orchestrator.engine.kv.prefix_store import BadPrefix, PrefixStore, StoredPrefix
-from orchestrator.engine.kv.prefix_value import pays
+from orchestrator.engine.kv.prefix_value import LEAST_TOKENS, pays
 from orchestrator.engine.kv.slots import Slots
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.step_cost.model import StepCostModel
+from orchestrator.engine.worker.sequences import Sequences
 from orchestrator.engine.worker.system_prompts import PromptStart
 from orchestrator.registry.options import Adapters
 
@@ -36,10 +40,13 @@ _LEAST_STORED_ALL = 32  # with `EngineSpec.stores_all`: the fewest tokens that a
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Sizes and times of change of the model's file and, by name, of its adapters, when they were loaded."""
+    """What the model's file and, by name, its adapters were when they were loaded.
+
+    That is their SHA-256, if the engine knows it, otherwise size and time of change.
+    """
 
     model: cost_cache.CacheKey
-    adapters: dict[str, tuple[int, int]]
+    adapters: dict[str, tuple[int, int] | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,17 @@ class _Candidate:
     tokens: Tokens
     size: int  # bytes of its state
     saved_seconds: float  # what its file would save, beyond those that are there
+
+
+@dataclass(frozen=True, slots=True)
+class _Export:
+    """A prompt that another engine wants a file of."""
+
+    number: int  # of the request
+    tokens: Tokens
+    lora: Adapters
+    least: int  # tokens that the file must have
+    writing: Iterator[None]  # what is still to be written for it
 
 
 class StoredPrefixes:
@@ -84,6 +102,7 @@ class StoredPrefixes:
                 _log(f"no prompts are stored: {error}")
         self._read_rate = _READ_RATE
         self._writing: Iterator[None] | None = None
+        self._exports: deque[_Export] = deque()
         self._due: float | None = None  # when to look for prompts to write; None: there are none
         # Since the last work: what others remove is not written again and again.
         self._written: set[tuple[str, bytes]] = set()
@@ -100,12 +119,7 @@ class StoredPrefixes:
         usable = len(tokens) - 1  # the last token is computed anyway, for its logits
         if not self._pays(held, usable, 0):
             return 0
-        try:
-            store.refresh()
-            prefix = store.longest(self._key(lora), tokens[:usable] if self._llama.restores_ends else tokens)
-        except OSError as error:
-            _log(f"no stored prompts can be read: {error}")
-            return 0
+        prefix = self._longest(store, tokens, lora)
         length = 0 if prefix is None else min(prefix.length, usable)
         if prefix is None or not self._pays(held, length, prefix.size):
             return 0
@@ -114,6 +128,98 @@ class StoredPrefixes:
         self.restored += 1
         self.restored_tokens += length
         return length
+
+    def _longest(self, store: PrefixStore, tokens: Tokens, lora: Adapters) -> StoredPrefix | None:
+        try:
+            store.refresh()
+            # The last token is computed anyway, and an end can only be used where it is.
+            return store.longest(self._key(lora), tokens[:-1] if self._llama.restores_ends else tokens)
+        except OSError as error:
+            _log(f"no stored prompts can be read: {error}")
+            return None
+
+    def locate(self, slots: Slots, tokens: Tokens, lora: Adapters) -> HeldPrefix:
+        """Return how many tokens of a prompt are in the cache or on disk, and the key of such cells."""
+        if self._store is None:
+            return HeldPrefix("", 0)
+        prefix = self._longest(self._store, tokens, lora)
+        held = slots.longest_shared_prefix(tokens, lora)[1]
+        return HeldPrefix(self._key(lora), max(held, 0 if prefix is None else prefix.length))
+
+    @property
+    def exporting(self) -> bool:
+        """Whether `write_exports` has something to do."""
+        return bool(self._exports)
+
+    def export(self, number: int, sequences: Sequences, tokens: Tokens, lora: Adapters, key: str, least: int) -> None:
+        """Have `write_exports` return a file with at least the first `least` tokens of a prompt, for a request.
+
+        It returns None instead if `key` is another one, if neither cache nor disk have so many tokens, or if the disk
+        has no room for them.
+        """
+        writing: Iterator[None] = iter(())
+        if self._store is None or key != self._key(lora):
+            tokens = tokens[:0]  # no file has them
+        else:
+            try:
+                writing = self._start_export(self._store, sequences, tokens, lora, least)
+            except OSError as error:
+                _log(f"a prompt cannot be stored for another engine: {error}")
+        self._exports.append(_Export(number, tokens, lora, least, writing))
+
+    def _start_export(
+        self, store: PrefixStore, sequences: Sequences, tokens: Tokens, lora: Adapters, least: int
+    ) -> Iterator[None]:
+        # What writes the tokens that the cache has, unless a file has nearly as many.
+        stored, llama = self._longest(store, tokens, lora), self._llama
+        seq, length = sequences.slots.longest_shared_prefix(tokens, lora)
+        least = max(least, stored.length + LEAST_TOKENS if stored is not None else 0)
+        usable = length >= least and not llama.is_copied(seq)
+        if not usable or (llama.restores_ends and length < llama.held(seq)):
+            return iter(())
+        held = sequences.content(seq)
+        writing = store.write(
+            self._key(lora),
+            held,
+            partial(llama.state, seq),
+            size=llama.size_of_state(seq),
+            seconds=self._costs().prompt_seconds(0, len(held)),
+            cuts=not llama.restores_ends,
+        )
+        return iter(()) if writing is None else writing
+
+    def write_exports(self) -> Iterator[tuple[int, PrefixFile | None]]:
+        """Write the next piece of a file for another engine. Yields what is done, by the number of its request."""
+        if not self._exports:
+            return
+        try:
+            next(self._exports[0].writing)
+            return
+        except StopIteration:
+            pass
+        except OSError as error:
+            _log(f"a prompt cannot be stored for another engine: {error}")
+        export = self._exports.popleft()
+        yield export.number, self._file_of(export)
+
+    def _file_of(self, export: _Export) -> PrefixFile | None:
+        store, tokens, lora = self._store, export.tokens, export.lora
+        prefix = None if store is None or not len(tokens) else self._longest(store, tokens, lora)
+        if store is None or prefix is None or prefix.length < export.least:
+            return None
+        try:
+            digest = store.digest(prefix)
+        except OSError:  # another engine has removed it
+            return None
+        with suppress(OSError):
+            os.utime(prefix.path)  # it is used
+        return PrefixFile(prefix.path.name, prefix.length, prefix.size, digest)
+
+    def cancel_export(self, number: int) -> bool:
+        """Give up a file that is being written; return whether there is one for the request with this number."""
+        before = len(self._exports)
+        self._exports = deque(export for export in self._exports if export.number != number)
+        return len(self._exports) < before
 
     def note_work(self) -> None:
         """Note that the engine has just become idle, with other prompts in its cache than before."""
@@ -258,8 +364,15 @@ def _files(llama: Llama, spec: EngineSpec) -> _Files:
     model = cost_cache.cache_key(
         Path(spec.file), llama_cpp=llama.info.llama_cpp, threads=0, cpu=cpu_model(), settings=""
     )
-    statuses = {file: Path(file).stat() for file in {*(adapter.file for adapter in spec.lora), *spec.adapters}}
-    return _Files(model, {file: (status.st_size, status.st_mtime_ns) for file, status in statuses.items()})
+    if (digest := spec.digests.get(spec.file)) is not None:
+        model = replace(model, file_mtime_ns=0, file_sha256=digest)
+    adapters = {*(adapter.file for adapter in spec.lora), *spec.adapters}
+    return _Files(model, {file: spec.digests.get(file) or _version(file) for file in adapters})
+
+
+def _version(file: str) -> tuple[int, int]:
+    status = Path(file).stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _log(text: str) -> None:
