@@ -14,9 +14,11 @@ from orchestrator.engine.contract import (
     EngineSpec,
     EngineStats,
     Generation,
+    HeldPrefix,
     Message,
     ModelInfo,
     OfferedTool,
+    PrefixFile,
     Ranking,
     TokenizedText,
 )
@@ -69,6 +71,12 @@ class EngineHandle(Protocol):
         tools: Sequence[OfferedTool] = (),
     ) -> str:
         """Return the prompt that the chat template makes. Raises EngineError."""
+
+    async def locate(self, request: Generation) -> HeldPrefix:
+        """Return how much of a request's prompt need not be computed. Raises EngineError."""
+
+    async def export(self, request: Generation, key: str, least: int) -> PrefixFile | None:
+        """Return a file with the start of a request's prompt, see `Engine.export`. Raises EngineError."""
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Return a vector for each text. Raises EngineError."""

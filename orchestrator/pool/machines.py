@@ -1,5 +1,6 @@
 """The machines whose memory and cores the pool shares out: this one, and the nodes of a cluster that have joined."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +10,7 @@ from orchestrator.pool.footprint import measure
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import Topology
 from orchestrator.pool.policy import PoolBudget
+from orchestrator.pool.shipping import Carrier, Links
 from orchestrator.registry.models import ModelEntry
 
 _OF_A_NODE: Final = 0.9  # the share of a NUMA node's memory for engines bound to it
@@ -34,6 +36,7 @@ class Machine:
     # The bytes that an engine takes, given the estimate from its header; None if nobody knows.
     measure: Callable[[EngineHandle, int], int | None] = measure_here
     on_disk: Callable[[ModelEntry], bool] = always_on_disk  # has the files of a model
+    bytes_per_second: float = math.inf  # measured between it and this machine
 
     @property
     def budget(self) -> PoolBudget:
@@ -52,6 +55,7 @@ class Machines:
         self.here = here
         self._others: dict[str, Machine] | None = None
         self._decoding = {"": decoding}
+        self.links: Links | None = None  # None unless something carries files between the machines
 
     def __iter__(self) -> Iterator[Machine]:
         return iter((self.here, *(self._others or {}).values()))
@@ -75,9 +79,14 @@ class Machines:
         """Return what shares the cores of a machine, which may have left since."""
         return self._decoding[name]
 
-    def await_others(self) -> None:
-        """Have models wait for machines that have not joined yet."""
+    def await_others(self, carrier: Carrier | None = None) -> None:
+        """Have models wait for machines that have not joined yet. `carrier` connects them."""
         self._others = self._others or {}
+        self.links = None if carrier is None else Links(carrier, self._bytes_per_second)
+
+    def _bytes_per_second(self, name: str) -> float:
+        machine = self.get(name)
+        return math.inf if machine is None else machine.bytes_per_second
 
     def add(self, machine: Machine) -> Decoding:
         self._others = {**(self._others or {}), machine.name: machine}
@@ -86,3 +95,5 @@ class Machines:
 
     def remove(self, name: str) -> None:
         self._others = {other: machine for other, machine in (self._others or {}).items() if other != name}
+        if self.links is not None:
+            self.links.forget(name)

@@ -6,20 +6,23 @@ import heapq
 import itertools
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message, OfferedTool
+from orchestrator.engine.kv.prefix_value import LEAST_TOKENS
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable, UnknownModel
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.machine import Topology, nodes_for
 from orchestrator.pool.policy import (
     ANSWER_TOKENS,
+    BLOCK_TOKENS,
     Demand,
     ModelView,
+    Offer,
     Pace,
     ReplicaCandidate,
     ReplicaId,
@@ -28,6 +31,7 @@ from orchestrator.pool.policy import (
     choose_replica,
 )
 from orchestrator.pool.remote.client import RemoteModel
+from orchestrator.pool.shipping import PAUSE_SECONDS, Links, Shipment
 from orchestrator.pool.status import ModelState, ModelStatus, ReplicaStatus, ServerStatus
 from orchestrator.registry.forms import HEAD
 from orchestrator.registry.models import ModelEntry
@@ -49,7 +53,8 @@ _PROBE_SECONDS: Final = 1.0  # after which to look again at a server that one re
 BATCH_SLACK: Final = 300.0
 _ANSWERS: Final = 20  # in whose mean an answer counts
 
-PrefixHashes = tuple[bytes, ...]
+PrefixHash = bytes
+PrefixHashes = tuple[PrefixHash, ...]
 
 
 def hash_prefixes(messages: Sequence[Message], lora: Adapters = (), tools: Sequence[OfferedTool] = ()) -> PrefixHashes:
@@ -172,6 +177,8 @@ class Replica:
     loaded_at: float = 0.0
     last_used: float = 0.0
     seen: SeenPrefixes = field(default_factory=SeenPrefixes)
+    # Cells that will come from other machines, by the hash of the last block of each prefix.
+    coming: dict[PrefixHash, Shipment] = field(default_factory=dict)
     gone: asyncio.Event = field(default_factory=asyncio.Event)  # set while absent
 
     def __post_init__(self) -> None:
@@ -195,12 +202,18 @@ class Replica:
         self.draining = self.leaving = False
         self.pace = None
         self.seen = SeenPrefixes()
+        self.coming = {}
         self.gone.set()
 
     def grant(self, prefix_hashes: PrefixHashes) -> None:
         self.leases += 1
         if prefix_hashes:
             self.seen.add(prefix_hashes)
+
+    def note_arrival(self, last: PrefixHash, shipment: Shipment) -> None:
+        """Let requests no longer wait for cells, which have come or will not come."""
+        if self.coming.get(last) is shipment:
+            del self.coming[last]
 
     def view(self, pinned: bool, needed: int, on_disk: bool) -> ReplicaView:
         """`needed` is the bytes it would take if it is absent. `on_disk`: its machine has the model's files."""
@@ -257,6 +270,9 @@ class ManagedModel:
     last_failure: str | None = None
     prompts: ComputedPrompts = field(default_factory=ComputedPrompts)
     answer_tokens: float = ANSWER_TOKENS  # the mean of answers, of which later ones count more
+    links: Links | None = None  # between the machines of a cluster
+    # Until when no cells are shipped from one machine to another, by the event loop's time.
+    paused: dict[tuple[str, str], float] = field(default_factory=dict)
     barred: dict[str, str] = field(default_factory=dict)  # machines of the cluster that cannot have it, and why
 
     @classmethod
@@ -436,9 +452,12 @@ class ManagedModel:
         places = [place for place in ready if (request.here if isinstance(place, Replica) else place in able)]
         candidates = []
         for number, place in enumerate(places):
-            held = place.seen.match(request.prefix_hashes) if isinstance(place, Replica) else 0
             slots, pace = ready[place]
-            candidates.append(ReplicaCandidate(number, place.leases + planned.get(place, 0), slots, held, pace))
+            candidate = ReplicaCandidate(number, place.leases, slots, 0, pace)
+            if isinstance(place, Replica):
+                candidate = dataclasses.replace(self._candidate(place, request.prefix_hashes), number=number)
+            requests = candidate.requests + planned.get(place, 0)
+            candidates.append(dataclasses.replace(candidate, requests=requests))
         chosen = choose_replica(candidates, len(request.prefix_hashes), self.answer_tokens)
         return None if chosen is None else places[chosen]
 
@@ -451,18 +470,56 @@ class ManagedModel:
             return self.instances[0] if self.instances[0].serves else None
         # While another replica may come, none gets more requests than slots: what waits inside an engine cannot move.
         candidates = (
-            ReplicaCandidate(
-                replica.replica_id[1],
-                replica.leases,
-                self.entry.slots,
-                replica.seen.match(prefix_hashes),
-                replica.pace,
-            )
+            self._candidate(replica, prefix_hashes)
             for replica in self.instances
             if replica.serves and (self._complete or replica.leases < self.entry.slots)
         )
         number = choose_replica(candidates, len(prefix_hashes), self.answer_tokens)
         return None if number is None else self.replica(number)
+
+    def _candidate(self, replica: Replica, prefix_hashes: PrefixHashes) -> ReplicaCandidate:
+        held = replica.seen.match(prefix_hashes)
+        return ReplicaCandidate(
+            replica.replica_id[1],
+            replica.leases,
+            self.entry.slots,
+            held,
+            replica.pace,
+            tuple(self._offers(replica, held, prefix_hashes)) if replica.pace is not None else (),
+        )
+
+    def _offers(self, target: Replica, held: int, prefix_hashes: PrefixHashes) -> Iterator[Offer]:
+        if self.links is None or (len(prefix_hashes) - held) * BLOCK_TOKENS < LEAST_TOKENS:
+            return
+        now = asyncio.get_running_loop().time()
+        for source in self.instances:
+            ends = source.machine, target.machine
+            if not source.serves or source.machine == target.machine or now < self.paused.get(ends, now):
+                continue
+            more = source.seen.match(prefix_hashes)
+            if (more - held) * BLOCK_TOKENS >= LEAST_TOKENS:
+                size = more * BLOCK_TOKENS * _token_bytes(self.entry)
+                yield Offer(source.replica_id[1], more, self.links.seconds(*ends, size))
+
+    def grant(self, place: Replica | RemoteModel, request: LeaseRequest) -> None:
+        """Count a request that `place` serves from now on, and promise it cells that are better shipped."""
+        if isinstance(place, RemoteModel):
+            place.grant()
+            return
+        hashes, pace = request.prefix_hashes, place.pace
+        candidate = self._candidate(place, hashes)
+        offer = None if pace is None else candidate.prefill(pace, len(hashes))[1]
+        if pace is not None and offer is not None:
+            source = self.replica(offer.number)
+            assert source.engine is not None, "a replica that serves has an engine"
+            seconds = (offer.held - candidate.held) * BLOCK_TOKENS * pace.prompt_token
+            shipment = Shipment(source.engine, source.machine, pace.prompt_token, seconds)
+            place.coming.setdefault(hashes[offer.held - 1], shipment)
+        place.grant(hashes)
+
+    def pause(self, source: str, target: str) -> None:
+        """Ship no cells from one machine to another for a while, because that has failed."""
+        self.paused[source, target] = asyncio.get_running_loop().time() + PAUSE_SECONDS
 
     @property
     def _complete(self) -> bool:
@@ -502,7 +559,7 @@ class ManagedModel:
     def _grant(self, waiter: Waiter, place: Replica | RemoteModel) -> None:
         del self.waiting[waiter]
         if not waiter.granted.done():
-            grant(place, waiter.request)
+            self.grant(place, waiter.request)
             waiter.granted.set_result(place)
 
     def _served_waiters(self) -> dict[Waiter, None]:
@@ -667,17 +724,15 @@ class ManagedModel:
         return "broken" if self.broken_for(now) > 0 else "unloaded"
 
 
-def grant(place: Replica | RemoteModel, request: LeaseRequest) -> None:
-    """Count a request that `place` serves from now on."""
-    if isinstance(place, Replica):
-        place.grant(request.prefix_hashes)
-    else:
-        place.grant()
-
-
 def runs_here(entry: ModelEntry) -> bool:
     """Return whether a model may run on the head of a cluster, which is this machine."""
     return not entry.nodes or HEAD in entry.nodes
+
+
+def _token_bytes(entry: ModelEntry) -> float:
+    # Of the KV cells of a token, by the estimate from the header.
+    assert entry.memory is not None, "a model without a header is not loaded"
+    return entry.memory.kv_cache / (entry.options.cells or entry.context * entry.slots)
 
 
 def _nodes(entry: ModelEntry, machine: str, topology: Topology) -> tuple[int | None, ...]:

@@ -438,19 +438,36 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """KV cells of the start of a prompt that a replica on another machine probably has."""
+
+    number: int  # of that replica
+    held: int  # blocks of the prompt
+    seconds: float  # to ship them
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaCandidate:
     number: int
     requests: int  # in use now
     slots: int  # requests that it serves at a time
     held: int  # blocks of the prompt that it probably holds
     pace: Pace | None = None  # None: not known
+    offers: tuple[Offer, ...] = ()  # of more blocks than it holds
 
     def seconds(self, pace: Pace, blocks: int, answer_tokens: float) -> float:
         """Return how long a request with `blocks` of prompt takes here, with the wait for a slot."""
         beyond = max(0, self.requests + 1 - self.slots)
         queued = beyond / self.slots * answer_tokens * pace.step(self.slots)
-        prefill = (blocks - self.held) * BLOCK_TOKENS * pace.prompt_token
+        prefill = self.prefill(pace, blocks)[0]
         return pace.first + queued + prefill + answer_tokens * pace.step(min(self.requests + 1, self.slots))
+
+    def prefill(self, pace: Pace, blocks: int) -> tuple[float, Offer | None]:
+        """Return how long it takes to have the cells of `blocks` here, and which offer shortens it most, if any."""
+        block = BLOCK_TOKENS * pace.prompt_token
+        computed: tuple[float, Offer | None] = (blocks - self.held) * block, None
+        shipped = [(offer.seconds + (blocks - offer.held) * block, offer) for offer in self.offers]
+        return min([computed, *shipped], key=lambda way: way[0])
 
 
 BLOCK_TOKENS: Final = 64  # of a block of a prompt: 256 characters

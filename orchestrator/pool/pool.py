@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from pathlib import Path
 from typing import Self
 
+import structlog
+
 from orchestrator.engine.client.engine import Completion, Engine, OnText
 from orchestrator.engine.contract import (
     Embeddings,
@@ -25,12 +27,20 @@ from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import Topology, memory_budget, read_topology
 from orchestrator.pool.machines import Machine, Machines, budget_of
-from orchestrator.pool.managed_model import BATCH_SLACK, LeaseRequest, ManagedModel, Replica, hash_prefixes
+from orchestrator.pool.managed_model import (
+    BATCH_SLACK,
+    LeaseRequest,
+    ManagedModel,
+    PrefixHashes,
+    Replica,
+    hash_prefixes,
+)
 from orchestrator.pool.policy import PoolBudget, Rules
 from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.pool.remote.errors import RemoteFailed, RemoteResting, Unanswered
 from orchestrator.pool.remote.wire import can_be_sent
 from orchestrator.pool.residency import Folders, Residency
+from orchestrator.pool.shipping import Carrier, NotCarried, Shipment, ship
 from orchestrator.pool.status import (
     Counters,
     EngineState,
@@ -44,8 +54,10 @@ from orchestrator.registry.forms import HEAD
 from orchestrator.registry.models import Registry
 from orchestrator.registry.thinking import Thinking
 from orchestrator.registry.watch import difference
-from orchestrator.task.events import Usage
+from orchestrator.task.events import Shipped, Usage
 from orchestrator.task.stages import pausing
+
+log = structlog.get_logger(__name__)
 
 
 class Pool:
@@ -112,9 +124,12 @@ class Pool:
         finally:
             await self._tasks.__aexit__(None, None, None)
 
-    def await_machines(self) -> None:
-        """Have models that run on other machines alone wait for them, for machines may join from now on."""
-        self._machines.await_others()
+    def await_machines(self, carrier: Carrier | None = None) -> None:
+        """Have models that run on other machines alone wait for them, for machines may join from now on.
+
+        With a `carrier`, KV cells are shipped between machines where that takes less time than computing them.
+        """
+        self._machines.await_others(carrier)
         self._residency.join()
 
     def join(self, machine: Machine) -> None:
@@ -213,6 +228,7 @@ class Pool:
                     remaining = None if end is None else end - clock()
                     lease_request = dataclasses.replace(lease_request, here=False)
                     continue
+                shipped = await self._await_cells(managed, replica, request, hashes, end)
                 waited, remaining = clock() - start, None if end is None else end - clock()
                 later = _later(request, remaining, waited)
                 try:
@@ -227,8 +243,49 @@ class Pool:
             # Loading counts as queueing.
             usage = completion.usage
             managed.note_answer(usage.output_tokens)
-            queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
-            return dataclasses.replace(completion, usage=queued)
+            usage = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited, shipped=shipped)
+            return dataclasses.replace(completion, usage=usage)
+
+    async def _await_cells(
+        self,
+        managed: ManagedModel,
+        replica: Replica | RemoteModel,
+        request: Generation,
+        hashes: PrefixHashes,
+        end: float | None,
+    ) -> tuple[Shipped, ...]:
+        # Wait for cells that are to come to a replica. Returns what was shipped for this request.
+        if isinstance(replica, RemoteModel):
+            return ()
+        last, engine = next((block for block in reversed(hashes) if block in replica.coming), None), replica.engine
+        if last is None or engine is None:
+            return ()
+        shipment = replica.coming[last]
+        first = shipment.task is None
+        if shipment.task is None:
+            shipment.task = self._tasks.create_task(self._ship(managed, shipment, replica, engine, request))
+            shipment.task.add_done_callback(lambda _: replica.note_arrival(last, shipment))
+        now = asyncio.get_running_loop().time()
+        await asyncio.wait([shipment.task], timeout=None if end is None else max(0.0, end - now))
+        arrived = shipment.task.result() if shipment.task.done() else None
+        return (arrived,) if first and arrived is not None else ()
+
+    async def _ship(
+        self, managed: ManagedModel, shipment: Shipment, replica: Replica, engine: EngineHandle, request: Generation
+    ) -> Shipped | None:
+        links, ends = managed.links, (shipment.machine, replica.machine)
+        assert links is not None, "without links nothing is promised"
+        model, source, target = managed.entry.id, ends[0] or HEAD, ends[1] or HEAD
+        try:
+            shipped = await ship(links, shipment, engine, replica.machine, request)
+        except (EngineError, NotCarried, TimeoutError) as error:
+            reason = str(error) or f"it took more than {shipment.seconds:.2f} s, as long as to compute them"
+            log.warning("KV cells were not shipped", model=model, source=source, target=target, reason=reason)
+            managed.pause(*ends)
+            return None
+        if shipped is not None:
+            log.info("KV cells were shipped", model=model, target=target, **dataclasses.asdict(shipped))
+        return shipped
 
     async def _answer(
         self,

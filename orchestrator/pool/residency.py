@@ -22,7 +22,7 @@ from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.machine import Topology
 from orchestrator.pool.machines import Machine, Machines
-from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter, grant
+from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
 from orchestrator.pool.policy import NeverFits, Pace, PoolActions, PoolBudget, PoolView, ReplicaId, Rules, decide
 from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.registry.memory import size
@@ -127,9 +127,11 @@ class Residency:
                 model.refuse(UnknownModel(name, f"model {name} is no longer in the registry"))
         for name, entry in entries.items():
             if name not in self._managed:
-                self._managed[name] = ManagedModel.of(entry, self._machines.here.topology, self._machines.others)
-                self._connect(self._managed[name])
-                _preload(self._managed[name])
+                model = ManagedModel.of(entry, self._machines.here.topology, self._machines.others)
+                model.links = self._machines.links
+                self._managed[name] = model
+                self._connect(model)
+                _preload(model)
         if limits is not None:
             self._try_hot_again()
         self.reconsider()
@@ -152,6 +154,7 @@ class Residency:
 
     def _arrange(self) -> None:
         for model in self._managed.values():
+            model.links = self._machines.links
             if not model.retiring:  # it is arranged when it becomes its successor
                 model.arrange(self._machines.here.topology, self._machines.others)
                 _preload(model)
@@ -199,7 +202,7 @@ class Residency:
             raise self._closing(model)
         replica = model.choose(request)
         if replica is not None:
-            grant(replica, request)
+            model.grant(replica, request)
             if model.replicated or any(managed.waiting for managed in self._managed.values()):
                 self.reconsider()  # another replica may be useful now, or other requests have waited for too long
             return replica

@@ -23,9 +23,11 @@ from orchestrator.engine.contract import (
     EngineSpec,
     EngineStats,
     Generation,
+    HeldPrefix,
     Message,
     ModelInfo,
     OfferedTool,
+    PrefixFile,
     Ranking,
     TokenizedText,
 )
@@ -366,6 +368,14 @@ class SimulatedEngine:
     ) -> str:
         """Return the contents of the messages, in lines."""
         return "\n".join(message.content for message in messages)
+
+    async def locate(self, request: Generation) -> HeldPrefix:
+        """Return that nothing can be shared, since machines of a cluster are not simulated."""
+        return HeldPrefix("", 0)
+
+    async def export(self, request: Generation, key: str, least: int) -> PrefixFile | None:
+        """Return no file."""
+        return None
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Return a vector of one 1 for each text."""

@@ -29,7 +29,7 @@ from orchestrator.pool.pool import Pool
 from orchestrator.registry.forms import ReplicaLimits
 from orchestrator.registry.messages import Message
 from orchestrator.run.steps.attempt import added
-from orchestrator.task.events import AttemptGenerated, decode_event, encode_event
+from orchestrator.task.events import AttemptGenerated, Shipped, decode_event, encode_event
 from tests.orchestrator.pool.conftest import LoadedRegistry
 from tests.orchestrator.pool.pool_use import SHORT
 from tests.orchestrator.pool.residency_fixture import ResidencyFixture, entry
@@ -278,8 +278,11 @@ async def test_another_machine_is_named_by_what_it_computes_and_in_the_state_of_
     assert machines["b"].budget == 1 << 34 > machines["b"].used > 0
     assert (here.nodes, away.nodes) == ((), ("b",))
     assert added(away, here, replace(away, nodes=("c", "b"))).nodes == ("b", "c")
+    shipped = replace(away, shipped=(Shipped(700, 1 << 20, 0.1, "c"),))
+    assert added(away, shipped, shipped).shipped == 2 * shipped.shipped
+    assert "shipped" not in encode_event(AttemptGenerated(at=1.0, step="S1", number=1, usage=away))
     assert "nodes" not in encode_event(AttemptGenerated(at=1.0, step="S1", number=1, usage=here))
-    event = AttemptGenerated(at=1.0, step="S1", number=1, usage=away)
+    event = AttemptGenerated(at=1.0, step="S1", number=1, usage=shipped)
     assert decode_event(encode_event(event)) == event
 
 
