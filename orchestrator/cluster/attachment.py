@@ -5,6 +5,7 @@ from pkgutil import resolve_name
 from types import TracebackType
 from typing import Final, Self
 
+from orchestrator.engine.client.engine import Engine
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.pool import Pool
 from orchestrator.service.attachments import HEAD, Cluster, NodeStatus, server_nodes
@@ -29,6 +30,7 @@ class OneMachine:
     """No cluster: engines run on this machine."""
 
     problem = None
+    start_engine = staticmethod(Engine.start)
 
     def __init__(self) -> None:
         self._pool: Pool | None = None

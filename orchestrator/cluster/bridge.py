@@ -7,6 +7,7 @@ a process of its own because Ray ends its process when the control plane of the 
 import asyncio
 import contextlib
 import ctypes
+import dataclasses
 import itertools
 import os
 import signal
@@ -14,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,12 +24,13 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from orchestrator.cluster.digests import Digests
+from orchestrator.cluster.digests import Digests, digests_of
 from orchestrator.cluster.host import Beat, Begun, Host
 from orchestrator.cluster.members import node_name, why_rejected
 from orchestrator.cluster.messages import (
     NUMBER_BYTES,
     BridgeMessage,
+    CarryPrefix,
     Connect,
     Connected,
     EngineBeat,
@@ -37,15 +40,18 @@ from orchestrator.cluster.messages import (
     Failing,
     FileShipped,
     FilesRemoved,
+    GiveUpPrefix,
     KillEngine,
     NodeFacts,
     NodeJoined,
     NodeLost,
     NodeRejected,
+    PrefixCarried,
     StartEngine,
     decode_daemon,
     encode,
 )
+from orchestrator.cluster.prefixes import FolderHere, Place, PrefixError, PrefixFolder, carry
 from orchestrator.cluster.store import ShippedFile
 from orchestrator.engine.client.library import LibraryFailed, probe_library
 from orchestrator.engine.contract import EngineSpec
@@ -56,6 +62,7 @@ MEMBERS_SECONDS: Final = 1.0  # between two looks at Ray's list of nodes, which 
 BEAT_SECONDS: Final = 1.0
 COPY_SECONDS: Final = 60.0  # for a chunk from one node to another; then the head sends the rest
 START_SECONDS: Final = 120.0  # for Ray to start an actor, which imports this program
+MEASURED_BYTES: Final = 2 << 20  # sent to a node that joins, to know how fast it gets files
 CHUNK_BYTES: Final = 8 << 20  # smaller ones take most of their time for the call
 READ_BYTES: Final = 64 << 10  # more would go through Ray's shared memory, which is slower
 _PR_SET_PDEATHSIG: Final = 1
@@ -125,8 +132,8 @@ class Node:
         engine, send = command.engine, self._bridge.send
         with data:
             try:
-                files = await self._ship(engine, command.spec)
-                started = await self.host.start.remote(self.epoch, engine, command.spec, files)
+                spec, files = await self._ship(engine, command.spec)
+                started = await self.host.start.remote(self.epoch, engine, spec, files)
                 if isinstance(started, str):
                     raise Unshippable(started)
             except (Unshippable, OSError) as error:
@@ -189,7 +196,8 @@ class Node:
         except RayError as error:
             self.lose(first_line(error))
 
-    async def _ship(self, engine: int, spec: EngineSpec) -> dict[str, ShippedFile]:
+    async def _ship(self, engine: int, spec: EngineSpec) -> tuple[EngineSpec, dict[str, ShippedFile]]:
+        # Returns `spec` with the digests of the files that the engine gets, and those that it names.
         async with self._shipping:
             async with self._bridge.hashing:
                 files = await asyncio.to_thread(self._bridge.files_of, spec)
@@ -197,7 +205,8 @@ class Node:
             await self.host.use.remote(self.epoch, engine, groups)
             for path, file in files.items():
                 await self._ship_file(engine, path, file)
-        return {path: file for path, file in files.items() if path in named_files(spec)}
+        named = {path: file for path, file in files.items() if path in named_files(spec)}
+        return dataclasses.replace(spec, digests=digests_of(spec, lambda path: files[path].digest)), named
 
     async def _ship_file(self, engine: int, path: str, file: ShippedFile) -> None:
         problem = await self._send_file(engine, path, file, self._bridge.source_of(file.digest, self))
@@ -275,6 +284,38 @@ class Node:
             source._copied = False
 
 
+class FolderThere:
+    """The `PrefixFolder` of a node as a `Place`. Chunks are references of Ray's, whose bytes do not come here."""
+
+    def __init__(self, node: Node) -> None:
+        self._host, self._epoch = node.host, node.epoch
+
+    def read(self, name: str, offset: int, size: int) -> Any:
+        return self._host.read_prefix.remote(self._epoch, name, offset, size)
+
+    async def write(self, name: str, transfer: str, offset: int, chunk: Any) -> str:
+        try:
+            content = await chunk if isinstance(chunk, asyncio.Future) else chunk
+        except (OSError, PrefixError) as error:
+            return str(error)
+        return await self._reported(self._host.write_prefix, name, transfer, offset, content)
+
+    async def finish(self, name: str, transfer: str, digest: str) -> str:
+        return await self._reported(self._host.finish_prefix, name, transfer, digest)
+
+    async def discard(self, name: str, transfer: str) -> str:
+        return await self._reported(self._host.discard_prefix, name, transfer)
+
+    async def check(self, name: str) -> str:
+        return await self._reported(self._host.check_prefix, name)
+
+    async def _reported(self, method: Any, *arguments: Any) -> str:
+        try:
+            return str(await method.remote(self._epoch, *arguments))
+        except RayError as error:
+            return first_line(error)
+
+
 class Bridge:
     """All nodes of a cluster. `send` is for the daemon."""
 
@@ -290,6 +331,8 @@ class Bridge:
         self._serving: set[str] = set()  # nodes by Ray's id, with those that were rejected
         self._rejected: dict[str, int] = {}  # the epochs of these
         self._library = ""
+        self._here = FolderHere(PrefixFolder(Path(settings.prefixes)))
+        self._carrying: dict[int, asyncio.Task[None]] = {}
         self.tasks = asyncio.TaskGroup()
 
     def send(self, message: BridgeMessage) -> None:
@@ -349,11 +392,20 @@ class Bridge:
             self._rejected[key] = epoch
             ray.kill(actor)
             return
-        node = self._nodes[epoch] = Node(self, epoch, name, actor, facts.digests)
-        async with self.hashing:
-            files = self.among(facts.digests)
-        self.send(NodeJoined(epoch, name, address, facts, files))
         try:
+            async with asyncio.timeout(START_SECONDS):
+                rate = await measure(actor, epoch)
+        except (TimeoutError, RayError) as error:
+            why = first_line(error) or f"not within {START_SECONDS:g} s"
+            reason = f"it did not get {MEASURED_BYTES} bytes: {why}; it is tried again"
+            self.send(NodeRejected(epoch, name, address, reason))
+            self._serving.discard(key)
+            return
+        node = self._nodes[epoch] = Node(self, epoch, name, actor, facts.digests)
+        try:
+            async with self.hashing:
+                files = self.among(facts.digests)
+            self.send(NodeJoined(epoch, name, address, facts, rate, files))
             reason = await node.live(settings.silence_seconds)
             self.send(NodeLost(epoch, reason))
         finally:
@@ -372,8 +424,30 @@ class Bridge:
                         node.start(command, await self._socket(engine))
                 case KillEngine(engine):
                     await self._kill(engine)
+                case CarryPrefix(number) as command:
+                    task = self._carrying[number] = self.tasks.create_task(self._carry(command))
+                    task.add_done_callback(partial(self._end_carrying, number))
+                case GiveUpPrefix(number):
+                    if (carrying := self._carrying.get(number)) is not None:
+                        carrying.cancel()
                 case Connect():
                     return
+
+    async def _carry(self, command: CarryPrefix) -> None:
+        source, target = self._place(command.source), self._place(command.target)
+        problem = "one of the two nodes was lost"
+        if source is not None and target is not None:
+            problem = await carry(command.file, source, target)
+        self.send(PrefixCarried(command.number, problem))
+
+    def _end_carrying(self, number: int, _task: asyncio.Task[None]) -> None:
+        del self._carrying[number]
+
+    def _place(self, epoch: int) -> Place | None:
+        if not epoch:
+            return self._here
+        node = self._nodes.get(epoch)
+        return None if node is None else FolderThere(node)
 
     async def _kill(self, engine: int) -> None:
         node = next((node for node in self._nodes.values() if engine in node.tasks), None)
@@ -427,6 +501,16 @@ def read_chunk(path: str, offset: int) -> bytes:
     with open(path, "rb") as file:
         file.seek(offset)
         return file.read(CHUNK_BYTES)
+
+
+async def measure(host: Any, epoch: int) -> float:
+    """Return how many bytes a second a node gets. Raises RayError."""
+    content, clock, durations = bytes(MEASURED_BYTES), time.monotonic, []
+    for _ in range(2):  # the first one opens connections
+        start = clock()
+        await host.receive.remote(epoch, content)
+        durations.append(clock() - start)
+    return MEASURED_BYTES / min(durations)
 
 
 def first_line(error: BaseException) -> str:

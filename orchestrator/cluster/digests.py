@@ -2,13 +2,24 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+from orchestrator.engine.contract import EngineSpec
 from orchestrator.files import replace_file
+from orchestrator.registry.gguf import pieces
+
+
+def digests_of(spec: EngineSpec, digest: Callable[[str], str]) -> dict[str, str]:
+    """Return `EngineSpec.digests`, given what returns the SHA-256 of a file."""
+    parts = [digest(str(piece)) for piece in pieces(Path(spec.file))]
+    model = parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()
+    adapters = (*(adapter.file for adapter in spec.lora), *spec.adapters)
+    return {spec.file: model, **{adapter: digest(adapter) for adapter in adapters}}
 
 
 class Digests:
-    """The digests of this machine's model files, stored in `file`. Not thread-safe."""
+    """The digests of this machine's model files, stored in `file`, which daemon and bridge share. Not thread-safe."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -17,11 +28,13 @@ class Digests:
     def of(self, path: str) -> str:
         """Return the digest of a file. Blocks: a large file takes seconds. Raises OSError."""
         version = _version(path)
+        if self._by_path.get(path, ("", ""))[0] != version:
+            self._by_path |= _read(self._file)
         if (stored := self._by_path.get(path)) is not None and stored[0] == version:
             return stored[1]
         with open(path, "rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        self._by_path[path] = version, digest
+        self._by_path = {**self._by_path, **_read(self._file), path: (version, digest)}
         replace_file(self._file, json.dumps(self._by_path).encode())
         return digest
 

@@ -16,6 +16,7 @@ import msgspec
 import psutil
 
 from orchestrator.cluster.messages import NodeFacts
+from orchestrator.cluster.prefixes import PrefixFolder, reported
 from orchestrator.cluster.store import ModelStore, ShippedFile, StoreError
 from orchestrator.engine.client.library import LibraryFailed, probe_library
 from orchestrator.engine.client.spawn import EngineProcess, launch
@@ -24,6 +25,7 @@ from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.protocol import VERSION
 from orchestrator.files import user_folder
 from orchestrator.pool.machine import memory_budget, read_topology
+from orchestrator.registry.options import Adapters
 
 READ_BYTES: Final = 64 << 10  # Ray sends up to 100 KB with a result, and stores more in shared memory, which is slower
 
@@ -70,6 +72,7 @@ class Host:
         root = Path(folder).expanduser() if folder else user_folder(os.environ, "XDG_CACHE_HOME", ".cache")
         self._folder = (root if folder else root / "orchestrator" / "nodes") / name
         self._store = ModelStore(self._folder / "models", node_bytes)
+        self._prefixes = PrefixFolder(self._folder / "prefixes")
         self._silence_seconds = silence_seconds
         self._abandoned = abandoned
         self._engines: dict[int, EngineProcess] = {}
@@ -149,6 +152,34 @@ class Host:
             return str(error)
         return ""
 
+    # Files with KV cells, see `PrefixFolder`. Those that write return why that failed, or nothing.
+
+    async def receive(self, epoch: int, content: bytes) -> None:
+        """Do nothing with these bytes: how long they take says how fast files arrive."""
+        self._check(epoch)
+        self._hear()
+
+    async def read_prefix(self, epoch: int, name: str, offset: int, size: int) -> bytes:
+        """Return a chunk of a file. Raises PrefixError, OSError."""
+        self._check(epoch)
+        return await asyncio.to_thread(self._prefixes.read, name, offset, size)
+
+    async def write_prefix(self, epoch: int, name: str, transfer: str, offset: int, chunk: bytes) -> str:
+        self._check(epoch)
+        return await reported(self._prefixes.write, name, transfer, offset, chunk)
+
+    async def finish_prefix(self, epoch: int, name: str, transfer: str, digest: str) -> str:
+        self._check(epoch)
+        return await reported(self._prefixes.finish, name, transfer, digest)
+
+    async def discard_prefix(self, epoch: int, name: str, transfer: str) -> str:
+        self._check(epoch)
+        return await reported(self._prefixes.discard, name, transfer)
+
+    async def check_prefix(self, epoch: int, name: str) -> str:
+        self._check(epoch)
+        return await reported(self._prefixes.check, name)
+
     # Engines
 
     async def start(self, epoch: int, engine: int, spec: EngineSpec, files: dict[str, ShippedFile]) -> EngineSpec | str:
@@ -168,13 +199,19 @@ class Host:
 
     def _translate(self, engine: int, spec: EngineSpec, paths: dict[str, str]) -> EngineSpec:
         speculation, eagle = spec.speculation, spec.eagle
+
+        def here(lora: Adapters) -> Adapters:
+            return tuple(dataclasses.replace(adapter, file=paths[adapter.file]) for adapter in lora)
+
         return dataclasses.replace(
             spec,
             file=paths[spec.file],
             speculation=speculation and dataclasses.replace(speculation, draft=paths[speculation.draft]),
             eagle=eagle and dataclasses.replace(eagle, file=paths[eagle.file]),
-            lora=tuple(dataclasses.replace(adapter, file=paths[adapter.file]) for adapter in spec.lora),
+            lora=here(spec.lora),
             adapters=tuple(paths[adapter] for adapter in spec.adapters),
+            system_prompts=tuple(prompt._replace(lora=here(prompt.lora)) for prompt in spec.system_prompts),
+            digests={paths[file]: digest for file, digest in spec.digests.items()},
             step_costs=str(self._folder / "curves") if spec.step_costs is not None else None,
             prefixes=str(self._folder / "prefixes") if spec.prefixes is not None else None,
             log_file=str(self._folder / "logs" / f"{spec.shown_name}#{engine}.log"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.contract import EngineSpec, PrefixFile
 from orchestrator.engine.protocol import ProtocolError, WireMessage
 from orchestrator.pool.machine import Topology
 
@@ -34,6 +34,7 @@ class Connect(WireMessage, frozen=True):
     node_bytes: int
     silence_seconds: float
     digests_file: str
+    prefixes: str  # this machine's folder of KV cells
 
 
 class StartEngine(WireMessage, frozen=True):
@@ -48,6 +49,21 @@ class KillEngine(WireMessage, frozen=True):
     """End an engine, or its start, with SIGKILL. Answered by EngineEnded or EngineRefused."""
 
     engine: int
+
+
+class CarryPrefix(WireMessage, frozen=True):
+    """Carry a file of KV cells between the folders of two machines. Answered by PrefixCarried."""
+
+    number: int  # that no other transfer has had
+    file: PrefixFile
+    source: int  # the epoch of a node; 0 for this machine
+    target: int
+
+
+class GiveUpPrefix(WireMessage, frozen=True):
+    """Carry a file no further. The CarryPrefix is then not answered."""
+
+    number: int
 
 
 class Connected(WireMessage, frozen=True):
@@ -67,6 +83,7 @@ class NodeJoined(WireMessage, frozen=True):
     name: str
     address: str
     facts: NodeFacts
+    bytes_per_second: float  # from this machine to the node
     files: tuple[str, ...]  # model files of this machine that the node has, too
 
 
@@ -134,7 +151,14 @@ class EngineEnded(WireMessage, frozen=True):
     log: str
 
 
-DaemonMessage = Connect | StartEngine | KillEngine
+class PrefixCarried(WireMessage, frozen=True):
+    """A file of KV cells has arrived, or not."""
+
+    number: int
+    problem: str  # why it has not arrived, or nothing
+
+
+DaemonMessage = Connect | StartEngine | KillEngine | CarryPrefix | GiveUpPrefix
 BridgeMessage = (
     Connected
     | Failing
@@ -147,6 +171,7 @@ BridgeMessage = (
     | EngineRefused
     | EngineBeat
     | EngineEnded
+    | PrefixCarried
 )
 
 _encoder = msgspec.msgpack.Encoder()

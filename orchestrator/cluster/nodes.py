@@ -10,12 +10,15 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Coroutine
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, cast
 from weakref import WeakKeyDictionary
 
 import structlog
 
+from orchestrator.cluster.carrier import PrefixCarrier
+from orchestrator.cluster.digests import Digests, digests_of
 from orchestrator.cluster.messages import (
     NUMBER_BYTES,
     BridgeMessage,
@@ -33,6 +36,7 @@ from orchestrator.cluster.messages import (
     NodeJoined,
     NodeLost,
     NodeRejected,
+    PrefixCarried,
     StartEngine,
     decode_bridge,
     encode,
@@ -88,6 +92,9 @@ class RayCluster:
         self._numbers = itertools.count(1)
         self._loaded: WeakKeyDictionary[EngineHandle, NodeProcess] = WeakKeyDictionary()
         self._connection: _Connection | None = None
+        self._carrier = PrefixCarrier(self._send, self._epoch)
+        self._digests: Digests | None = None
+        self._hashing = asyncio.Lock()
         self._problem: str | None = None
         self.changed = asyncio.Event()  # set, and then replaced, when `nodes` has changed
 
@@ -119,7 +126,7 @@ class RayCluster:
     def serve(self, pool: Pool) -> None:
         """Have this pool use the nodes that are here and those that join, until the next call."""
         self._pool = pool
-        pool.await_machines()
+        pool.await_machines(self._carrier)
         for node in self._nodes.values():
             self._begin(self._join(node))
 
@@ -180,6 +187,7 @@ class RayCluster:
             except (OSError, ProtocolError) as error:
                 reason = str(error)
             self._connection = None
+            self._carrier.lose()
             self._problem = reason
             self._change()
             log.warning("the cluster is gone", reason=reason, seconds=pause)
@@ -208,6 +216,8 @@ class RayCluster:
                 self._lose(epoch, reason)
             case FileShipped() | FilesRemoved():
                 self._note_files(message)
+            case PrefixCarried():
+                self._carrier.note(message)
             case EngineStarted() | EngineRefused() | EngineBeat() | EngineEnded():
                 self._tell(message)
 
@@ -251,6 +261,7 @@ class RayCluster:
                 start_engine=partial(self._start, node),
                 measure=self._measure,
                 on_disk=partial(_on_disk, node),
+                bytes_per_second=node.joined.bytes_per_second,
             )
             self._pool.join(node.machine)
             self._change()
@@ -274,7 +285,28 @@ class RayCluster:
                 await self._pool.leave(node.joined.name)
             self._change()
 
+    def _send(self, message: DaemonMessage) -> bool:
+        if self._connection is not None:
+            self._connection.send(message)
+        return self._connection is not None
+
+    def _epoch(self, name: str) -> int | None:
+        return next((epoch for epoch, node in self._nodes.items() if node.joined.name == name), None)
+
     # Engines
+
+    async def start_engine(self, spec: EngineSpec) -> EngineHandle:
+        """Start an engine on this machine, whose stored prompts those of other machines can use, too."""
+        async with self._hashing:
+            digests = await asyncio.to_thread(self._hash, spec)
+        return await Engine.start(dataclasses.replace(spec, digests=digests))
+
+    def _hash(self, spec: EngineSpec) -> dict[str, str]:
+        self._digests = self._digests or Digests(_digests_file(Home(self._service.home)))
+        try:
+            return digests_of(spec, self._digests.of)
+        except OSError:  # the engine will say which file cannot be read
+            return {}
 
     async def _start(self, node: Node, spec: EngineSpec) -> EngineHandle:
         if (problem := spec.problem()) is not None:
@@ -299,7 +331,8 @@ class RayCluster:
             if isinstance(error, Refused):
                 raise ModelLoadFailed(spec.file, error.kind, str(error)) from error
             raise
-        loaded = await Engine.load(there, process)
+        adapters = dict(zip(spec.adapters, there.adapters, strict=True))
+        loaded = await Engine.load(there, process, adapters)
         self._loaded[loaded] = process
         return loaded
 
@@ -325,8 +358,6 @@ class _Connection:
     @contextlib.asynccontextmanager
     async def open(cls, settings: ClusterSettings, home: Home) -> AsyncIterator["_Connection"]:
         """Start a process; it has ended when the context ends. Raises OSError."""
-        folder = home.path / "cluster"
-        folder.mkdir(exist_ok=True)
         control, theirs = socket.socketpair()
         descriptors, passed = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection = cls(control, descriptors)
@@ -341,7 +372,8 @@ class _Connection:
                         settings.folder,
                         settings.node_bytes,
                         settings.silence_seconds,
-                        str(folder / "digests.json"),
+                        str(_digests_file(home)),
+                        str(home.prefixes),
                     )
                 )
                 yield connection
@@ -362,6 +394,12 @@ class _Connection:
         while data := await self._reader.read(1 << 16):
             for body in frames.feed(data):
                 yield decode_bridge(body)
+
+
+def _digests_file(home: Home) -> Path:
+    folder = home.path / "cluster"
+    folder.mkdir(exist_ok=True)
+    return folder / "digests.json"
 
 
 def _start_bridge(home: Home, control: int, descriptors: int) -> subprocess.Popen[bytes]:

@@ -24,6 +24,7 @@ from orchestrator.pool.pool import Pool
 from orchestrator.registry.forms import ReplicaLimits
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
+from orchestrator.registry.watch import files_of
 from orchestrator.run.job import Job
 from orchestrator.service.attachments import NodeStatus
 from orchestrator.service.configuration import Configuration
@@ -260,6 +261,22 @@ async def test_a_node_that_stands_still_is_lost_and_comes_back(
     await ray_nodes.remove("e", "f")
 
 
+async def test_adapters_of_requests_work_on_a_node_as_on_this_machine(tmp_path: Path, ray_nodes: RayNodes) -> None:
+    await ray_nodes.add("v")
+    role = ON_DEMAND.roles["frontdoor"]
+    assert role.lora
+    texts = []
+    for machine in ("head", "v"):
+        async with service_on(tmp_path / machine, ray_nodes, registry_on(machine)) as service:
+            message = Message("user", "summarize the files a.txt and b.txt")
+            request = Generation(messages=(message,), lora=role.lora, max_tokens=60)
+            completion = await service.orchestrator.pool.generate(role.model, request)
+            assert completion.usage.nodes == (() if machine == "head" else (machine,))
+            texts.append(completion.text)
+    assert texts[0] == texts[1]
+    await ray_nodes.remove("v")
+
+
 async def test_a_file_that_a_node_has_a_part_of_is_continued(tmp_path: Path, ray_nodes: RayNodes) -> None:
     await ray_nodes.add("g")
     registry = registry_on("g")
@@ -373,9 +390,8 @@ async def test_a_node_that_makes_room_for_a_model_does_not_have_the_other_any_mo
     registry = registry_on("i")
     small, *others = sorted(registry.models.values(), key=lambda entry: entry.file.stat().st_size if entry.file else 0)
     other = others[-1]
-    assert small.file is not None
-    assert other.file is not None
-    async with service_on(tmp_path, ray_nodes, registry, node_bytes=other.file.stat().st_size + 1000) as service:
+    needed = sum(file.stat().st_size for file in files_of(other))  # with its adapters
+    async with service_on(tmp_path, ray_nodes, registry, node_bytes=needed + 1000) as service:
         pool = service.orchestrator.pool
         await until_ready(service, "i")
         on_disk = pool._machines["i"].on_disk
