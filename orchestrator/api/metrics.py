@@ -53,6 +53,11 @@ class _ServiceCollector(Collector):
         yield _counter("runs_exported", "runs to a collector, by outcome", ("outcome",), _with_label(totals.exports))
         yield _gauge("runs_to_export", "runs that have ended, and are still to be exported", service.waiting_exports)
         yield from _reuse(totals.reuse)
+        yield _counter(
+            "shipped", "KV cells that came from other machines of a cluster", ("model", "kind"), totals.shipped.items()
+        )
+        taken = _with_label(totals.shipped_seconds)
+        yield _counter("shipped_seconds", "seconds in which they came", ("model",), taken)
         if self._pool is not None:
             yield from _pool_metrics(self._pool)
             yield from _llama_server_metrics(self._pool)

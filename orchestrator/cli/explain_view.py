@@ -12,6 +12,7 @@ from orchestrator.cli.report_view import (
     format_nodes,
     format_rating,
     format_reuse,
+    format_shipped,
 )
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
 from orchestrator.run.journal.chats import ChatRecord
@@ -78,6 +79,8 @@ def print_chat(console: Console, record: ChatRecord) -> None:
         table.add_row(f"Answer {answer.answer + 1}", outcome)
         tokens = f"{answer.usage.prompt_tokens} prompt and {answer.usage.output_tokens} output tokens"
         table.add_row("", Text(f"{tokens}, took {seconds(answer.seconds)}{format_nodes(answer.usage)}"))
+        if answer.usage.shipped:
+            table.add_row("", Text(format_shipped(answer.usage.shipped)))
     for rating in record.ratings:
         note = f": {one_line(rating.note)}" if rating.note else ""
         table.add_row("Rated", Text(f"{rating.score:g} by {one_line(rating.by)}{note}"))
@@ -186,6 +189,8 @@ def _add_attempt(table: Table, attempt: AttemptRow) -> None:
         tokens = f"{usage.prompt_tokens} prompt{shared} and {usage.output_tokens} output tokens{thought}{rate}"
         table.add_row("", f"{about}{tokens}")
         table.add_row("", f"queued {seconds(usage.queued_seconds)}, prefill {seconds(usage.prefill_seconds)}")
+    if usage.shipped:
+        table.add_row("", Text(format_shipped(usage.shipped)))
     if usage.reuse.expected_tokens:
         table.add_row("", format_reuse(usage.reuse))
     for loss in format_losses(usage.reuse):

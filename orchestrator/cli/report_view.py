@@ -17,10 +17,11 @@ from rich.text import Text
 
 from orchestrator.cli.step_table import select_steps, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
+from orchestrator.registry.memory import size as memory_size
 from orchestrator.run.gates.planned import PlannedGate
 from orchestrator.run.record.report import PathRow, Report, StepRow
 from orchestrator.run.record.view import AttemptRow, RatingRow, ReplanRow, RunView
-from orchestrator.task.events import Usage
+from orchestrator.task.events import Shipped, Usage
 from orchestrator.task.reuse import LOSS_TEXTS, Reuse
 from orchestrator.task.states import State
 
@@ -377,6 +378,8 @@ def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> Renderab
     if attempts := Counter(node for usage in usages for node in usage.nodes):
         listed = (f"{one_line(node)}: {counted(attempts[node], 'attempt')}" for node in sorted(attempts))
         table.add_row("Nodes", Text(", ".join(listed)))
+    if shipments := [shipped for usage in usages for shipped in usage.shipped]:
+        table.add_row("Shipped", Text(format_shipped(shipments)))
     _add_reuse(table, report)
     if speedup:
         table.add_row("Speedup", Text(format_speedup(speedup)))
@@ -397,6 +400,14 @@ def _add_reuse(table: Table, report: Report) -> None:
 def format_nodes(usage: Usage) -> str:
     """Return the end of a phrase about what computed an answer: the nodes and servers, or nothing for this machine."""
     return f", node {one_line(', '.join(usage.nodes))}" if usage.nodes else ""
+
+
+def format_shipped(shipments: Sequence[Shipped]) -> str:
+    """Return in one line which KV cells came from other machines of a cluster."""
+    tokens, size = sum(shipped.tokens for shipped in shipments), sum(shipped.bytes for shipped in shipments)
+    sources = ", ".join(sorted({one_line(shipped.source) for shipped in shipments}))
+    took = seconds(sum(shipped.seconds for shipped in shipments))
+    return f"{tokens:,} tokens shipped from {sources} instead of computed: {memory_size(size)} in {took}"
 
 
 def format_reuse(reuse: Reuse) -> str:

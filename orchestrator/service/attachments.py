@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import Field
 
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.pool import Pool
 from orchestrator.pool.status import MachineStatus, ServerStatus
 from orchestrator.registry.forms import HEAD as HEAD
@@ -113,6 +115,9 @@ class Cluster(AbstractAsyncContextManager[Any], Protocol):
 
     def serve(self, pool: Pool) -> None:
         """Have this pool use the machines."""
+
+    async def start_engine(self, spec: EngineSpec) -> EngineHandle:
+        """Start an engine on this machine. Raises ModelLoadFailed."""
 
     def nodes(self) -> Sequence[NodeStatus]:
         """Return this machine and the others, also those that cannot be used."""

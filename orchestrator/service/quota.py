@@ -44,6 +44,8 @@ class Totals:
     attempts: Counter[tuple[str, str]] = field(default_factory=Counter)  # that have ended, by model and outcome
     tokens: Counter[tuple[str, str]] = field(default_factory=Counter)  # by model and kind: prompt, cached or output
     reuse: dict[str, Reuse] = field(default_factory=dict)  # of prompts, by model
+    shipped: Counter[tuple[str, str]] = field(default_factory=Counter)  # by model: "tokens" and "bytes"
+    shipped_seconds: Counter[str] = field(default_factory=Counter)  # by model
     exports: Counter[str] = field(default_factory=Counter)  # of runs to a collector, by outcome
     executions: int = 0  # of runs, until they ended or were interrupted
     execution_seconds: float = 0.0
@@ -68,6 +70,10 @@ class Totals:
                 self.tokens[model, "cached"] += usage.cached_tokens
                 self.tokens[model, "output"] += usage.output_tokens
                 self.reuse[model] = self.reuse.get(model, Reuse()) + usage.reuse
+                for shipped in usage.shipped:
+                    self.shipped[model, "tokens"] += shipped.tokens
+                    self.shipped[model, "bytes"] += shipped.bytes
+                    self.shipped_seconds[model] += shipped.seconds  # type: ignore[assignment]
             case AttemptSucceeded(step=step, number=number):
                 self.attempts[models.pop((step, number), ""), "done"] += 1
             case AttemptFailed(step=step, number=number, failure=failure):

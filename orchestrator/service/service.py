@@ -518,6 +518,7 @@ class Service:
             plans_task=self.procedures.plans_task,
             propose=self.procedures.propose,
             servers=self._servers,
+            start_engine=self.cluster.start_engine,
         )
         await stack.enter_async_context(self.cluster)  # its engines are stopped by the orchestrator, which ends before
         opened = await stack.enter_async_context(Orchestrator.open(self.home, self._registry, ports))

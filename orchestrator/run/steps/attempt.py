@@ -79,10 +79,12 @@ class StepRunner(Protocol):
 
 
 def added(*usages: Usage) -> Usage:
-    numbers = [entry.name for entry in fields(Usage) if entry.name not in ("reuse", "nodes")]
+    numbers = [entry.name for entry in fields(Usage) if entry.name not in ("reuse", "nodes", "shipped")]
     reuse = sum((usage.reuse for usage in usages), Reuse())
     nodes = tuple(dict.fromkeys(node for usage in usages for node in usage.nodes))
-    return Usage(**{name: sum(getattr(usage, name) for usage in usages) for name in numbers}, reuse=reuse, nodes=nodes)
+    shipped = tuple(shipped for usage in usages for shipped in usage.shipped)
+    sums = {name: sum(getattr(usage, name) for usage in usages) for name in numbers}
+    return Usage(**sums, reuse=reuse, nodes=nodes, shipped=shipped)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Events, folded into what the user sees: the live table, the report, an explanation."""
 
 import io
-import json
 import re
 from dataclasses import replace
 
@@ -39,6 +38,7 @@ from orchestrator.task.events import (
     RoleRates,
     RunAccepted,
     RunFinished,
+    Shipped,
     StepExpanded,
     StepsPlanned,
     Usage,
@@ -381,8 +381,9 @@ def test_an_explanation_tells_waiting_role_attempts_and_gates() -> None:
 
 def test_nodes_that_computed_an_attempt_are_named_and_no_node_is_not_mentioned() -> None:
     alone = _finished_run()
+    shipped = (Shipped(1200, 9 << 20, 0.25, "west"), Shipped(300, 1 << 20, 0.05, "head"))
     spread = [
-        replace(event, usage=replace(event.usage, nodes=("east", "west")))
+        replace(event, usage=replace(event.usage, nodes=("east", "west"), shipped=shipped))
         if isinstance(event, AttemptGenerated) and event.step == "S1"
         else event
         for event in alone
@@ -391,11 +392,16 @@ def test_nodes_that_computed_an_attempt_are_named_and_no_node_is_not_mentioned()
     console, written = _console(120)
     print_explanation(console, report, report.steps[0])
     assert "worker on small, node east, west: role worker" in written.getvalue()
+    line = "1,500 tokens shipped from head, west instead of computed: 10.0 MiB in 0.30 s"
+    assert line in written.getvalue()
     console, written = _console(120)
     print_report(console, report, RunView.of(spread), None, full=False)
     assert "Nodes          east: 1 attempt, west: 1 attempt" in written.getvalue()
-    assert report.to_json()["steps"][0]["attempts"][0]["usage"]["nodes"] == ["east", "west"]
-    assert "nodes" not in json.dumps(_report(alone).to_json())
+    assert f"Shipped        {line}" in written.getvalue()
+    usage = report.to_json()["steps"][0]["attempts"][0]["usage"]
+    assert usage["nodes"] == ["east", "west"]
+    assert [one["tokens"] for one in usage["shipped"]] == [1200, 300]
+    assert not {"nodes", "shipped"} & _report(alone).to_json()["steps"][0]["attempts"][0]["usage"].keys()
 
 
 def test_an_explanation_tells_what_its_step_does_not_get() -> None:

@@ -1,10 +1,10 @@
-"""How long a run was at work, by its events."""
+"""What runs have used and how long they were at work, by their events."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.service.quota import seconds_at_work
-from orchestrator.task.events import AttemptStarted, Event, RunAccepted, RunBegun
+from orchestrator.service.quota import Totals, seconds_at_work
+from orchestrator.task.events import AttemptGenerated, AttemptStarted, Event, RunAccepted, RunBegun, Shipped, Usage
 
 
 def happened(at: float) -> Event:
@@ -33,3 +33,13 @@ def test_a_clock_that_is_set_back_between_two_daemons_takes_nothing_away() -> No
 def test_each_time_counts_to_the_last_thing_that_happened(spans: list[tuple[int, list[int]]]) -> None:
     told = seconds_at_work(lives(*((begun, [*map(float, later)]) for begun, later in spans)))
     assert told == sum(max(later, default=0) for _, later in spans)
+
+
+def test_what_was_shipped_counts_for_the_model_of_the_attempt() -> None:
+    totals, models = Totals(), dict[tuple[str, int], str]()
+    accepted = RunAccepted(at=0.0, run="R", mode="serial", request="x")
+    usage = Usage(shipped=(Shipped(700, 3000, 0.25, "east"), Shipped(300, 1000, 0.5, "head")))
+    for event in (happened(1.0), AttemptGenerated(at=2.0, step="S1", number=1, usage=usage)):
+        totals.count(event, accepted, models)
+    assert totals.shipped == {("m", "tokens"): 1000, ("m", "bytes"): 4000}
+    assert totals.shipped_seconds == {"m": 0.75}

@@ -1,6 +1,6 @@
 // The view *Step*: why this role and model, the prompt with its shared part, and all attempts with texts and gates.
 import { runPath } from "./api.js";
-import { duration, line, number, shown } from "./format.js";
+import { bytes, duration, line, number, shown } from "./format.js";
 import { Empty, Head, html, Problem, State, Text, useAnswer, useTitle } from "./parts.js";
 import { rowOf, Spent, useRun, Writing } from "./run.js";
 import { address } from "./state.js";
@@ -75,6 +75,7 @@ function Attempt({ run, step, attempt, bar }) {
     <h3>${name} <${State} name=${attempt.outcome} /></h3>
     <p class="facts"><span>${t("role_on", { role: line(attempt.role), model: line(attempt.model) })}</span>
       ${attempt.usage.nodes ? html`<span>${t("on_node")} <bdi>${line(attempt.usage.nodes.join(", "))}</bdi></span>` : null}
+      ${(attempt.usage.shipped || []).map((part, at) => html`<span key=${at}>${t("shipped_from", { count: number(part.tokens), machine: line(part.source), size: bytes(part.bytes) })}</span>`)}
       ${attempt.finished === null ? null : html`<span>${duration(attempt.finished - attempt.started)}</span>`}</p>
     ${attempt.message ? html`<p class="cause"><${Text}>${attempt.message}<//></p>` : null}
     ${bar ? html`<${Spent} bar=${bar} />` : null}

@@ -449,6 +449,7 @@ const TEXTS = {
   "seconds_ago": ["Seconds ago", "Vor Sekunden"],
   "seconds_of": ["{part}: {time}", "{part}: {time}"],
   "share": ["Share", "Anteil"],
+  "shipped_from": ["{count} tokens shipped from {machine} ({size})", "{count} Token von {machine} geholt ({size})"],
   "simulate": ["Simulate", "Simulieren"],
   "skip": ["Skip to the content", "Zum Inhalt springen"],
   "slack": ["Slack", "Puffer"],

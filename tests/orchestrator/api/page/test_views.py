@@ -25,6 +25,7 @@ from orchestrator.task.events import (
     PlanFinished,
     RunAccepted,
     RunFinished,
+    Shipped,
     StepsPlanned,
     Usage,
 )
@@ -34,6 +35,7 @@ from tests.orchestrator.api.daemon_process import RECORDS, ROOT, Running, execut
 from tests.orchestrator.api.page.browser import PATIENCE, SIZES, Visit, check_view, link_of, visiting
 
 TWO_FILES: Final = "20260101-000000-two-files"
+SHIPPED: Final = (Shipped(tokens=704, bytes=3 << 20, seconds=0.1, source="west"),)
 REQUEST: Final = "Summarize a, b, c and d, then compare them"
 
 expect.set_options(timeout=PATIENCE)
@@ -56,7 +58,10 @@ async def write_two_files(home: Path) -> None:
             PlanFinished(at=1.0, origin="taskir"),
             AttemptStarted(at=1.0, role="worker", persona=None, model="m", reason="a test", **of_step),
             AttemptGenerated(
-                at=2.0, usage=Usage(prompt_tokens=9, output_tokens=9, nodes=("east",)), outputs=outputs, **of_step
+                at=2.0,
+                usage=Usage(prompt_tokens=9, output_tokens=9, nodes=("east",), shipped=SHIPPED),
+                outputs=outputs,
+                **of_step,
             ),
             AttemptFailed(at=3.0, failure=failure, gates=(gate,), answer=whole, **of_step),
             RunFinished(at=3.0, status="failed", error="S1 failed"),
@@ -291,6 +296,7 @@ def test_findings_are_at_their_line_of_the_right_output(visit: Visit) -> None:
     visit.ready("h1")
     visit.go("runs", TWO_FILES, "steps", "S1")
     expect(visit.page.locator(".attempt .facts")).to_contain_text("node east")
+    expect(visit.page.locator(".attempt .facts")).to_contain_text("704 tokens shipped from west (3.1 MB)")
     outputs = visit.page.locator(".output")
     expect(outputs).to_have_count(2)
     for at, name in enumerate(("one.py", "two.py")):
