@@ -65,7 +65,12 @@ CLUSTER: Final = Attachment(
             "orchestrator.cluster.commands:nodes",
             "Show the machines of the daemon's cluster and the servers of its models, and what runs on them.",
             after="pool",
-        )
+        ),
+        "standby": CommandPlace(
+            "orchestrator.cluster.commands:standby",
+            "Get a copy of the head's journal, and take over as the daemon when the head is gone.",
+            after="serve",
+        ),
     },
 )
 SIMULATIONS: Final = "orchestrator.bench.simulate.endpoints:ENDPOINTS"  # of runs on other machines

@@ -77,7 +77,7 @@ def serve(
     configuration again.
     """
     options = settings(context)
-    environ = _environment(options)
+    environ = daemon_environment(options)
     if tcp is not None:
         environ[variable("server", "tcp")] = tcp
     if insecure:
@@ -99,7 +99,7 @@ def mcp(context: typer.Context) -> None:
     if not answers(options.home):
         raise NoDaemon(options.home)
     sys.stdout.flush()
-    os.execve(MCP_PROGRAM[0], MCP_PROGRAM, _environment(options))  # noqa: S606 - our own program
+    os.execve(MCP_PROGRAM[0], MCP_PROGRAM, daemon_environment(options))  # noqa: S606 - our own program
 
 
 @service_app.command("install")
@@ -197,7 +197,7 @@ def logs(
 
 def unit(options: Settings) -> str:
     """Return the systemd unit that runs the daemon with these settings."""
-    own = _environment(options)
+    own = daemon_environment(options)
     stated = {name: value for name, value in own.items() if name.startswith("ORCHESTRATOR_")}
     seconds = load_configuration(own).server.drain_seconds
     return TEMPLATE.format(
@@ -209,8 +209,8 @@ def unit(options: Settings) -> str:
     )
 
 
-def _environment(options: Settings) -> dict[str, str]:
-    # The daemon gets the global options of the command line as variables.
+def daemon_environment(options: Settings) -> dict[str, str]:
+    """Return the environment of a daemon, with the global options of the command line as variables."""
     stated = {
         "ORCHESTRATOR_HOME": str(options.home),
         "ORCHESTRATOR_REGISTRY": str(find_registry(options.registry_flag).absolute()),

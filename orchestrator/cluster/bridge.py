@@ -64,6 +64,7 @@ COPY_SECONDS: Final = 60.0  # for a chunk from one node to another; then the hea
 START_SECONDS: Final = 120.0  # for Ray to start an actor, which imports this program
 MEASURED_BYTES: Final = 2 << 20  # sent to a node that joins, to know how fast it gets files
 CHUNK_BYTES: Final = 8 << 20  # smaller ones take most of their time for the call
+HEAD_EPOCH_BITS: Final = 42  # milliseconds since 1970 have fewer
 READ_BYTES: Final = 64 << 10  # more would go through Ray's shared memory, which is slower
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -327,7 +328,8 @@ class Bridge:
         self._digests = Digests(Path(settings.digests_file))
         self._nodes: dict[int, Node] = {}  # by epoch
         self._sockets: dict[int, asyncio.Future[socket.socket]] = {}
-        self._epochs = itertools.count(time.time_ns())  # higher than those of any earlier bridge
+        # Higher than those of any earlier bridge, and of any earlier head, whose clock may be ahead.
+        self._epochs = itertools.count((settings.head_epoch << HEAD_EPOCH_BITS) + time.time_ns() // 1_000_000)
         self._serving: set[str] = set()  # nodes by Ray's id, with those that were rejected
         self._rejected: dict[str, int] = {}  # the epochs of these
         self._library = ""
@@ -373,7 +375,9 @@ class Bridge:
             scheduling_strategy=NodeAffinitySchedulingStrategy(key, soft=False),
         )
         settings = self._settings
-        actor: Any = host.remote(epoch, name, settings.folder, settings.node_bytes, settings.silence_seconds)
+        actor: Any = host.remote(
+            epoch, name, settings.folder, settings.node_bytes, settings.silence_seconds, settings.head_epoch
+        )
         try:
             async with asyncio.timeout(START_SECONDS):
                 facts = msgspec.convert(await actor.describe.remote(), NodeFacts)

@@ -1,15 +1,31 @@
-"""The command about the machines of the daemon's cluster: nodes."""
+"""The commands about the machines of the daemon's cluster: nodes, standby."""
 
+import os
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from orchestrator.cli.daemon import DaemonClient
+from orchestrator.cli.serve import daemon_environment
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, plain_table, print_result, size
+
+STANDBY_PROGRAM: Final = (sys.executable, "-m", "orchestrator.cluster.standby")
+
+
+def standby(context: typer.Context) -> None:
+    """Get a copy of the head's journal, and take over as the daemon when the head is gone.
+
+    It runs until SIGTERM or ctrl-C, and prints its state. [cluster] has to name the same Ray cluster as the head's, and
+    an address of this machine as `standby`. A journal that is here already is moved into backups/.
+    """
+    sys.stdout.flush()
+    environ = daemon_environment(settings(context))
+    os.execve(STANDBY_PROGRAM[0], STANDBY_PROGRAM, environ)  # noqa: S606 - our own program
 
 
 def nodes(context: typer.Context, as_json: JsonFlag = False) -> None:
@@ -37,5 +53,9 @@ def _print(console: Console, state: Mapping[str, Any]) -> None:
     console.print(table)
     if not state["ray"]:
         console.print(Text("no cluster is configured: see [cluster] in `orchestrator config show`", style="dim"))
-    elif state["problem"]:
+    if (standby := state["standby"]) is not None:
+        problem = f"; the arbiter: {one_line(standby['problem'])}" if standby["problem"] else ""
+        where = f" at {standby['address']}" if standby["address"] else ""
+        console.print(Text(f"standby{where}: {standby['state']}; epoch {standby['epoch']}{problem}"))
+    if state["problem"]:
         console.print(Text(f"the cluster {state['ray']}: {one_line(state['problem'])}", style="bold"))

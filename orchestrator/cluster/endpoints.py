@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from orchestrator.api.app import Endpoints
 from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED
-from orchestrator.service.attachments import NodeStatus
+from orchestrator.service.attachments import NodeStatus, StandbyStatus
 
 router = APIRouter(prefix="/v1", tags=["models"], responses=dict(DOCUMENTED))
 ENDPOINTS: Final = Endpoints(router)
@@ -19,6 +19,7 @@ class NodesBody(BaseModel):
 
     ray: str = Field(description="the configured cluster; empty without one")
     problem: str | None = Field(description="why the cluster cannot be used now")
+    standby: StandbyStatus | None = Field(description="what takes over from this machine; null if none is configured")
     nodes: tuple[NodeStatus, ...] = Field(description="this machine first, then the nodes by name, then the servers")
 
 
@@ -26,4 +27,9 @@ class NodesBody(BaseModel):
 async def nodes(service: ServiceDep) -> NodesBody:
     """Return the machines of the cluster and the servers: cores, memory, models, and why one cannot be used."""
     cluster = service.cluster
-    return NodesBody(ray=service.configuration.cluster.ray, problem=cluster.problem, nodes=tuple(cluster.nodes()))
+    return NodesBody(
+        ray=service.configuration.cluster.ray,
+        problem=cluster.problem,
+        standby=cluster.standby,
+        nodes=tuple(cluster.nodes()),
+    )

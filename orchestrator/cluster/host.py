@@ -23,7 +23,7 @@ from orchestrator.engine.client.spawn import EngineProcess, launch
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.protocol import VERSION
-from orchestrator.files import user_folder
+from orchestrator.files import replace_file, user_folder
 from orchestrator.pool.machine import memory_budget, read_topology
 from orchestrator.registry.options import Adapters
 
@@ -56,7 +56,8 @@ class Host:
     """The engines and model files of one node. Use it in one event loop, whose thread lives as long as the engines.
 
     `folder` is for all nodes of the user, empty for the default one; `name` is the node's. `silence_seconds` after
-    the last `beat` the engines are killed, and `abandoned` is called.
+    the last `beat` the engines are killed, and `abandoned` is called; also as soon as the node has a host of a later
+    head, one with a higher `head_epoch`.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Host:
         folder: str,
         node_bytes: int,
         silence_seconds: float,
+        head_epoch: int = 0,
         abandoned: Callable[[], object] = lambda: os._exit(1),
     ) -> None:
         self._epoch = epoch
@@ -73,6 +75,7 @@ class Host:
         self._folder = (root if folder else root / "orchestrator" / "nodes") / name
         self._store = ModelStore(self._folder / "models", node_bytes)
         self._prefixes = PrefixFolder(self._folder / "prefixes")
+        self._head = HeadMark(self._folder / "head", head_epoch)
         self._silence_seconds = silence_seconds
         self._abandoned = abandoned
         self._engines: dict[int, EngineProcess] = {}
@@ -90,6 +93,7 @@ class Host:
     def _facts(self) -> NodeFacts:
         for name in ("models", "logs", "curves", "prefixes"):
             (self._folder / name).mkdir(parents=True, exist_ok=True)
+        self._head.set()
         try:
             library = probe_library().build
         except LibraryFailed as error:
@@ -265,6 +269,9 @@ class Host:
     async def beat(self, epoch: int) -> tuple[int, list[Beat]]:
         """Return the epoch, and what each engine's process does."""
         self._check(epoch)
+        if self._head.is_stale():
+            self._abandon()
+            raise StaleEpoch("this node has a host of a later head")
         self._hear()
         return self._epoch, [
             Beat(engine, process.worked(), "".join(sorted(process.states())), *_memory(process.process.pid))
@@ -284,6 +291,30 @@ class Host:
     def _check(self, epoch: int) -> None:
         if epoch != self._epoch:
             raise StaleEpoch(f"this host has epoch {self._epoch}, and was addressed as epoch {epoch}")
+
+
+class HeadMark:
+    """A file of a node that says in which epoch the latest head is that has used the node."""
+
+    def __init__(self, path: Path, epoch: int) -> None:
+        self._path = path
+        self._epoch = epoch  # 0 if there is only one head, which needs no mark
+
+    def set(self) -> None:
+        """Raises StaleEpoch if there has been a later head."""
+        if self.is_stale():
+            raise StaleEpoch(f"this node has a later head than the one of epoch {self._epoch}")
+        if self._epoch:
+            replace_file(self._path, str(self._epoch))
+
+    def is_stale(self) -> bool:
+        """Return whether there has been a later head."""
+        if not self._epoch:
+            return False
+        try:
+            return int(self._path.read_text("ascii")) > self._epoch
+        except FileNotFoundError:
+            return False
 
 
 def _memory(pid: int) -> tuple[int, int]:

@@ -35,6 +35,7 @@ class Connect(WireMessage, frozen=True):
     silence_seconds: float
     digests_file: str
     prefixes: str  # this machine's folder of KV cells
+    head_epoch: int = 0  # of the daemon as the head; 0 without a standby
 
 
 class StartEngine(WireMessage, frozen=True):

@@ -53,7 +53,8 @@ from orchestrator.pool.pool import Pool
 from orchestrator.registry.models import ModelEntry
 from orchestrator.registry.watch import files_of
 from orchestrator.run.journal.home import Home
-from orchestrator.service.attachments import HEAD, NodeStatus, server_nodes
+from orchestrator.run.journal.journal import Journal
+from orchestrator.service.attachments import HEAD, NodeStatus, StandbyStatus, server_nodes
 from orchestrator.service.configuration import ClusterSettings
 from orchestrator.service.service import Service
 
@@ -96,6 +97,7 @@ class RayCluster:
         self._digests: Digests | None = None
         self._hashing = asyncio.Lock()
         self._problem: str | None = None
+        self.head_epoch = 0  # higher than those of earlier heads; 0 without a standby
         self.changed = asyncio.Event()  # set, and then replaced, when `nodes` has changed
 
     @property
@@ -122,6 +124,17 @@ class RayCluster:
         task = self._tasks.create_task(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
+
+    @property
+    def standby(self) -> StandbyStatus | None:
+        return None
+
+    @property
+    def why_not_acting(self) -> str | None:
+        return None
+
+    def open_journal(self, home: Path) -> Journal:
+        return Journal.open(home)
 
     def serve(self, pool: Pool) -> None:
         """Have this pool use the nodes that are here and those that join, until the next call."""
@@ -176,7 +189,7 @@ class RayCluster:
         while True:
             reason = f"its process ended; its log is in {home.logs / LOG}"
             try:
-                async with _Connection.open(self._settings, home) as connection:
+                async with _Connection.open(self._settings, home, self.head_epoch) as connection:
                     self._connection = connection
                     async for message in connection.messages():
                         if isinstance(message, Connected):
@@ -356,7 +369,7 @@ class _Connection:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, settings: ClusterSettings, home: Home) -> AsyncIterator["_Connection"]:
+    async def open(cls, settings: ClusterSettings, home: Home, head_epoch: int) -> AsyncIterator["_Connection"]:
         """Start a process; it has ended when the context ends. Raises OSError."""
         control, theirs = socket.socketpair()
         descriptors, passed = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -374,6 +387,7 @@ class _Connection:
                         settings.silence_seconds,
                         str(_digests_file(home)),
                         str(home.prefixes),
+                        head_epoch,
                     )
                 )
                 yield connection

@@ -6,6 +6,7 @@ The composition root, `orchestrator.app`, says what these are. The core knows no
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import Field
@@ -16,6 +17,7 @@ from orchestrator.pool.pool import Pool
 from orchestrator.pool.status import MachineStatus, ServerStatus
 from orchestrator.registry.forms import HEAD as HEAD
 from orchestrator.registry.models import Registry
+from orchestrator.run.journal.journal import Journal
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.planning import Planner
 from orchestrator.run.routing import Router
@@ -103,6 +105,19 @@ def _server_node(name: str, served: Sequence[tuple[str, ServerStatus]]) -> NodeS
     )
 
 
+StandbyState = Literal["absent", "copying", "in sync"]  # only in the last one it can take over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyStatus:
+    """The machine that takes over from the daemon's, as the daemon sees it."""
+
+    state: StandbyState
+    address: str = ""
+    epoch: int  # of the daemon as the head
+    problem: str | None = None  # why the arbiter of the two has not answered the last time
+
+
 class Cluster(AbstractAsyncContextManager[Any], Protocol):
     """Further machines for the engines of a service. An async context manager, which outlives the pool.
 
@@ -112,6 +127,20 @@ class Cluster(AbstractAsyncContextManager[Any], Protocol):
     @property
     def problem(self) -> str | None:
         """Why the configured cluster cannot be used now, or None."""
+
+    @property
+    def standby(self) -> StandbyStatus | None:
+        """The machine that takes over from this one; None if none is configured."""
+
+    @property
+    def why_not_acting(self) -> str | None:
+        """Why this machine may do nothing now, because another one may have taken over; or None."""
+
+    def open_journal(self, home: Path) -> Journal:
+        """Open the journal of a state folder, of which a standby gets a copy. Blocks.
+
+        Raises JournalError, and InputError if this process may not write there.
+        """
 
     def serve(self, pool: Pool) -> None:
         """Have this pool use the machines."""

@@ -338,7 +338,17 @@ class ClusterSettings(_Section):
         default=0, ge=0, description="bytes that models may take of each node's disk; 0: as many as are free"
     )
     silence_seconds: float = Field(
-        default=10.0, ge=1, le=600, description="after which a node that does not answer is lost, with its attempts"
+        default=10.0,
+        ge=1,
+        le=600,
+        description="after which a node that does not answer is lost, with its attempts, and a head that reaches nobody"
+        " ends",
+    )
+    standby: str = Field(
+        default="",
+        pattern=r"^([A-Za-z0-9._-]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5})?$",
+        description="ADDRESS:PORT of this machine, at which its standby gets a copy of the journal; the standby has its"
+        " own; empty: none",
     )
 
 

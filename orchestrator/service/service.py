@@ -158,7 +158,14 @@ class Service:
         """Raises NotReady while the journal is being replaced."""
         return self._opened(self._orchestrator)
 
+    @property
+    def ending(self) -> bool:
+        """Whether the state folder, once closed, is not opened again."""
+        return self._closing
+
     def _opened(self, opened: Folder | None) -> Folder:
+        if (reason := self.cluster.why_not_acting) is not None:
+            raise NotReady(reason)
         if opened is None:
             raise NotReady("the daemon is about to stop" if self._closure is None else self._closure.why)
         return opened
@@ -174,6 +181,8 @@ class Service:
             return self._closure.why
         if self._orchestrator is None:
             return "the daemon is about to stop"
+        if (reason := self.cluster.why_not_acting) is not None:
+            return reason
         journal = self._orchestrator.journal
         full = journal.full
         return str(full) if full is not None else journal.misplaced or self.learning.misplaced
@@ -510,7 +519,9 @@ class Service:
 
     async def _open(self, stack: AsyncExitStack) -> None:
         if self.extent is Extent.JOURNAL:
-            self._folder = await stack.enter_async_context(StateFolder(self.home, self._registry))
+            self._folder = await stack.enter_async_context(
+                StateFolder(self.home, self._registry, open_journal=self.cluster.open_journal)
+            )
             return
         ports = Ports(
             router=self.learning.router,
@@ -519,6 +530,7 @@ class Service:
             propose=self.procedures.propose,
             servers=self._servers,
             start_engine=self.cluster.start_engine,
+            journal=self.cluster.open_journal,
         )
         await stack.enter_async_context(self.cluster)  # its engines are stopped by the orchestrator, which ends before
         opened = await stack.enter_async_context(Orchestrator.open(self.home, self._registry, ports))

@@ -6,7 +6,7 @@ System prompts and personas are objects, too, so that events can name the versio
 import asyncio
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,14 @@ from orchestrator.run.journal.housekeeping import MaintenanceStore, refuse_damag
 from orchestrator.run.journal.objects import ObjectStore, digest_of
 from orchestrator.run.journal.outcomes import AttemptOutcome
 from orchestrator.run.journal.reader import JournalReader
+from orchestrator.run.journal.replica import (
+    Change,
+    ChatsDeleted,
+    OutcomesPurged,
+    Replication,
+    deleted,
+    personas_kept,
+)
 from orchestrator.run.journal.store import EventRow, RefusedEvents, Store, chat_row, event_row
 from orchestrator.run.journal.writer import Writer, retry_when_disk_full
 from orchestrator.task.events import (
@@ -43,18 +51,29 @@ log = structlog.get_logger(__name__)
 class Journal(JournalReader):
     """The journal of the one process that owns the state folder."""
 
-    def __init__(self, home: Home, lock: HomeLock, store: Store, writer: Writer, *, durable: bool = True) -> None:
+    def __init__(
+        self,
+        home: Home,
+        lock: HomeLock,
+        store: Store,
+        writer: Writer,
+        *,
+        durable: bool = True,
+        replication: Replication | None = None,
+    ) -> None:
         super().__init__(home, store)
+        self._replication = replication
         self.objects = ObjectStore(home.objects, durable=durable)
         self._lock = lock
         self._writer = writer
         self._presence = Presence(home.used)
 
     @classmethod
-    def open(cls, home: Path, *, durable: bool = True) -> Self:
+    def open(cls, home: Path, *, durable: bool = True, replication: Replication | None = None) -> Self:
         """Create the state folder if need be, lock it and open its journal.
 
         With `durable` false nothing waits for the disk, so a power cut may damage the journal: for temporary folders.
+        With `replication`, what is durable is also where that puts it.
         Raises `HomeLocked`, `JournalTooNew`, `JournalCorrupt`, or `JournalError` for a folder that cannot be used.
         """
         place = Home(home)
@@ -70,7 +89,7 @@ class Journal(JournalReader):
             read = stack.enter_context(closing(Store.open_to_read(place.database)))
             ObjectStore(place.objects).clean()
             stack.pop_all()
-        return cls(place, lock, read, Writer(written), durable=durable)
+        return cls(place, lock, read, Writer(written, replication), durable=durable, replication=replication)
 
     async def append(self, run: str, events: Sequence[Event]) -> None:
         """Write events, all or none, and return when they are durable. The first event of a run is `RunAccepted`.
@@ -127,33 +146,50 @@ class Journal(JournalReader):
 
         No sweep removes it until an event that names it is appended. Raises `DiskFull`, `JournalError`.
         """
-        return self.objects.put(data)
+        digest = self.objects.put(data)
+        if self._replication is not None:
+            self._replication.note_object(digest)
+        return digest
 
     def delete(self, *runs: str, outcomes: Iterable[AttemptOutcome] = ()) -> None:
         """Delete runs and their folders. Objects that no run names any more are left to `sweep`.
 
         Blocks on the disk. Raises `JournalError`.
         """
-        folders = [self.home.artifacts(run).parent for run in runs]
-        with closing(Store.open_to_write(self.home.database)) as store:
+        folders, outcomes = [self.home.artifacts(run).parent for run in runs], tuple(outcomes)
+        with self._replicated(deleted(runs, outcomes)), closing(Store.open_to_write(self.home.database)) as store:
             store.delete(*runs, outcomes=outcomes)
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
 
     def keep_personas(self, *personas: MadePersona) -> None:
         """Store personas, replacing those with the same names. Blocks on the disk. Raises `JournalError`."""
-        with closing(Store.open_to_write(self.home.database)) as store:
+        with self._replicated(personas_kept(personas)), closing(Store.open_to_write(self.home.database)) as store:
             store.keep_personas(*personas)
 
     def purge_outcomes(self) -> int:
         """Remove the outcomes of removed runs, and return their number. Blocks on the disk. Raises `JournalError`."""
-        with closing(MaintenanceStore.open_to_write(self.home.database)) as store:
+        with self._maintained(OutcomesPurged()) as store:
             return store.purge_outcomes()
 
     def delete_chats(self, before: float | None = None, beyond: int | None = None) -> int:
         """Delete chats as in `count_chats`, and return their number. Blocks on the disk. Raises `JournalError`."""
-        with closing(MaintenanceStore.open_to_write(self.home.database)) as store:
+        with self._maintained(ChatsDeleted(before, beyond)) as store:
             return store.delete_chats(before, beyond)
+
+    @contextmanager
+    def _replicated(self, change: Change) -> Iterator[None]:
+        if self._replication is None:
+            yield
+            return
+        self._replication.check()
+        yield
+        self._replication.commit(change)
+
+    @contextmanager
+    def _maintained(self, change: Change) -> Iterator[MaintenanceStore]:
+        with self._replicated(change), closing(MaintenanceStore.open_to_write(self.home.database)) as store:
+            yield store
 
     def sweep(self, keep_going: Callable[[], bool] = lambda: True) -> list[str]:
         """Remove the objects that no event names while `keep_going` returns true, and return their digests.

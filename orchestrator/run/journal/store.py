@@ -314,6 +314,11 @@ class Store:
     def last_number(self) -> int:
         return int(self._rows("SELECT max(number) FROM events")[0][0] or 0)
 
+    def position(self) -> tuple[int, int]:
+        """Return the numbers of the latest events of a run and of a chat, also if these are gone. They only grow."""
+        numbers = dict(self._rows("SELECT name, seq FROM sqlite_sequence"))
+        return numbers.get("events", 0), numbers.get("chat_events", 0)
+
     def personas(self) -> list[tuple[str, str]]:
         return self._rows("SELECT name, body FROM personas ORDER BY rowid")
 

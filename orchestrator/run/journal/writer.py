@@ -13,7 +13,8 @@ from typing import Final, TypeVar
 import structlog
 
 from orchestrator.run.journal.errors import DiskFull, JournalClosed, JournalError
-from orchestrator.run.journal.store import ChatRow, JournalRow, Store
+from orchestrator.run.journal.replica import Replication, appended
+from orchestrator.run.journal.store import ChatRow, JournalRow, RefusedEvents, Store
 
 T = TypeVar("T")
 
@@ -56,13 +57,15 @@ class Writer:
     """Writes to `store`, which it owns until `close`. Rows are committed in the order of the calls.
 
     While the disk is full, events of accepted runs wait for space, and new runs and events of chats are refused. After
-    any other error of the database nothing more is written, so the journal always holds a prefix of each run.
+    any other error of the database nothing more is written, so the journal always holds a prefix of each run. With
+    `replication`, rows are durable when they are also where it puts them.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, replication: Replication | None = None) -> None:
         self.full: DiskFull | None = None  # the error for which rows wait, while the disk is full
         self.broken: Future[JournalError] = Future()  # gets the error after which nothing more is written
         self._store = store
+        self._replication = replication
         self._waiting: SimpleQueue[_Waiting | None] = SimpleQueue()
         self._closing = Lock()
         self._closed = False
@@ -136,12 +139,22 @@ class Writer:
     def _commit(self, groups: list[_Waiting]) -> JournalError | None:
         # Resolves the futures and clears the list, unless nothing was written.
         try:
-            outcomes = self._store.append([rows for rows, _ in groups])
+            outcomes = self._append([rows for rows, _ in groups])
         except Exception as error:  # noqa: BLE001 - the thread's boundary: callers have to get any failure
             return error if isinstance(error, JournalError) else JournalError(self._store.path, repr(error))
         _answer(groups, outcomes)
         groups.clear()
         return None
+
+    def _append(self, groups: Sequence[Sequence[JournalRow]]) -> Sequence[RefusedEvents | None]:
+        if self._replication is None:
+            return self._store.append(groups)
+        self._replication.check()
+        outcomes = self._store.append(groups)
+        accepted = [rows for rows, refused in zip(groups, outcomes, strict=True) if rows and refused is None]
+        if accepted:
+            self._replication.commit(appended(accepted, self._store.position()))
+        return outcomes
 
     def _note_disk_full(self, full: DiskFull | None) -> None:
         if full is not None and self.full is None:

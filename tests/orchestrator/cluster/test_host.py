@@ -126,7 +126,7 @@ class Loaded:
 
     def __init__(self, folder: Path, silence_seconds: float = 60.0, node_bytes: int = 0) -> None:
         self.abandoned = asyncio.Event()
-        self.host = Host(7, "n", str(folder), node_bytes, silence_seconds, self.abandoned.set)
+        self.host = Host(7, "n", str(folder), node_bytes, silence_seconds, 0, self.abandoned.set)
 
     async def load(self) -> int:
         """Return the process id of the engine number 1."""
