@@ -92,9 +92,11 @@ class Standby:
                 self._follow(record)
             time.sleep(PAUSE)
 
+    def _is_complete(self, record: Record) -> bool:
+        return self._member.id == record.holder or (self._member.id == record.synced and self._is_whole)
+
     def _may_ask(self, record: Record) -> bool:
-        complete = self._member.id == record.holder or (self._member.id == record.synced and self._is_whole)
-        return complete and self._promise.may_ask(now(), record.seconds)
+        return self._is_complete(record) and self._promise.may_ask(now(), record.seconds)
 
     def _hand_over(self, record: Record) -> None:
         self._replica.close()
@@ -120,7 +122,8 @@ class Standby:
                 connection.settimeout(COPY_SECONDS)
                 self._receive_all(connection, record)
         except (Broken, OSError, JournalError) as error:
-            self._say(f"does not get what the head at {record.address} commits: {error}")
+            may = "it may take over" if self._is_complete(record) else "it may not take over: some events are not here"
+            self._say(f"gets nothing from the head at {record.address}: {error}; {may}")
 
     def _receive_all(self, connection: socket.socket, record: Record) -> None:
         head = f"the head at {record.address}, epoch {record.epoch}"

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -113,9 +113,18 @@ class PartedNode:
         self._ip("link", "del", self._link)
         self._ip("netns", "del", self._space)
 
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """The beginning of a command whose process is to be on this node."""
+        return ("ip", "netns", "exec", self._space)
+
     def cut_off(self) -> None:
         """Let no packet through any more, without a word to either side."""
         self._ip("link", "set", self._link, "down")
+
+    def reconnect(self) -> None:
+        """Let packets through again."""
+        self._ip("link", "set", self._link, "up")
 
     @staticmethod
     def _ip(*arguments: str) -> None:
@@ -124,11 +133,22 @@ class PartedNode:
 
 @pytest.fixture(scope="module")
 def ray_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayNodes]:
+    with running_nodes(tmp_path_factory.mktemp("ray") / "nodes.log") as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def own_ray_nodes(tmp_path: Path) -> Iterator[RayNodes]:
+    """A cluster for one test, because a cluster has one arbiter."""
+    with running_nodes(tmp_path / "ray.log") as nodes:
+        yield nodes
+
+
+@contextmanager
+def running_nodes(log: Path) -> Iterator[RayNodes]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("the extra `ray` is not installed")
-    nodes = RayNodes(tmp_path_factory.mktemp("ray") / "nodes.log")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, closing(RayNodes(log)) as nodes:
         for name, value in TOKEN.items():
             patch.setenv(name, value)
         yield nodes
-    nodes.close()

@@ -118,6 +118,17 @@ def test_a_head_is_not_alone_until_the_arbiter_has_answered_so() -> None:
     assert not lease.alone
 
 
+def test_a_head_acts_while_its_standby_answers_and_that_asks_for_nothing_meanwhile() -> None:
+    _, lease = first_head(synced="b")
+    promise = Promise(-1000.0)
+    lease.note_confirmed(7.0)
+    promise.note_heard(7.0)
+    assert lease.acts(16.9)
+    assert not lease.acts(17.0)
+    assert not promise.may_ask(17.9, SECONDS)
+    assert promise.may_ask(18.0, SECONDS)
+
+
 def test_messages_are_the_same_after_they_were_sent() -> None:
     record = Record(epoch=3, holder="a", token="t" * 3, synced="b", seconds=2.5)
     assert decode_request(encode(record)) == record == decode_record(encode(record))

@@ -1,0 +1,242 @@
+"""A head and its standby as real daemons on a real Ray cluster, killed, stopped and cut off from each other."""
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+
+from orchestrator.run.journal.home import Home
+from orchestrator.task.events import AttemptStarted, AttemptSucceeded, Event, RunFinished
+from tests.orchestrator.api.daemon_process import listens
+from tests.orchestrator.cluster.conftest import PartedNode, RayNodes
+from tests.orchestrator.cluster.heads import PATIENCE, SECONDS, Machine, machine, seen
+
+HEAD_PORT, STANDBY_PORT = 17_100, 17_101
+LENGTH = 40
+
+
+def chain() -> dict[str, Any]:
+    """Return the body of a request for a run of steps that follow each other."""
+    steps = [
+        {
+            "id": f"S{number}",
+            "actor": "worker",
+            "action": f"Write a short text about the number {number}.",
+            "outputs": [f"text{number}"],
+            "depends_on": [f"S{number - 1}"] if number > 1 else [],
+            "max_tokens": 96,
+        }
+        for number in range(1, LENGTH + 1)
+    ]
+    return {"task": {"objective": "a chain", "plan": {"steps": steps}}}
+
+
+def short() -> dict[str, Any]:
+    step = {"id": "S1", "actor": "worker", "action": "Write a text.", "outputs": ["text"], "max_tokens": 8}
+    return {"task": {"objective": "a short test", "plan": {"steps": [step]}}}
+
+
+def submitted(head: Machine, body: dict[str, Any]) -> str:
+    with head.client() as client:
+        answer = client.post("/v1/runs", json=body)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["run_id"])
+
+
+def until_ended(head: Machine, run: str) -> list[Event]:
+    """Wait for the end of a run, and return its events after checking that no step ran again once it had ended."""
+    with head.client() as client:
+        client.get(f"/v1/runs/{run}/events").raise_for_status()
+    events = head.events(run)
+    (end,) = [event for event in events if isinstance(event, RunFinished)]
+    assert end.status == "done"
+    succeeded = Counter(event.step for event in events if isinstance(event, AttemptSucceeded))
+    assert set(succeeded.values()) == {1}
+    done: set[str] = set()
+    for event in events:
+        if isinstance(event, AttemptStarted):
+            assert event.step not in done
+        elif isinstance(event, AttemptSucceeded):
+            done.add(event.step)
+    return events
+
+
+@pytest.fixture
+def pair(tmp_path: Path, own_ray_nodes: RayNodes) -> Iterator[tuple[Machine, Machine]]:
+    """A head and a standby in sync."""
+    with (
+        machine(tmp_path / "a", own_ray_nodes.address, HEAD_PORT) as head,
+        machine(tmp_path / "b", own_ray_nodes.address, STANDBY_PORT) as standby,
+    ):
+        head.serve()
+        head.until_ready()
+        standby.stand_by()
+        head.until_standby("in sync")
+        yield head, standby
+
+
+def test_a_killed_head_is_replaced_and_no_completed_step_runs_again(pair: tuple[Machine, Machine]) -> None:
+    head, standby = pair
+    ended = submitted(head, short())
+    until_ended(head, ended)
+    run = submitted(head, chain())
+    with head.client() as client:
+        shown = seen(client, run, 2, "attempt_succeeded")
+    head.kill()
+    standby.until_ready()
+    events = until_ended(standby, run)
+    completed = [event["step"] for event in shown if event.get("kind") == "attempt_succeeded"]
+    assert len(completed) == 2
+    first = next(index for index, event in enumerate(events) if event not in head.events(run))
+    assert events[:first] == head.events(run)[:first]
+    assert {*completed} <= {event.step for event in events[:first] if isinstance(event, AttemptSucceeded)}
+    assert standby.events(ended) == head.events(ended)
+    with standby.client() as client:
+        result = client.get(f"/v1/runs/{run}/result").json()
+        for name in result["artifacts"]:  # those of completed steps came with the journal
+            client.get(f"/v1/runs/{run}/artifacts/{name}").raise_for_status()
+    assert standby.until_standby("absent")["epoch"] > 1
+    head.serve()
+    assert head.wait() == 2
+    head.until_says("this machine may not be the head: the head at 127.0.0.1:17101 has the lease in epoch 3")
+    head.stand_by()
+    standby.until_standby("in sync")
+    assert head.runs() == standby.runs() == [run, ended]
+    (aside,) = (head.home / "backups").glob("replaced-*/journal.db")
+    assert aside.stat().st_size > 0
+
+
+def test_a_standby_that_missed_something_does_not_take_over(pair: tuple[Machine, Machine]) -> None:
+    head, standby = pair
+    standby.process.send_signal(signal.SIGSTOP)
+    run = submitted(head, short())
+    assert head.until_standby("absent")["epoch"] == 1
+    until_ended(head, run)
+    head.kill()
+    standby.process.send_signal(signal.SIGCONT)
+    standby.until_says("it may not take over: some events are not here")
+    assert standby.events(run) != head.events(run)
+    head.serve()
+    head.until_ready()
+    assert head.until_standby("in sync")["epoch"] == 2
+    assert standby.runs() == [run]
+    head.kill()
+    standby.until_ready()
+    assert standby.runs() == [run]
+
+
+def test_a_head_needs_the_arbiter_or_the_standby(pair: tuple[Machine, Machine]) -> None:
+    head, standby = pair
+    (arbiter,) = [process for process in psutil.process_iter() if "ray::ArbiterHost" in " ".join(safe_cmdline(process))]
+    arbiter.send_signal(signal.SIGSTOP)
+    end = time.monotonic() + 2 * SECONDS
+    runs = []
+    while time.monotonic() < end:
+        runs.append(submitted(head, short()))
+    with head.client() as client:
+        status = client.get("/v1/nodes").json()["standby"]
+    assert status["state"] == "in sync"
+    assert "the arbiter did not answer" in status["problem"]
+    standby.process.send_signal(signal.SIGSTOP)
+    assert head.wait() == 1
+    head.until_says("is not the head any more: neither the arbiter nor a standby in sync has answered for 4 s")
+    arbiter.send_signal(signal.SIGCONT)
+    standby.process.send_signal(signal.SIGCONT)
+    standby.until_ready()
+    assert {*runs} <= {*standby.runs()}
+
+
+def safe_cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+@dataclass
+class Client:
+    """Submits runs to a head all the time, in a thread, and notes when which were accepted."""
+
+    head: Machine
+    accepted: dict[str, tuple[float, float]] = field(default_factory=dict)  # when sent and answered, by run
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def work(self) -> None:
+        while not self.stopped.wait(0.01):
+            if not listens(Home(self.head.home).socket):
+                continue
+            sent = time.monotonic()
+            try:
+                with self.head.client() as client:
+                    answer = client.post("/v1/runs", json=short())
+            except httpx2.TransportError:
+                continue
+            if answer.status_code == 201:
+                self.accepted[str(answer.json()["run_id"])] = (sent, time.monotonic())
+
+    def until_accepted(self, count: int) -> None:
+        end = time.monotonic() + PATIENCE
+        while len(self.accepted) < count:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and `ip`")
+def test_two_heads_never_act_at_once_when_the_network_is_parted(tmp_path: Path, own_ray_nodes: RayNodes) -> None:
+    with (
+        PartedNode(own_ray_nodes.address, "p", tmp_path / "p.log") as parted,
+        machine(tmp_path / "a", own_ray_nodes.address, HEAD_PORT, "10.213.7.2", parted.prefix) as head,
+        machine(tmp_path / "b", own_ray_nodes.address, STANDBY_PORT, "10.213.7.1") as standby,
+    ):
+        head.serve()
+        head.until_ready()
+        standby.stand_by()
+        head.until_standby("in sync")
+        clients = [Client(head), Client(standby)]  # over sockets of the file system, which no network parts
+        threads = [threading.Thread(target=client.work) for client in clients]
+        for thread in threads:
+            thread.start()
+        try:
+            clients[0].until_accepted(20)
+            parted.cut_off()
+            assert head.wait() == 1
+            standby.until_ready()
+            clients[1].until_accepted(20)
+        finally:
+            for client in clients:
+                client.stopped.set()
+            for thread in threads:
+                thread.join()
+        first, second = (client.accepted for client in clients)
+        assert {*first} <= {*standby.runs()}
+        assert max(answered for _, answered in first.values()) < min(answered for _, answered in second.values())
+        check_times(head, standby)
+        parted.reconnect()
+        head.serve()
+        assert head.wait() == 2
+        head.stand_by()
+        standby.until_standby("in sync")
+        assert head.runs() == standby.runs()
+
+
+def check_times(earlier: Machine, later: Machine) -> None:
+    """Check that all events of the earlier head are older than those that the later one has not got from it."""
+    old = {run: earlier.events(run) for run in earlier.runs()}
+    new = {run: later.events(run) for run in later.runs()}
+    added = [event for run, events in new.items() for event in events if event not in old.get(run, ())]
+    assert added
+    assert max(times(old.values())) < min(event.at for event in added)
+
+
+def times(runs: Iterable[Iterable[Event]]) -> Iterator[float]:
+    return (event.at for events in runs for event in events)
