@@ -25,7 +25,7 @@ test-train: $(READY)  ## the tests of trainings, with the extra `train` (PyTorch
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]'
 	$(BIN)/python -m pytest tests/memrl/parl tests/benchmarks/test_adapter_training.py tests/benchmarks/test_heads.py tests/procedures/test_library.py -m "not crash"
 
-test-cluster: $(READY)  ## engines on several nodes of a Ray cluster on this machine, with the extra `ray`, which is installed first (five minutes)
+test-cluster: $(READY)  ## engines on several nodes of a Ray cluster on this machine, with the extra `ray`, which is installed first (ten minutes)
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,ray]'
 	$(BIN)/python -m pytest tests/orchestrator/cluster
 

@@ -12,5 +12,15 @@ host        what runs on a node: starts engines, relays their bytes, stores mode
 carrier     what the pool ships KV cells with; prefixes: their files, from one machine to another
 store       model files of a node, by content
 digests     SHA-256 of the head's model files
-endpoints, commands   `GET /v1/nodes`, `orchestrator nodes`
+endpoints, commands   `GET /v1/nodes`, `orchestrator nodes`, `orchestrator standby`
+
+A second machine that takes over:
+
+lease       the rules by which one of two machines is the head
+arbiter, arbiter_client   gives the lease: an actor of Ray, and how to ask it
+head        the daemon's cluster with a lease
+replicator  sends what the journal commits to the standby; ends the daemon without a lease
+stream      the connection between the two
+standby     what the second machine runs until it becomes the daemon
+member      what a state folder remembers of this
 """

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -66,6 +66,10 @@ class RayNodes:
         for process in (raylet, *raylet.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
+
+    def end_arbiter(self) -> None:
+        """End the actor that gives leases, for good."""
+        self._do("end-arbiter -")
 
     def close(self) -> None:
         self._process.communicate()
@@ -133,22 +137,17 @@ class PartedNode:
 
 @pytest.fixture(scope="module")
 def ray_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayNodes]:
-    with running_nodes(tmp_path_factory.mktemp("ray") / "nodes.log") as nodes:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("the extra `ray` is not installed")
+    nodes = RayNodes(tmp_path_factory.mktemp("ray") / "nodes.log")
+    with pytest.MonkeyPatch.context() as patch, closing(nodes):
+        for name, value in TOKEN.items():
+            patch.setenv(name, value)
         yield nodes
 
 
 @pytest.fixture
-def own_ray_nodes(tmp_path: Path) -> Iterator[RayNodes]:
-    """A cluster for one test, because a cluster has one arbiter."""
-    with running_nodes(tmp_path / "ray.log") as nodes:
-        yield nodes
-
-
-@contextmanager
-def running_nodes(log: Path) -> Iterator[RayNodes]:
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("the extra `ray` is not installed")
-    with pytest.MonkeyPatch.context() as patch, closing(RayNodes(log)) as nodes:
-        for name, value in TOKEN.items():
-            patch.setenv(name, value)
-        yield nodes
+def arbiter_nodes(ray_nodes: RayNodes) -> Iterator[RayNodes]:
+    """The cluster for a test that has its own arbiter."""
+    yield ray_nodes
+    ray_nodes.end_arbiter()

@@ -3,7 +3,8 @@
 `python -m tests.orchestrator.cluster.ray_nodes` starts the head, and prints its address. Then it carries out the
 commands that it reads, one a line, each with the name of a node, and prints a line for each: `add`, `pid` (of the
 raylet, of which all processes of a node are descendants), `remove`. After `add` and the name there may be a folder from
-which the node's processes import first. It ends with its standard input.
+which the node's processes import first. `end-arbiter -` kills the actor that gives leases. It ends with its standard
+input.
 """
 
 import os
@@ -11,6 +12,7 @@ import sys
 
 
 def main() -> None:
+    import ray
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(
@@ -31,6 +33,10 @@ def main() -> None:
             )
         elif verb == "remove":
             cluster.remove_node(nodes.pop(name), allow_graceful=False)
+        elif verb == "end-arbiter":
+            ray.init(address=cluster.address, namespace="orchestrator", log_to_driver=False, logging_level="error")
+            ray.kill(ray.get_actor("arbiter"))
+            ray.shutdown()
         print(nodes[name].all_processes["raylet"][0].process.pid if name in nodes else 0, flush=True)
     cluster.shutdown()
 
