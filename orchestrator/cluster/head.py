@@ -14,7 +14,7 @@ from orchestrator.cluster.arbiter_client import ArbiterClient, Unreachable, now
 from orchestrator.cluster.lease import Acquire, Granted, HeadLease, Refused
 from orchestrator.cluster.member import Member
 from orchestrator.cluster.nodes import RayCluster
-from orchestrator.cluster.replicator import Replicator
+from orchestrator.cluster.replicator import Replicator, listen
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.home import Home, HomeLock
 from orchestrator.run.journal.journal import Journal
@@ -44,12 +44,6 @@ def wanted_lease(settings: ClusterSettings, member: Member, *, waits: bool) -> A
         handed=member.handed,
         waits=waits,
     )
-
-
-def address_of(text: str) -> tuple[str, int]:
-    """Return host and port of a configured address."""
-    host, _, port = text.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def end_process(reason: str) -> None:
@@ -98,11 +92,12 @@ class ReplicatedCluster(RayCluster):
         return journal
 
     async def _acquire(self, home: Home) -> Replicator:
+        _refuse_locked(home)
+        listener = listen(self._settings.standby)
         member, arbiter = Member.load(home), arbiter_client(self._settings, home)
         wanted, before = wanted_lease(self._settings, member, waits=False), ""
         while True:
-            with HomeLock(home):
-                pass  # raises HomeLocked before another daemon of this folder is waited for
+            _refuse_locked(home)  # it may be another one of this folder that is waited for
             sent = now()
             answer = await asyncio.to_thread(arbiter.ask, wanted)
             match answer:
@@ -118,7 +113,13 @@ class ReplicatedCluster(RayCluster):
             await asyncio.sleep(PAUSE)
         member.changed(epoch=record.epoch, is_copy=False, handed="").save(home)
         log.info("this daemon is the head", epoch=record.epoch)
-        return Replicator(home, address_of(self._settings.standby), HeadLease(record, sent), arbiter, end_process)
+        return Replicator(home, listener, HeadLease(record, sent), arbiter, end_process)
+
+
+def _refuse_locked(home: Home) -> None:
+    """Raises HomeLocked."""
+    with HomeLock(home):
+        pass
 
 
 def _not_the_head(reason: str) -> InputError:

@@ -34,6 +34,7 @@ from orchestrator.cluster.stream import (
     Rejected,
     Stored,
     Welcome,
+    address_of,
     prove_to_standby,
     receive,
     send,
@@ -84,12 +85,12 @@ class Replicator:
     def __init__(
         self,
         home: Home,
-        address: tuple[str, int],
+        listener: socket.socket,
         lease: HeadLease,
         arbiter: ArbiterClient,
         end: Callable[[str], None],
     ) -> None:
-        """Start. Raises InputError if the address cannot be listened on."""
+        """Start. Standbys connect to the `listener`."""
         self._home = home
         self._objects = ObjectStore(home.objects)
         self._lease = lease
@@ -101,7 +102,7 @@ class Replicator:
         self._stopped = False
         self._lost: str | None = None
         self._problem: str | None = None  # why the arbiter did not answer the last time
-        self._listener = _listen(address)
+        self._listener = listener
         self._renewing = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._renewing.start()
         for work in (self._watch, self._accept):
@@ -358,14 +359,20 @@ def _expect(kind: type[M], message: Message) -> M:
     return message
 
 
-def _listen(address: tuple[str, int]) -> socket.socket:
-    host, port = address
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        accepted = "a free port at an address of this machine, which the other one reaches"
-        raise InputError(Problem("cluster.standby", f"{host}:{port}: {error.strerror}", accepted)) from error
+def listen(text: str) -> socket.socket:
+    """Return a socket that listens at a configured ADDRESS:PORT. Raises InputError."""
+    with ExitStack() as stack:
+        try:
+            family, *_, address = socket.getaddrinfo(*address_of(text), type=socket.SOCK_STREAM)[0]
+            listener = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen()
+        except OSError as error:
+            accepted = "a free port at an address of this machine, which the other one reaches"
+            raise InputError(Problem("cluster.standby", f"{text}: {error.strerror}", accepted)) from error
+        stack.pop_all()
+    return listener
 
 
 def _remove(copy: Path) -> None:

@@ -18,7 +18,7 @@ import structlog
 from orchestrator.api.logs import log_to
 from orchestrator.cluster.arbiter_client import ArbiterClient, Unreachable, now
 from orchestrator.cluster.attachment import check_ray, check_standby
-from orchestrator.cluster.head import address_of, arbiter_client, wanted_lease
+from orchestrator.cluster.head import arbiter_client, wanted_lease
 from orchestrator.cluster.lease import Granted, Look, Promise, Record
 from orchestrator.cluster.member import Member, put_journal_aside
 from orchestrator.cluster.stream import (
@@ -33,6 +33,7 @@ from orchestrator.cluster.stream import (
     Rejected,
     Stored,
     Welcome,
+    address_of,
     prove_to_head,
     receive,
     send,

@@ -79,6 +79,12 @@ Message = Hello | Welcome | Rejected | Database | Objects | Missing | Stored | C
 _messages: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Message)
 
 
+def address_of(text: str) -> tuple[str, int]:
+    """Return host and port of a configured address."""
+    host, _, port = text.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
 def send(connection: socket.socket, message: Message) -> None:
     """Raises Broken."""
     send_frame(connection, msgspec.msgpack.encode(message))

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app import attached
+from orchestrator.cluster.standby import check_configuration
 from orchestrator.errors import InputError
 from orchestrator.registry.load import empty_registry
 from orchestrator.service.configuration import Configuration, load_configuration
 from orchestrator.service.extent import Extent
+from orchestrator.service.service import ended_in_order
 from tests.orchestrator.run_jobs import ON_DEMAND
 
 ROOT = Path(__file__).parents[3]
@@ -41,6 +43,41 @@ def test_without_ray_a_configured_cluster_is_refused(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"cluster\.ray.* not installed; accepted: the extra `ray`"):
         attached().service(tmp_path, ON_DEMAND, CLUSTER)
+
+
+STANDBY = {"ray": "10.0.0.1:6379", "standby": "10.0.0.1:7400"}
+
+
+def test_a_standby_without_a_cluster_is_refused(tmp_path: Path) -> None:
+    alone = Configuration.model_validate({"cluster": {"standby": "10.0.0.1:7400"}})
+    with pytest.raises(InputError, match=r"cluster\.standby: needs a Ray cluster; accepted: ray of \[cluster\]"):
+        attached().service(tmp_path, ON_DEMAND, alone)
+    with pytest.raises(InputError, match=r"cluster\.standby: needs a Ray cluster"):
+        check_configuration(alone.cluster)
+
+
+def test_a_standby_needs_an_address_and_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"cluster\.standby: is not configured; accepted: ADDRESS:PORT"):
+        check_configuration(CLUSTER.cluster)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"cluster\.ray.* not installed; accepted: the extra `ray`"):
+        check_configuration(Configuration.model_validate({"cluster": STANDBY}).cluster)
+
+
+async def test_with_a_standby_commands_without_a_daemon_change_nothing(tmp_path: Path) -> None:
+    configured = Configuration.model_validate({"cluster": STANDBY})
+    for extent in (Extent.JOURNAL, Extent.RUNS):
+        service = attached().service(tmp_path, empty_registry(tmp_path / "r.yaml"), configured, extent)
+        with pytest.raises(InputError, match=r"may not change the state folder; accepted: a daemon that runs"):
+            async with ended_in_order(service):
+                await service.open()
+    assert not (tmp_path / "journal.db").exists()
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", ":7400", "10.0.0.1:port", "http://10.0.0.1:7400"])
+def test_what_is_no_address_of_a_standby_is_refused(address: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="ORCHESTRATOR_CLUSTER_STANDBY"):
+        load_configuration({"HOME": str(tmp_path), "ORCHESTRATOR_CLUSTER_STANDBY": address})
 
 
 def test_commands_without_a_daemon_use_this_machine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,9 +124,9 @@ def test_nodes_have_the_names_that_they_were_given_else_their_hosts() -> None:
 class Loaded:
     """A host with an engine that has loaded the smallest embedded model."""
 
-    def __init__(self, folder: Path, silence_seconds: float = 60.0, node_bytes: int = 0) -> None:
+    def __init__(self, folder: Path, silence_seconds: float = 60.0, node_bytes: int = 0, head_epoch: int = 0) -> None:
         self.abandoned = asyncio.Event()
-        self.host = Host(7, "n", str(folder), node_bytes, silence_seconds, 0, self.abandoned.set)
+        self.host = Host(7, "n", str(folder), node_bytes, silence_seconds, head_epoch, self.abandoned.set)
 
     async def load(self) -> int:
         """Return the process id of the engine number 1."""
@@ -191,6 +191,22 @@ async def test_another_epoch_is_refused(tmp_path: Path) -> None:
     assert len((await loaded.host.beat(7))[1]) == 1
     await loaded.host.kill(7, 1)
     await loaded.host.wait(7, 1)
+
+
+async def test_engines_of_an_earlier_head_end_and_it_gets_no_host_any_more(tmp_path: Path) -> None:
+    earlier = Loaded(tmp_path, head_epoch=2)
+    pid = await earlier.load()
+    await earlier.host.beat(7)
+    later = Loaded(tmp_path, head_epoch=3)
+    await later.host.describe()
+    with pytest.raises(StaleEpoch, match="a later head"):
+        await earlier.host.beat(7)
+    assert earlier.abandoned.is_set()
+    assert (await earlier.host.wait(7, 1))[:2] == (7, -9)
+    assert not psutil.pid_exists(pid)
+    with pytest.raises(StaleEpoch, match="later head than the one of epoch 2"):
+        await Loaded(tmp_path, head_epoch=2).host.describe()
+    assert (await later.host.beat(7))[0] == 7
 
 
 async def test_engines_end_when_their_caller_is_silent(tmp_path: Path) -> None:

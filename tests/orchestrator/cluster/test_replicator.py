@@ -1,0 +1,217 @@
+"""The two ends of the stream from a head to its standby, over TCP, with an arbiter in this process instead of Ray."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cluster.arbiter_client import ArbiterClient, Unreachable, now
+from orchestrator.cluster.head import wanted_lease
+from orchestrator.cluster.lease import Answer, Arbiter, Granted, HeadLease, Record, Request
+from orchestrator.cluster.member import Member
+from orchestrator.cluster.replicator import LeaseLost, Replicator, listen
+from orchestrator.cluster.standby import Standby
+from orchestrator.cluster.stream import VERSION, Broken, Hello, Rejected, address_of, prove_to_head, receive, send
+from orchestrator.errors import InputError
+from orchestrator.run.journal.home import Home
+from orchestrator.run.journal.journal import Journal
+from orchestrator.run.journal.reader import JournalReader
+from orchestrator.run.journal.replica import SCHEMA
+from orchestrator.service.configuration import ClusterSettings
+from tests.orchestrator.api.daemon_process import free_port
+from tests.orchestrator.run.journal.test_journal import accepted
+
+SECONDS = 1.0
+PATIENCE = 60.0
+
+
+class LocalArbiter(ArbiterClient):
+    """The rules of an arbiter without Ray. While it is not `reachable` it does not answer."""
+
+    def __init__(self, arbiter: Arbiter) -> None:
+        self._arbiter = arbiter
+        self.reachable = True
+
+    def ask(self, request: Request) -> Answer | Unreachable:
+        return self._arbiter.answer(request, now()) if self.reachable else Unreachable("it is cut off")
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Head:
+    """A head, its journal, and what it has said at its end."""
+
+    home: Home
+    settings: ClusterSettings
+    arbiter: LocalArbiter
+    replicator: Replicator
+    journal: Journal
+    ended: threading.Event
+    reasons: list[str]
+
+    def append(self, run: str) -> None:
+        asyncio.run(self.journal.append(run, [replace(accepted(), run=run)]))
+
+    def until(self, state: str) -> None:
+        changed = self.replicator._changed
+        with changed:
+            assert changed.wait_for(lambda: self.replicator.status().state == state, PATIENCE)
+
+
+def settings() -> ClusterSettings:
+    return ClusterSettings(ray="auto", silence_seconds=SECONDS, standby=f"127.0.0.1:{free_port()}")
+
+
+@contextmanager
+def running_head(folder: Path, arbiter: Arbiter) -> Iterator[Head]:
+    home, own, client = Home(folder), settings(), LocalArbiter(arbiter)
+    home.create()
+    sent = now()
+    answer = client.ask(wanted_lease(own, Member.load(home), waits=False))
+    assert isinstance(answer, Granted)
+    ended, reasons = threading.Event(), list[str]()
+
+    def end(reason: str) -> None:
+        reasons.append(reason)
+        ended.set()
+
+    with ExitStack() as stack:
+        replicator = Replicator(home, listen(own.standby), HeadLease(answer.record, sent), client, end)
+        stack.callback(replicator.stop)
+        journal = stack.enter_context(Journal.open(home.path, replication=replicator))
+        replicator.open()
+        yield Head(home, own, client, replicator, journal, ended, reasons)
+
+
+@dataclass
+class Following:
+    """A standby in a thread."""
+
+    home: Home
+    arbiter: LocalArbiter
+    says: list[str] = field(default_factory=list)
+    took_over: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        self.home.create()
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        Standby(self.home, settings(), self.arbiter, self.says.append).take_over()
+        self.took_over.set()
+
+    def runs(self) -> list[str]:
+        with JournalReader.open_to_read(self.home.path) as journal:
+            return [row.run for row in journal.runs()]
+
+
+def arbiter() -> Arbiter:
+    return Arbiter(Record(), now() - 1000.0)
+
+
+def test_a_standby_has_what_was_acknowledged_and_takes_over_when_the_head_ends(tmp_path: Path) -> None:
+    judge = arbiter()
+    standby = Following(Home(tmp_path / "standby"), LocalArbiter(judge))
+    with running_head(tmp_path / "head", judge) as head:
+        head.append("before")
+        digest = head.journal.put(b"an artifact")
+        standby.start()
+        head.until("in sync")
+        head.append("after")
+        other = head.journal.put(b"another one")
+        head.append("last")
+    assert standby.took_over.wait(PATIENCE)
+    assert standby.runs() == ["last", "after", "before"]
+    member = Member.load(standby.home)
+    assert (member.epoch, member.is_copy, member.handed) == (2, True, judge.record.token)
+    with JournalReader.open_to_read(standby.home.path) as journal:
+        assert (journal.get(digest), journal.get(other)) == (b"an artifact", b"another one")
+
+
+def test_a_head_alone_goes_on_and_a_standby_that_missed_something_waits(tmp_path: Path) -> None:
+    judge = arbiter()
+    standby = Following(Home(tmp_path / "standby"), LocalArbiter(judge))
+    with running_head(tmp_path / "head", judge) as head:
+        standby.start()
+        head.until("in sync")
+        head.replicator.close()  # the standby cannot come back
+        head.append("alone")
+        assert judge.record.synced == ""
+        assert standby.runs() == []
+        assert not standby.took_over.is_set()
+        head.replicator.open()
+        head.until("in sync")
+        assert standby.runs() == ["alone"]
+
+
+def test_a_head_that_hears_from_nobody_ends_and_acknowledges_nothing(tmp_path: Path) -> None:
+    judge = arbiter()
+    with running_head(tmp_path / "head", judge) as head:
+        head.append("before")
+        head.arbiter.reachable = False
+        assert head.ended.wait(PATIENCE)
+        nobody = "neither the arbiter nor a standby in sync has answered for 1 s: it is cut off"
+        assert head.reasons == [f"this daemon is not the head any more: {nobody}"]
+        with pytest.raises(LeaseLost, match="nothing can be written"):
+            head.append("after")
+        assert [row.run for row in head.journal.runs()] == ["before"]
+
+
+def test_a_head_continues_with_its_standby_when_the_arbiter_is_gone(tmp_path: Path) -> None:
+    judge = arbiter()
+    standby = Following(Home(tmp_path / "standby"), LocalArbiter(judge))
+    with running_head(tmp_path / "head", judge) as head:
+        standby.start()
+        head.until("in sync")
+        head.arbiter.reachable = False
+        given = now() + SECONDS
+        number = 0
+        while now() < given + SECONDS:
+            head.append(f"run{number}")
+            number += 1
+        assert head.reasons == []
+        assert head.replicator.status().problem == "it is cut off"
+
+
+def test_a_head_whose_lease_another_one_has_ends(tmp_path: Path) -> None:
+    judge = arbiter()
+    with running_head(tmp_path / "head", judge) as head:
+        judge.record = Record(epoch=9, holder="other", token=str(9), address="10.0.0.2:1", seconds=SECONDS)
+        assert head.ended.wait(PATIENCE)
+        assert head.reasons == ["this daemon is not the head any more: 10.0.0.2:1 has the lease in epoch 9"]
+
+
+@pytest.mark.parametrize("version", [VERSION, VERSION + 1])
+def test_a_head_rejects_another_version_and_its_own_copy(version: int, tmp_path: Path) -> None:
+    judge = arbiter()
+    with running_head(tmp_path / "head", judge) as head:
+        member = judge.record.holder if version == VERSION else "other"
+        with closing(socket.create_connection(address_of(head.settings.standby), PATIENCE)) as connection:
+            prove_to_head(connection, judge.record.key)
+            send(connection, Hello(version, SCHEMA, member))
+            answer = receive(connection)
+        assert isinstance(answer, Rejected)
+        accepted_instead = "one of its own" if version == VERSION else f"{VERSION} and {SCHEMA}"
+        assert f"accepted: {accepted_instead}" in answer.reason
+
+
+def test_whoever_does_not_have_the_key_gets_nothing(tmp_path: Path) -> None:
+    judge = arbiter()
+    with running_head(tmp_path / "head", judge) as head:
+        with closing(socket.create_connection(address_of(head.settings.standby), PATIENCE)) as connection:
+            with pytest.raises(Broken, match="does not have the key"):
+                prove_to_head(connection, "guessed")
+        assert head.replicator.status().state == "absent"
+
+
+def test_an_address_that_is_taken_is_refused(tmp_path: Path) -> None:
+    with running_head(tmp_path / "head", arbiter()) as head:
+        with pytest.raises(InputError, match=r"cluster\.standby: 127\.0\.0\.1:\d+: Address already in use; accepted: "):
+            listen(head.settings.standby)
