@@ -17,7 +17,7 @@ from orchestrator.api.dependencies import ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.logs import LEVELS, MAX_LINES, LogLine, latest_lines
 from orchestrator.service.backup import Backup, backups
-from orchestrator.service.doctor import Check, examine
+from orchestrator.service.doctor import Check, check_standby, examine
 from orchestrator.service.redaction import redacted, secrets_of
 from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult
 from orchestrator.service.service import Service
@@ -121,6 +121,8 @@ async def doctor(service: ServiceDep) -> DoctorBody:
     checks = await asyncio.to_thread(examine, service.registry_file, service.home)
     if (reason := service.why_not_ready) is not None:
         checks.append(Check("daemon", "broken", reason, "until then, the daemon accepts no runs"))
+    if (standby := service.cluster.standby) is not None:
+        checks.append(check_standby(standby))
     hidden = await asyncio.to_thread(_secrets, service)
     bodies = [CheckBody(**redacted(asdict(check), hidden)) for check in checks]
     return DoctorBody(healthy=all(check.state != "broken" for check in checks), checks=bodies)

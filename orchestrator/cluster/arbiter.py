@@ -31,6 +31,7 @@ class ArbiterHost:
         usual = user_folder(os.environ, "XDG_STATE_HOME", ".local/state") / "orchestrator"
         root = (Path(folder).expanduser() if folder else usual) / "arbiter"
         root.mkdir(parents=True, exist_ok=True)
+        root.chmod(0o700)  # the record has a key
         self._lock = lock_file(root / "lock")  # raises FileLocked while an earlier actor still answers
         self._file = root / "lease"
         record = decode_record(self._file.read_bytes()) if self._file.exists() else Record()

@@ -66,6 +66,11 @@ class ArbiterClient:
             return Unreachable("its process has ended")
         return _answers.decode(body)
 
+    def interrupt(self) -> None:
+        """Let a question that another thread asks end early, without an answer."""
+        if (process := self._process) is not None:
+            process.kill()
+
     def close(self) -> None:
         """End the process."""
         if self._connection is not None:

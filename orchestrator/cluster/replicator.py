@@ -51,6 +51,7 @@ PATIENCE: Final = 1 / 3  # of the time of a lease, for an answer of a standby th
 PROOF_SECONDS: Final = 10.0  # for somebody who connects to say who he is
 COPY_SECONDS: Final = 120.0  # for an answer of a standby that stores a copy
 LOOK_SECONDS: Final = 0.5  # between two looks at the clock, since a suspended machine wakes nobody in time
+STOP_SECONDS: Final = 5.0  # for the answer to a last renewal
 MOST_CHANGES: Final = 256  # in a message
 
 M = TypeVar("M", bound=Message)
@@ -150,8 +151,11 @@ class Replicator:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._renewing.join()
-        if self._lost is None:
+        self._renewing.join(STOP_SECONDS)
+        if self._renewing.is_alive():
+            self._arbiter.interrupt()
+            self._renewing.join()
+        elif self._lost is None and self._problem is None:
             self._arbiter.ask(self._lease.renewal(self._lease.record.synced, released=True))
         self._arbiter.close()
 

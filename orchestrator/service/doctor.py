@@ -35,6 +35,7 @@ from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.sandbox.errors import SandboxUnavailable
 from orchestrator.run.sandbox.sandbox import Sandbox
+from orchestrator.service.attachments import StandbyStatus
 from orchestrator.task.reuse import LOSS_TEXTS, Reuse
 
 MINIMUM_PYTHON = (3, 11)
@@ -69,6 +70,17 @@ def examine(registry: Path, home: Path) -> list[Check]:
         *_tools(),
         _sandbox(),
     ]
+
+
+def check_standby(status: StandbyStatus) -> Check:
+    """Return a check of the machine that takes over from this one."""
+    shown = f"{status.state}; epoch {status.epoch} of the head"
+    if status.problem is not None:
+        mend = "until it answers, no other machine can become the head; see docs/cluster.md"
+        return Check("standby", "note", f"{shown}; the arbiter does not answer: {status.problem}", mend)
+    if status.state != "in sync":
+        return Check("standby", "note", shown, "until it is in sync, nothing takes over: `orchestrator standby` there")
+    return Check("standby", "ok", f"{shown}, at {status.address}")
 
 
 def _python() -> Check:

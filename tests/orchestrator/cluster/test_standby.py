@@ -18,6 +18,7 @@ import pytest
 from orchestrator.run.journal.home import Home
 from orchestrator.task.events import AttemptStarted, AttemptSucceeded, Event, RunFinished
 from tests.orchestrator.api.daemon_process import listens
+from tests.orchestrator.cli.cli_command import run_here
 from tests.orchestrator.cluster.conftest import PartedNode, RayNodes
 from tests.orchestrator.cluster.heads import PATIENCE, SECONDS, Machine, machine, seen
 
@@ -116,11 +117,18 @@ def test_a_killed_head_is_replaced_and_no_completed_step_runs_again(pair: tuple[
     assert aside.stat().st_size > 0
 
 
-def test_a_standby_that_missed_something_does_not_take_over(pair: tuple[Machine, Machine]) -> None:
+def test_a_standby_that_missed_something_does_not_take_over(
+    pair: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     head, standby = pair
+    for name, value in head.settings.items():
+        monkeypatch.setenv(name, value)
+    assert "standby at 127.0.0.1: in sync; epoch 1" in run_here("--home", head.home, "nodes").out
+    assert doctor_of(head) == {"name": "standby", "state": "ok", "found": "in sync; epoch 1 of the head, at 127.0.0.1"}
     standby.process.send_signal(signal.SIGSTOP)
     run = submitted(head, short())
     assert head.until_standby("absent")["epoch"] == 1
+    assert doctor_of(head)["state"] == "note"
     until_ended(head, run)
     head.kill()
     standby.process.send_signal(signal.SIGCONT)
@@ -133,6 +141,13 @@ def test_a_standby_that_missed_something_does_not_take_over(pair: tuple[Machine,
     head.kill()
     standby.until_ready()
     assert standby.runs() == [run]
+
+
+def doctor_of(head: Machine) -> dict[str, str]:
+    """Return what the command `doctor` says of the standby."""
+    checks = run_here("--home", head.home, "doctor", "--json").json["checks"]
+    (found,) = [check for check in checks if check["name"] == "standby"]
+    return {name: value for name, value in found.items() if name != "mend"}
 
 
 def test_a_head_needs_the_arbiter_or_the_standby(pair: tuple[Machine, Machine]) -> None:
