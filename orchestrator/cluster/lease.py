@@ -127,6 +127,7 @@ class HeadLease:
 
     def __init__(self, record: Record, sent: float) -> None:
         self.record = record  # the latest that was sent
+        self.synced = record.synced  # as the arbiter has accepted it: whoever can take over
         self._renewed = sent + record.seconds
         self._confirmed = -math.inf
         self._granted = record.sequence  # the highest that the arbiter has accepted
@@ -156,7 +157,8 @@ class HeadLease:
     def note_renewed(self, record: Record, sent: float) -> None:
         """Note that the arbiter has accepted what was sent at `sent`."""
         self._renewed = max(self._renewed, sent + record.seconds)
-        self._granted = max(self._granted, record.sequence)
+        if record.sequence > self._granted:
+            self._granted, self.synced = record.sequence, record.synced
 
     def note_confirmed(self, sent: float) -> None:
         """Note that the member in sync has answered what was sent at `sent`."""

@@ -125,7 +125,7 @@ class Replicator:
             link: _Link | None = self._link
             state: StandbyState = "absent"
             if link is not None:
-                state = "copying" if self._lease.alone else "in sync"
+                state = "in sync" if self._lease.synced == link.member and link.caught_up else "copying"
             address = "" if link is None else link.address
             return StandbyStatus(state=state, address=address, epoch=self.epoch, problem=self._problem)
 
@@ -340,16 +340,16 @@ class Replicator:
             if link.dropped:
                 raise Broken(link.dropped)
             items, link.queue = link.queue[:MOST_CHANGES], link.queue[MOST_CHANGES:]
-            synced = link.caught_up
+            caught_up, synced = link.caught_up, self._lease.synced == link.member
         sent = now()
         for digest in items:
             if isinstance(digest, str):
                 self._send_object(link, digest)
-        send(link.connection, Changes(tuple(item for item in items if not isinstance(item, str)), synced))
+        send(link.connection, Changes(tuple(item for item in items if not isinstance(item, str)), caught_up and synced))
         _expect(Done, receive(link.connection))
         with self._changed:
             link.done += len(items)
-            if synced:
+            if caught_up:
                 self._lease.note_confirmed(sent)
             elif not link.queue:
                 link.caught_up = True

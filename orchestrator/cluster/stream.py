@@ -68,7 +68,7 @@ class Changes(msgspec.Struct, frozen=True, tag=True):
     """What was committed since the last one; maybe nothing."""
 
     changes: tuple[Change, ...]
-    synced: bool  # the head commits nothing any more that the standby does not have
+    synced: bool  # the standby can take over: the head commits nothing any more that it does not have
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):

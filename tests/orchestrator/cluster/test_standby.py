@@ -206,7 +206,36 @@ class Client:
             time.sleep(0.01)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and `ip`")
+needs_namespaces = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and `ip`"
+)
+
+
+@needs_namespaces
+def test_a_standby_that_is_cut_off_costs_the_head_nothing(tmp_path: Path, arbiter_nodes: RayNodes) -> None:
+    with (
+        PartedNode(arbiter_nodes.address, "p", tmp_path / "p.log") as parted,
+        machine(tmp_path / "a", arbiter_nodes.address, HEAD_PORT, "10.213.7.1") as head,
+        machine(tmp_path / "b", arbiter_nodes.address, STANDBY_PORT, "10.213.7.2", parted.prefix) as standby,
+    ):
+        head.serve()
+        head.until_ready()
+        standby.stand_by()
+        head.until_standby("in sync")
+        before = submitted(head, short())
+        until_ended(head, before)
+        parted.cut_off()
+        during = submitted(head, short())
+        until_ended(head, during)
+        assert head.until_standby("absent")["epoch"] == 1
+        standby.until_says("it may not take over")
+        assert standby.runs() == [before]
+        parted.reconnect()
+        assert head.until_standby("in sync")["epoch"] == 1
+        assert standby.events(during) == head.events(during)
+
+
+@needs_namespaces
 def test_two_heads_never_act_at_once_when_the_network_is_parted(tmp_path: Path, arbiter_nodes: RayNodes) -> None:
     with (
         PartedNode(arbiter_nodes.address, "p", tmp_path / "p.log") as parted,
