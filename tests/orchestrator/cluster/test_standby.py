@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,33 @@ def doctor_of(head: Machine) -> dict[str, str]:
     return {name: value for name, value in found.items() if name != "mend"}
 
 
+def test_a_head_that_stood_still_ends_when_it_wakes_and_has_acknowledged_nothing(pair: tuple[Machine, Machine]) -> None:
+    head, standby = pair
+    clients = [Client(head), Client(standby)]
+    with submitting(*clients):
+        clients[0].until_accepted(20)
+        head.process.send_signal(signal.SIGSTOP)
+        standby.until_ready()
+        clients[1].until_accepted(20)
+        head.process.send_signal(signal.SIGCONT)
+        assert head.wait() == 1
+    check_one_after_the_other(*clients)
+
+
+def test_a_restored_backup_reaches_the_standby(pair: tuple[Machine, Machine]) -> None:
+    head, standby = pair
+    kept = submitted(head, short())
+    until_ended(head, kept)
+    with head.client() as client:
+        backup = client.post("/v1/backups").raise_for_status().json()["name"]
+        gone = submitted(head, short())
+        until_ended(head, gone)
+        assert standby.runs() == [gone, kept]
+        client.post(f"/v1/backups/{backup}/restore").raise_for_status()
+    assert head.until_standby("in sync")["epoch"] == 1
+    assert standby.runs() == head.runs() == [kept]
+
+
 def test_a_head_needs_the_arbiter_or_the_standby(pair: tuple[Machine, Machine]) -> None:
     head, standby = pair
     (arbiter,) = [process for process in psutil.process_iter() if "ray::ArbiterHost" in " ".join(safe_cmdline(process))]
@@ -247,24 +275,13 @@ def test_two_heads_never_act_at_once_when_the_network_is_parted(tmp_path: Path, 
         standby.stand_by()
         head.until_standby("in sync")
         clients = [Client(head), Client(standby)]  # over sockets of the file system, which no network parts
-        threads = [threading.Thread(target=client.work) for client in clients]
-        for thread in threads:
-            thread.start()
-        try:
+        with submitting(*clients):
             clients[0].until_accepted(20)
             parted.cut_off()
             assert head.wait() == 1
             standby.until_ready()
             clients[1].until_accepted(20)
-        finally:
-            for client in clients:
-                client.stopped.set()
-            for thread in threads:
-                thread.join()
-        first, second = (client.accepted for client in clients)
-        assert {*first} <= {*standby.runs()}
-        assert max(answered for _, answered in first.values()) < min(answered for _, answered in second.values())
-        check_times(head, standby)
+        check_one_after_the_other(*clients)
         parted.reconnect()
         head.serve()
         assert head.wait() == 2
@@ -273,10 +290,27 @@ def test_two_heads_never_act_at_once_when_the_network_is_parted(tmp_path: Path, 
         assert head.runs() == standby.runs()
 
 
-def check_times(earlier: Machine, later: Machine) -> None:
-    """Check that all events of the earlier head are older than those that the later one has not got from it."""
-    old = {run: earlier.events(run) for run in earlier.runs()}
-    new = {run: later.events(run) for run in later.runs()}
+@contextmanager
+def submitting(*clients: Client) -> Iterator[None]:
+    threads = [threading.Thread(target=client.work) for client in clients]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for client in clients:
+            client.stopped.set()
+        for thread in threads:
+            thread.join()
+
+
+def check_one_after_the_other(first: Client, second: Client) -> None:
+    """Check that the head of `first` acknowledged nothing that is lost, and nothing once the other one was a head."""
+    assert {*first.accepted} <= {*second.head.runs()}
+    last = max(answered for _, answered in first.accepted.values())
+    assert last < min(answered for _, answered in second.accepted.values())
+    old = {run: first.head.events(run) for run in first.head.runs()}
+    new = {run: second.head.events(run) for run in second.head.runs()}
     added = [event for run, events in new.items() for event in events if event not in old.get(run, ())]
     assert added
     assert max(times(old.values())) < min(event.at for event in added)
