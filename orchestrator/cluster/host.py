@@ -303,7 +303,8 @@ class HeadMark:
     def set(self) -> None:
         """Raises StaleEpoch if there has been a later head."""
         if self.is_stale():
-            raise StaleEpoch(f"this node has a later head than the one of epoch {self._epoch}")
+            wrong = f"there has been a later head than the one of epoch {self._epoch}"
+            raise StaleEpoch(f"{wrong}; accepted: that one, or no file {self._path}")
         if self._epoch:
             replace_file(self._path, str(self._epoch))
 

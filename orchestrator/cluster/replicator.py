@@ -92,6 +92,8 @@ class Replicator:
         end: Callable[[str], None],
     ) -> None:
         """Start. Standbys connect to the `listener`."""
+        for copy in (home.path / "cluster").glob("copy-*.db*"):  # of a process that was killed
+            copy.unlink(missing_ok=True)
         self._home = home
         self._objects = ObjectStore(home.objects)
         self._lease = lease

@@ -186,7 +186,8 @@ def run(home: Home, settings: ClusterSettings) -> None:
 
 def main() -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the daemon handles it
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # nothing is to be finished
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(0))  # nothing is to be finished
     os.umask(0o077)
     try:
         configuration = load_configuration()

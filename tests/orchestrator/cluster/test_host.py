@@ -204,7 +204,7 @@ async def test_engines_of_an_earlier_head_end_and_it_gets_no_host_any_more(tmp_p
     assert earlier.abandoned.is_set()
     assert (await earlier.host.wait(7, 1))[:2] == (7, -9)
     assert not psutil.pid_exists(pid)
-    with pytest.raises(StaleEpoch, match="later head than the one of epoch 2"):
+    with pytest.raises(StaleEpoch, match="later head than the one of epoch 2; accepted: "):
         await Loaded(tmp_path, head_epoch=2).host.describe()
     assert (await later.host.beat(7))[0] == 7
 
