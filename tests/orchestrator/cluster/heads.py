@@ -139,7 +139,7 @@ def machine(
             made.end()
 
 
-def seen(client: httpx2.Client, run: str, number: int, kind: str) -> list[dict[str, Any]]:
+def shown_events(client: httpx2.Client, run: str, number: int, kind: str) -> list[dict[str, Any]]:
     """Return the events of a run that the daemon shows, up to the one of this kind that is its `number`th."""
     events: list[dict[str, Any]] = []
     with client.stream("GET", f"/v1/runs/{run}/events") as answer:

@@ -135,7 +135,7 @@ def test_a_standby_has_what_was_acknowledged_and_takes_over_when_the_head_ends(t
         assert (journal.get(digest), journal.get(other)) == (b"an artifact", b"another one")
 
 
-def test_a_head_alone_goes_on_and_a_standby_that_missed_something_waits(tmp_path: Path) -> None:
+def test_a_head_alone_continues_and_a_standby_that_missed_something_waits(tmp_path: Path) -> None:
     judge = arbiter()
     standby = Following(Home(tmp_path / "standby"), LocalArbiter(judge))
     with running_head(tmp_path / "head", judge) as head:
