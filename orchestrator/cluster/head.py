@@ -105,6 +105,7 @@ class ReplicatedCluster(RayCluster):
                     break
                 case Refused(reason, None):
                     arbiter.close()
+                    listener.close()
                     raise _not_the_head(reason)
                 case Refused(reason) | Unreachable(reason):
                     if reason != before:

@@ -135,7 +135,8 @@ def test_a_standby_that_missed_something_does_not_take_over(
     head.kill()
     standby.process.send_signal(signal.SIGCONT)
     standby.until_says("it may not take over: some events are not here")
-    assert standby.events(run) != head.events(run)
+    # What was sent before it stood still may have reached it.
+    assert run not in standby.runs() or standby.events(run) != head.events(run)
     head.stand_by()  # as the last head it has all events, so it becomes the head again
     head.until_ready()
     assert head.until_standby("in sync")["epoch"] == 3
