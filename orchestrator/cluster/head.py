@@ -8,10 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
 import structlog
 
 from orchestrator.cluster.arbiter_client import ArbiterClient, Unreachable, now
-from orchestrator.cluster.lease import Acquire, Granted, HeadLease, Refused
+from orchestrator.cluster.lease import Acquire, Granted, HeadLease, Look, Refused
 from orchestrator.cluster.member import Member
 from orchestrator.cluster.nodes import RayCluster
 from orchestrator.cluster.replicator import Replicator, listen
@@ -96,13 +97,17 @@ class ReplicatedCluster(RayCluster):
         listener = listen(self._settings.standby)
         member, arbiter = Member.load(home), arbiter_client(self._settings, home)
         wanted, before = wanted_lease(self._settings, member, waits=False), ""
+        await asyncio.to_thread(arbiter.ask, Look())  # its process takes seconds to start, and the lease counts at once
         while True:
             _refuse_locked(home)  # it may be another one of this folder that is waited for
             sent = now()
             answer = await asyncio.to_thread(arbiter.ask, wanted)
             match answer:
-                case Granted(record):
+                case Granted(record) if now() < sent + record.seconds:
                     break
+                case Granted(record):  # the answer came too late
+                    wanted = msgspec.structs.replace(wanted, handed=record.token)
+                    continue
                 case Refused(reason, None):
                     arbiter.close()
                     listener.close()
