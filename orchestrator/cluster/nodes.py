@@ -412,7 +412,7 @@ class _Connection:
 
 def _digests_file(home: Home) -> Path:
     folder = home.path / "cluster"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     return folder / "digests.json"
 
 
