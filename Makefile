@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WORKERS ?= 4
 
-.PHONY: setup run test test-slow test-train test-cluster test-library test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-jobs parl lock clean
+.PHONY: setup run test test-slow test-train test-cluster test-library test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-cluster bench-jobs parl lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -96,6 +96,10 @@ bench-procedures: $(READY)  ## what procedures cost and bear: actions, 1,000 kil
 
 bench-simulate: $(READY)  ## simulations of this machine beside real runs of the same tasks, and what to buy for wide ones; goes on where it stopped (half an hour; leave the machine alone; ARGS="--budget 20" for all workloads)
 	$(BIN)/python -m benchmarks.simulate $(ARGS)
+
+bench-cluster: $(READY)  ## what a step costs on three nodes of a Ray cluster on this machine, and simulated clusters of 96-core machines (a quarter of an hour; leave the machine alone; installs the extra `ray`)
+	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,ray]'
+	$(BIN)/python -m benchmarks.cluster $(ARGS)
 
 bench-jobs: $(READY)  ## sixty requests by one chat, directly and by a plan, checked by code; continues where it stopped (hours; ARGS="--model 1.5b --half tuning --rounds 1")
 	$(BIN)/python -m benchmarks.jobs $(ARGS)

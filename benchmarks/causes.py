@@ -169,6 +169,8 @@ TOOL_CALLER: Final[Causes] = dict.fromkeys(
     "on held-out wordings contain the goal, and those of the others do not.",
 )
 
+CLUSTER: Final[Causes] = {}
+
 PARL: Final[Causes] = {
     "collapse rate without the parallel reward": "The embedded frontdoor imitates plans that are right before it is "
     "trained, so only 14 % of its wide plans are too narrow, and the answers alone bring that to 10 %. There is less "

@@ -125,6 +125,24 @@ def _advice(found: Results) -> Iterator[str]:
         yield f"| {' | '.join(map(str, told))} | {row['times_one_agent']:.1f} | {twice} |"
 
 
+def _cluster(found: Results) -> str:
+    ten = [row["linear"] for row in found["rows"] if row["machines"] == 10]
+    overhead = next(one["value"] for one in found["goals"] if one["name"].startswith("seconds that each"))
+    return (
+        f"A step takes {1000 * overhead:.1f} ms longer on a node than on the head. Simulated, ten machines have "
+        f"{min(ten):.2f} to {max(ten):.2f} of ten times the throughput of one."
+    )
+
+
+def _cluster_sizes(found: Results) -> Iterator[str]:
+    yield "| simulated load | machines | runs | steps | seconds | critical path of a run | throughput, of linear |"
+    yield "|---|---:|---:|---:|---:|---:|---:|"
+    for row in found["rows"]:
+        counts = " | ".join(f"{row[name]:,}" for name in ("machines", "runs", "steps"))
+        seconds = f"{row['seconds']:,.1f} | {row['critical_path']:,.1f}"
+        yield f"| {row['load']} | {counts} | {seconds} | {row['linear']:.2f} |"
+
+
 def _jobs(found: Results) -> str:
     rows = {(row["model"], row["group"], row["arm"]): row for row in found["table"]}
     chat, ours = (rows["1.5b", "all", arm] for arm in ("chat", "orchestrator"))
@@ -369,6 +387,17 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         _simulator,
         _advice,
         causes.SIMULATE,
+    ),
+    "cluster": BenchmarkSubject(
+        "Several machines",
+        "Three nodes of a Ray cluster on this machine, each with an engine of one thread: what a step takes longer on "
+        "a node than on the head, in pairs of rounds, and what the simulator says of the same. Then the simulator with "
+        "1, 3, 10 and 100 machines of 96 cores that run a mixture of 35 billion parameters; the orchestrator takes "
+        "there what it takes on this machine. Runs are submitted at one moment, as many for each machine, but for the "
+        "1,000 runs.",
+        _cluster,
+        _cluster_sizes,
+        causes.CLUSTER,
     ),
     "engine": BenchmarkSubject(
         "The engine compared with its peers",

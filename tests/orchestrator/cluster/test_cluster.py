@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.cluster.ray_nodes import RayNodes
 from orchestrator.app import attached
 from orchestrator.cluster.nodes import CONNECTING, PROGRAM, RayCluster
 from orchestrator.engine.contract import Generation, Message
@@ -40,7 +41,7 @@ from orchestrator.task.events import (
 )
 from tests.orchestrator.api.daemon_process import running_daemon
 from tests.orchestrator.cli.cli_command import run_here
-from tests.orchestrator.cluster.conftest import PartedNode, RayNodes
+from tests.orchestrator.cluster.conftest import PartedNode
 from tests.orchestrator.run_jobs import ON_DEMAND, job, step
 
 WIDTH = 12

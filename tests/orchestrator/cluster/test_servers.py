@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cluster.ray_nodes import RayNodes
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.registry.forms import ReplicaLimits
 from orchestrator.registry.models import Endpoint
 from tests.orchestrator.api.daemon_process import running_daemon
-from tests.orchestrator.cluster.conftest import RayNodes
 from tests.orchestrator.cluster.test_cluster import service_on, until_ready
 from tests.orchestrator.run_jobs import ON_DEMAND
 

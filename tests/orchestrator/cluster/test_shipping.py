@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cluster.ray_nodes import RayNodes
 from benchmarks.models import ModelShape, write_llama
 from orchestrator.api.metrics import exposition
 from orchestrator.engine.client.engine import Completion, Engine
@@ -18,7 +19,6 @@ from orchestrator.registry.forms import HEAD
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.service.service import Service
-from tests.orchestrator.cluster.conftest import RayNodes
 from tests.orchestrator.cluster.test_cluster import service_on, until_ready
 
 DOCUMENT = "the quick brown fox jumps over the lazy dog and runs away " * 50

@@ -18,10 +18,11 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.cluster.ray_nodes import RayNodes
 from orchestrator.run.journal.home import Home
 from orchestrator.task.events import AttemptStarted, AttemptSucceeded, Event, RunFinished
 from tests.orchestrator.cli.cli_command import run_here
-from tests.orchestrator.cluster.conftest import PartedNode, RayNodes
+from tests.orchestrator.cluster.conftest import PartedNode
 from tests.orchestrator.cluster.heads import PATIENCE, SECONDS, Machine, machine, shown_events
 
 HEAD_PORT, STANDBY_PORT = 17_100, 17_101
