@@ -72,6 +72,7 @@ async def answered_by(pool: Pool, requests: int = 1) -> list[str]:
     return [(*(await pool.generate("m", HELLO)).usage.nodes, "here")[0] for _ in range(requests)]
 
 
+LONG = 1e6  # seconds for which a server is left out
 NO_ANSWERS = {
     "failed": (error(500, "down"), "resting"),
     "reset": (does(["reset"]), "resting"),
@@ -91,6 +92,7 @@ async def test_what_one_server_does_not_answer_another_does(
     first.plays(answer)
     second.plays(*[ok("second")] * 4)
     async with Pool(registered(first.url, second.url), tmp_path / "logs") as pool:
+        has_breaker(pool, 0, replace(CLOSED, pause=LONG))
         assert (await pool.generate("m", HELLO)).text == "second"
         assert servers_of(pool)[0].state == state
         if state == "resting":
@@ -315,6 +317,7 @@ async def test_a_daemon_and_an_engine_share_the_work_and_a_dead_daemon_loses_non
             computed = Counter(node for answer in answers for node in answer.usage.nodes or ("here",))
             assert computed.keys() == {"here", f"127.0.0.1:{daemon.port}"}
             await pool.unload("m")  # so that the daemon is asked first
+            has_breaker(pool, 0, replace(CLOSED, pause=LONG))
             again = [asyncio.create_task(pool.generate("m", request)) for request in requests]
             await until(lambda: servers_of(pool)[0].active > 0)
             daemon.process.send_signal(signal.SIGKILL)
