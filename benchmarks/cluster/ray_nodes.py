@@ -65,9 +65,13 @@ class RayNodes:
         for name in names:
             await asyncio.to_thread(self._do, f"remove {name}")
 
+    async def raylet(self, name: str) -> psutil.Process:
+        """Return the process of which all processes of a node are descendants."""
+        return psutil.Process(await asyncio.to_thread(self._do, f"pid {name}"))
+
     async def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to all processes of a node at once, as if the machine had been stopped or switched off."""
-        raylet = psutil.Process(await asyncio.to_thread(self._do, f"pid {name}"))
+        raylet = await self.raylet(name)
         for process in (raylet, *raylet.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
