@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.cli.report_view import format_nodes
 from orchestrator.cli.step_table import NO_PROGRESS, select_steps, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, seconds, write
 from orchestrator.run.record.view import RunView
@@ -152,7 +153,7 @@ def _attempt_line(
             usage = event.usage
             speed = f", {usage.output_tokens / usage.decode_seconds:.0f} tok/s" if usage.decode_seconds > 0 else ""
             thought = f" ({usage.reasoning_tokens} of thoughts)" if usage.reasoning_tokens else ""
-            return f"{event.step} generated{again}: {usage.output_tokens} tokens{thought}{speed}"
+            return f"{event.step} generated{again}: {usage.output_tokens} tokens{thought}{speed}{format_nodes(usage)}"
         case AttemptSucceeded():
             return f"{event.step} done{again}"
         case AttemptFailed():

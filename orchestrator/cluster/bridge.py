@@ -14,14 +14,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.cluster.digests import Digests, digests_of
@@ -62,6 +62,7 @@ MEMBERS_SECONDS: Final = 1.0  # between two looks at Ray's list of nodes, which 
 BEAT_SECONDS: Final = 1.0
 COPY_SECONDS: Final = 60.0  # for a chunk from one node to another; then the head sends the rest
 START_SECONDS: Final = 120.0  # for Ray to start an actor, which imports this program
+RETRY_SECONDS: Final = 5.0  # after an actor has ended before its first answer
 MEASURED_BYTES: Final = 2 << 20  # sent to a node that joins, to know how fast it gets files
 CHUNK_BYTES: Final = 8 << 20  # smaller ones take most of their time for the call
 HEAD_EPOCH_BITS: Final = 42  # milliseconds since 1970 have fewer
@@ -330,8 +331,9 @@ class Bridge:
         self._sockets: dict[int, asyncio.Future[socket.socket]] = {}
         # Higher than those of any earlier bridge, and of any earlier head, whose clock may be ahead.
         self._epochs = itertools.count((settings.head_epoch << HEAD_EPOCH_BITS) + time.time_ns() // 1_000_000)
-        self._serving: set[str] = set()  # nodes by Ray's id, with those that were rejected
-        self._rejected: dict[str, int] = {}  # the epochs of these
+        self._alive: Collection[str] = ()  # nodes by Ray's id
+        self._serving: set[str] = set()  # of these, those that are not to be tried now
+        self._rejected: dict[str, int] = {}  # the epochs of those that were rejected
         self._library = ""
         self._here = FolderHere(PrefixFolder(Path(settings.prefixes)))
         self._carrying: dict[int, asyncio.Task[None]] = {}
@@ -356,7 +358,7 @@ class Bridge:
         own = ray.get_runtime_context().get_node_id()
         while True:
             listed = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
-            alive = {node["NodeID"]: node for node in listed}
+            self._alive = alive = {node["NodeID"]: node for node in listed}
             for key in self._rejected.keys() - alive.keys():
                 self.send(NodeLost(self._rejected.pop(key), "it has left the cluster"))
             for key, node in alive.items():
@@ -383,17 +385,20 @@ class Bridge:
                 facts = msgspec.convert(await actor.describe.remote(), NodeFacts)
         except TimeoutError:
             reason = f"this program did not start there within {START_SECONDS:g} s; it is tried again"
-            self.send(NodeRejected(epoch, name, address, reason))
+            self._reject(key, NodeRejected(epoch, name, address, reason))
             self._serving.discard(key)
             return
         except (RayError, msgspec.ValidationError) as error:
             reason = f"this program cannot be started there: {first_line(error)}"
-            self.send(NodeRejected(epoch, name, address, reason))
-            self._rejected[key] = epoch  # until Ray has the node under another id
+            if isinstance(error, RayActorError) and not error.actor_init_failed:
+                await asyncio.sleep(RETRY_SECONDS)
+                self._serving.discard(key)
+                reason += "; it is tried again"
+            if key in self._alive:  # else the node has ended meanwhile
+                self._reject(key, NodeRejected(epoch, name, address, reason))
             return
         if reason := why_rejected(facts, self._library):
-            self.send(NodeRejected(epoch, name, address, reason, facts.library))
-            self._rejected[key] = epoch
+            self._reject(key, NodeRejected(epoch, name, address, reason, facts.library))
             ray.kill(actor)
             return
         try:
@@ -405,6 +410,7 @@ class Bridge:
             self.send(NodeRejected(epoch, name, address, reason))
             self._serving.discard(key)
             return
+        self._rejected.pop(key, None)
         node = self._nodes[epoch] = Node(self, epoch, name, actor, facts.digests)
         try:
             async with self.hashing:
@@ -417,6 +423,10 @@ class Bridge:
             self._serving.discard(key)  # if it is still alive, it gets another host
             with contextlib.suppress(RayError):
                 ray.kill(actor)
+
+    def _reject(self, key: str, rejected: NodeRejected) -> None:
+        self._rejected[key] = rejected.epoch
+        self.send(rejected)
 
     async def _command(self, reader: asyncio.StreamReader) -> None:
         async for body in frames(reader):

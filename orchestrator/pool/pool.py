@@ -55,7 +55,7 @@ from orchestrator.registry.models import Registry
 from orchestrator.registry.thinking import Thinking
 from orchestrator.registry.watch import difference
 from orchestrator.task.events import Shipped, Usage
-from orchestrator.task.stages import pausing
+from orchestrator.task.stages import Placed, pausing, tell
 
 log = structlog.get_logger(__name__)
 
@@ -297,10 +297,13 @@ class Pool:
         on_thought: OnText | None,
     ) -> Completion:
         # Raises NotStarted or Unanswered if another replica can carry it out.
+        node = replica.endpoint.name if isinstance(replica, RemoteModel) else replica.machine
+        if node:
+            tell(Placed(node))
         if isinstance(replica, RemoteModel):
             elsewhere = managed.has_other(replica, lease_request, asyncio.get_running_loop().time())
             completion = await replica.generate(request, on_text, on_thought, elsewhere=elsewhere)
-            usage, node = completion.usage, replica.endpoint.name
+            usage = completion.usage
         else:
             engine = replica.engine
             assert engine is not None, "a replica that serves has an engine"
@@ -310,7 +313,7 @@ class Pool:
             except NotStarted:
                 await self._note_death(managed, replica, engine)
                 raise
-            usage, node = managed.prompts.compare(completion, engine.died), replica.machine
+            usage = managed.prompts.compare(completion, engine.died)
         return dataclasses.replace(completion, usage=dataclasses.replace(usage, nodes=(node,) if node else ()))
 
     async def embed(self, model: str, texts: Sequence[str]) -> Embeddings:

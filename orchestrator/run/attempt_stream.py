@@ -15,6 +15,7 @@ from orchestrator.task.stages import (
     GateRun,
     ModelLoad,
     ModelWait,
+    Placed,
     PromptRead,
     QueuePlace,
     Stage,
@@ -62,6 +63,7 @@ class AttemptStream:
         self._thinking = False
         self._first = self._published = 0.0
         self._stage: ModelLoad | QueuePlace | PromptRead | None = None
+        self._nodes: dict[str, None] = {}  # in the order of their use
         self._gates: dict[str, bool] = {}  # the gates that check, and whether each waits for a core
         self._waiting = 0  # requests that wait for a model
         self._usage: Usage | None = None
@@ -71,6 +73,11 @@ class AttemptStream:
     def thoughts(self) -> str:
         """All reasoning so far; may be empty."""
         return "\n\n".join(self._reasoning)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes and servers that requests have been with so far, without those of judges."""
+        return tuple(self._nodes)
 
     async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
         return await self._models.count(model, messages, priority)
@@ -133,6 +140,10 @@ class AttemptStream:
     def stage(self, stage: Stage) -> None:
         """Publish at once what the attempt waits for, or that a gate checks it."""
         match stage:
+            case Placed(node):
+                if not self._gates:
+                    self._nodes[node] = None
+                return
             case GateRun(gate, waits):
                 self._gates[gate], self._stage = waits, None
             case GateEnd(gate):
@@ -151,6 +162,7 @@ class AttemptStream:
             decode_seconds=asyncio.get_running_loop().time() - self._first,
             estimated_tokens=self._pieces,
             reasoning_tokens=self._thoughts,
+            nodes=self.nodes,
         )
 
     def _count(self, text: str, *, thinking: bool) -> None:

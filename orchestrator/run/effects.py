@@ -255,6 +255,7 @@ class RunEffects:
             gates=error.gates,
             reasoning=thoughts,
             answer=answer,
+            nodes=stream.nodes,
         )
 
     def _where_possible(self, run: RunJob) -> RunJob:

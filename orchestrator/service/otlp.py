@@ -189,7 +189,9 @@ class _ExportedRun:
             case "generation":
                 attributes |= self._request(span) | ({} if span.usage is None else _usage(span.usage))
                 return attributes | {
-                    f"orchestrator.generation.{name}": fact for name, fact in span.facts.items() if "seconds" in name
+                    f"orchestrator.generation.{name}": fact
+                    for name, fact in span.facts.items()
+                    if "seconds" in name or name == "nodes"
                 }
         return attributes | {f"orchestrator.{span.kind}.{name}": fact for name, fact in span.facts.items()}
 

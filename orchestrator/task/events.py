@@ -26,6 +26,8 @@ PlanOrigin = Literal["taskir", "planned", "repaired", "fallback", "procedure", "
 ReplanOutcome = Literal["planned", "repaired", "stopped"]
 CallOutcome = Literal["done", "refused", "failed"]
 NoteChange = Literal["added", "edited", "dropped"]
+# Names of nodes of a cluster and of servers; empty, and not written, for this machine alone.
+Nodes = Annotated[tuple[str, ...], Field(exclude_if=lambda nodes: not nodes)]
 
 CHANCE: Final = 0.9  # probability that the range of a prediction holds the measured time
 _Z: Final = 1.6448536269514715  # NormalDist().inv_cdf((1 + CHANCE) / 2), whose module is slow to import
@@ -100,8 +102,7 @@ class Usage:
     # Share if every engine step had the width with the best tokens per second, by the engine's step costs.
     packed_seconds: float = 0.0
     reuse: Reuse = field(default_factory=Reuse)  # of earlier prompts; journals of earlier versions lack it
-    # Nodes of a cluster and servers that computed it; empty, and not written, for this machine alone.
-    nodes: Annotated[tuple[str, ...], Field(exclude_if=lambda nodes: not nodes)] = ()
+    nodes: Nodes = ()  # that computed it
     # For requests that others waited with, only the first has it; empty, and not written, for most.
     shipped: Annotated[tuple[Shipped, ...], Field(exclude_if=lambda shipped: not shipped)] = ()
 
@@ -572,6 +573,7 @@ class AttemptFailed:
     gates: tuple[GateResult, ...] = ()
     reasoning: str = ""  # SHA-256 of the models' reasoning, an object; empty for none
     answer: str = ""  # SHA-256 of the failed answer, an object; empty for none
+    nodes: Nodes = ()  # that its requests were with
     kind: Literal["attempt_failed"] = "attempt_failed"
 
 

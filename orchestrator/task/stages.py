@@ -23,6 +23,13 @@ class ModelLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """A request is with an engine on this node of a cluster, or with this server."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class QueuePlace:
     """A request waits in an engine's queue."""
 
@@ -52,7 +59,7 @@ class GateEnd:
     gate: str
 
 
-Stage = ModelLoad | QueuePlace | PromptRead | GateRun | GateEnd
+Stage = ModelLoad | Placed | QueuePlace | PromptRead | GateRun | GateEnd
 OnStage = Callable[[Stage], None]
 
 _listener: ContextVar[OnStage | None] = ContextVar("listener", default=None)

@@ -223,6 +223,7 @@ def _attempt(step: str, row: AttemptRow, ended: tuple[float, bool]) -> Span:
     failed = row.outcome not in ("running", "checking", "done")
     facts: dict[str, Fact] = {"number": row.number, "role": row.role, "outcome": row.outcome}
     facts |= {"persona": row.persona} if row.persona else {}
+    facts |= _node_facts(row.usage)
     span = Span(
         kind="attempt",
         name=f"attempt {row.number}",
@@ -293,7 +294,12 @@ def _usage_facts(usage: Usage) -> dict[str, Fact]:
         "decode_seconds": usage.decode_seconds,
         **_prompt_facts(usage),
         **_decode_facts(usage),
+        **_node_facts(usage),
     }
+
+
+def _node_facts(usage: Usage) -> dict[str, Fact]:
+    return {"nodes": ", ".join(usage.nodes)} if usage.nodes else {}
 
 
 def _prompt_facts(usage: Usage) -> dict[str, Fact]:

@@ -383,10 +383,18 @@ class RunView:
                 why = {"outcome": failure.kind, "message": failure.message}
                 texts = {"reasoning": event.reasoning, "answer": event.answer}
                 self._change_attempt(step, event.number, finished=at, gates=event.gates, **why, **texts)
+                self._add_nodes(step, event.number, event.nodes)
             case AttemptCancelled(step=step):
                 self._change_attempt(step, event.number, finished=at, outcome="cancelled")
             case StepPrioritised() | RetryRequested():
                 self._apply_wish(event)
+
+    def _add_nodes(self, step: str, number: int, nodes: tuple[str, ...]) -> None:
+        # The usage of an attempt that failed has the nodes of its complete answers only.
+        row = self._attempt(step, number)
+        if row is not None and nodes:
+            usage = replace(row.usage, nodes=tuple(dict.fromkeys((*row.usage.nodes, *nodes))))
+            self._change_attempt(step, number, usage=usage)
 
     def _apply_wish(self, event: StepPrioritised | RetryRequested) -> None:
         if isinstance(event, StepPrioritised):

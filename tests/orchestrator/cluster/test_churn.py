@@ -68,9 +68,8 @@ class Churn:
         self.disturbances: Counter[str] = Counter()
         self._service = service
         self._ray_nodes = ray_nodes
-        self._random = random.Random(seed)
-        self._raylets: dict[str, psutil.Process] = {}
-        self._stopped: set[str] = set()
+        self._random = random.Random(seed)  # noqa: S311 (no secret)
+        self._nodes: dict[str, str] = {}  # by name: usable, stopped or ended
         self._ended = 0
         self._changed = asyncio.Event()
 
@@ -89,7 +88,7 @@ class Churn:
 
     async def remove_nodes(self) -> None:
         """Remove all nodes that are left."""
-        for name in tuple(self._raylets):
+        for name in tuple(self._nodes):
             await self._remove(name)
 
     async def _watch(self, run: str) -> None:
@@ -108,25 +107,24 @@ class Churn:
 
     async def _until_ended(self, count: int) -> None:
         while self._ended < count:
-            if not self._usable():  # no run would end
+            if not self._in_state("usable"):  # no run would end
                 await self._disturb()
-            await self._until(lambda: self._ended >= count or not self._usable())
+            await self._until(lambda: self._ended >= count or not self._in_state("usable"))
 
-    def _usable(self) -> list[str]:
-        alive = [name for name, raylet in self._raylets.items() if raylet.status() != psutil.STATUS_ZOMBIE]
-        return [name for name in alive if name not in self._stopped]
+    def _in_state(self, state: str) -> list[str]:
+        return [name for name in self._nodes if self._nodes[name] == state]
 
     async def _disturb(self) -> None:
-        usable = self._usable()
-        for name in self._raylets.keys() - self._stopped - {*usable}:
-            await self._remove(name)  # it had stood still for so long that Ray has ended it
-        choices = [("add", name) for name in NODES if name not in self._raylets]
-        choices += [("continue", name) for name in sorted(self._stopped)]
+        for name in self._in_state("ended"):  # it had stood still for so long that Ray has ended it
+            await self._remove(name)
+        usable, stopped = self._in_state("usable"), self._in_state("stopped")
+        choices = [("add", name) for name in NODES if name not in self._nodes]
+        choices += [("continue", name) for name in stopped]
         if usable:
-            choices += [("kill", name) for name in sorted(self._stopped)]
+            choices += [("kill", name) for name in stopped]
             choices += [(verb, name) for name in usable for verb in ("kill", "stop", "remove")]
         verb, name = self._random.choice(choices)
-        if name in self._service.orchestrator.pool.machines() and self._random.random() < 0.7:
+        if name in usable and name in self._service.orchestrator.pool.machines() and self._random.random() < 0.7:
             await self._until_busy(name)
         self.engines |= engines_of(self._service)
         self.disturbances[verb] += 1
@@ -134,11 +132,11 @@ class Churn:
         await self._carry_out(verb, name)
 
     async def _until_busy(self, name: str) -> None:
-        # Or until no run is open.
+        # Or until the node has ended, or no run is open.
         pool = self._service.orchestrator.pool
         generating = asyncio.create_task(until_generating(pool, name, signal.SIGSTOP))  # so that it cannot finish
         generating.add_done_callback(lambda _: self._change())
-        await self._until(lambda: generating.done() or self._ended == len(self.runs))
+        await self._until(lambda: generating.done() or self._nodes[name] == "ended" or self._ended == len(self.runs))
         generating.cancel()
 
     async def _carry_out(self, verb: str, name: str) -> None:
@@ -146,11 +144,11 @@ class Churn:
             case "add":
                 await self._add(name)
             case "stop":
-                self._stopped.add(name)
+                self._nodes[name] = "stopped"
                 await self._ray_nodes.signal(name, signal.SIGSTOP)
             case "continue":
+                self._nodes[name] = "usable"
                 await self._ray_nodes.signal(name, signal.SIGCONT)
-                self._stopped.discard(name)
             case "kill":
                 await self._ray_nodes.signal(name, signal.SIGKILL)
                 await self._remove(name)
@@ -159,20 +157,21 @@ class Churn:
 
     async def _add(self, name: str) -> None:
         await self._ray_nodes.add(name)
-        self._raylets[name] = raylet = await self._ray_nodes.raylet(name)
-        ended, loop = os.pidfd_open(raylet.pid), asyncio.get_running_loop()
+        self._nodes[name] = "usable"
+        raylet, loop = os.pidfd_open((await self._ray_nodes.raylet(name)).pid), asyncio.get_running_loop()
 
         def note_end() -> None:
-            loop.remove_reader(ended)
-            os.close(ended)
+            loop.remove_reader(raylet)
+            os.close(raylet)
+            self._nodes[name] = "ended"
             self._change()
 
-        loop.add_reader(ended, note_end)
+        loop.add_reader(raylet, note_end)
 
     async def _remove(self, name: str) -> None:
         await self._ray_nodes.remove(name)
-        del self._raylets[name]
-        self._stopped.discard(name)
+        await self._until(lambda: self._nodes[name] == "ended")
+        del self._nodes[name]
 
 
 def engines_of(service: Service) -> set[psutil.Process]:
