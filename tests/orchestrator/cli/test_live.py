@@ -2,10 +2,10 @@
 
 import io
 
-from orchestrator.cli.live import PROGRESS_PAUSE, PlainDisplay
+from orchestrator.cli.live import PROGRESS_PAUSE, PlainDisplay, progress_line
 from orchestrator.cli.terminal import make_console
 from orchestrator.run.updates import Progress
-from orchestrator.task.events import AttemptStarted, RunAccepted
+from orchestrator.task.events import AttemptGenerated, AttemptStarted, RunAccepted, Usage
 
 
 def test_long_answers_are_not_silent() -> None:
@@ -20,6 +20,13 @@ def test_long_answers_are_not_silent() -> None:
     display.progress(Progress("S1", 1, 12, 4.0, "abc"))
     display.progress(Progress("S1", 1, 13, 4.0, "abcd"))
     assert written.getvalue().splitlines()[2:] == ["    2.00 s  S1 is being written: 12 tokens so far, 4 tok/s"]
+
+
+def test_the_line_of_an_answer_names_its_nodes() -> None:
+    for nodes, shown in (((), ""), (("east",), ", node east"), (("east", "west"), ", node east, west")):
+        usage = Usage(output_tokens=12, decode_seconds=3.0, nodes=nodes)
+        event = AttemptGenerated(at=1.0, step="S1", number=1, usage=usage)
+        assert progress_line(event) == f"S1 generated: 12 tokens, 4 tok/s{shown}"
 
 
 def test_what_a_step_waits_for_is_not_silent() -> None:

@@ -42,6 +42,7 @@ from orchestrator.task.events import (
     StepExpanded,
     StepsPlanned,
     Usage,
+    encode_event,
 )
 from orchestrator.task.taskir.models import Step
 from orchestrator.task.taskir.parse import dump_task
@@ -402,6 +403,22 @@ def test_nodes_that_computed_an_attempt_are_named_and_no_node_is_not_mentioned()
     assert usage["nodes"] == ["east", "west"]
     assert [one["tokens"] for one in usage["shipped"]] == [1200, 300]
     assert not {"nodes", "shipped"} & _report(alone).to_json()["steps"][0]["attempts"][0]["usage"].keys()
+
+
+def test_a_failed_attempt_names_its_nodes_where_a_succeeded_one_does() -> None:
+    alone = _finished_run()
+    spread = [replace(event, nodes=("east",)) if isinstance(event, AttemptFailed) else event for event in alone]
+    report = _report(spread)
+    failed, succeeded = report.steps[1].attempts
+    assert (failed.outcome, failed.usage.nodes, succeeded.usage.nodes) == ("schema", ("east",), ())
+    console, written = _console(120)
+    print_explanation(console, report, report.steps[1])
+    assert "worker on small, node east: " in written.getvalue()
+    console, written = _console(120)
+    print_report(console, report, RunView.of(spread), None, full=False)
+    assert "Nodes          east: 1 attempt" in written.getvalue()
+    assert report.to_json()["steps"][1]["attempts"][0]["usage"]["nodes"] == ["east"]
+    assert all("nodes" not in encode_event(event) for event in alone)
 
 
 def test_an_explanation_tells_what_its_step_does_not_get() -> None:

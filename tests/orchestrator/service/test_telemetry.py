@@ -27,8 +27,9 @@ from orchestrator.service.otlp import Collector
 from orchestrator.service.quota import Totals
 from orchestrator.service.service import Service
 from orchestrator.service.telemetry import ParentSpan, RunExporter, parent_span, valid_traceparent
-from orchestrator.task.events import Event
+from orchestrator.task.events import AttemptGenerated, Event, Usage
 from tests.orchestrator.run.record.run_courses import recorded
+from tests.orchestrator.run.record.test_chrome_trace import a_run
 from tests.orchestrator.run_jobs import REGISTRY, job, step
 from tests.orchestrator.service.otlp_receiver import Receiver, attributes_in, receiving
 
@@ -293,6 +294,26 @@ def test_any_run_that_has_ended_can_be_exported() -> None:
                 assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in sent)
 
         check()
+
+
+def test_attempts_and_chats_name_the_nodes_that_computed_them() -> None:
+    usage = Usage(output_tokens=4, decode_seconds=2.0, nodes=("east", "west"))
+    spread = [
+        replace(event, usage=usage) if isinstance(event, AttemptGenerated) and event.step == "S1" else event
+        for event in a_run()
+    ]
+    with receiving() as receiver:
+        collector = Collector(TelemetrySettings(endpoint=receiver.endpoint), _Recorded(spread), set)
+        assert collector.export("R") == "exported"
+        collector.close()
+        sent = [(span.name, attributes_in(span.attributes)) for span in receiver.spans()]
+    nodes = [
+        (name, attributes["orchestrator.step.id"], attributes[key])
+        for name, attributes in sent
+        for key in ("orchestrator.attempt.nodes", "orchestrator.generation.nodes")
+        if key in attributes
+    ]
+    assert nodes == [("chat small", "S1", "east, west"), ("attempt", "S1", "east, west")] * 2
 
 
 @pytest.mark.parametrize(

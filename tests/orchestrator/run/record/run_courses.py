@@ -32,16 +32,18 @@ hostile = st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(
 )
 seconds = st.floats(0, 100, allow_nan=False)
 usages = st.builds(
-    lambda prompt, cached, output, waited, read, wrote: Usage(
+    lambda prompt, cached, output, waited, read, wrote, nodes: Usage(
         prompt_tokens=prompt,
         cached_tokens=min(prompt, cached),
         output_tokens=output,
         queued_seconds=waited,
         prefill_seconds=read,
         decode_seconds=wrote,
+        nodes=nodes,
     ),
     *[st.integers(0, 1000)] * 3,
     *[seconds] * 3,
+    st.lists(hostile, max_size=2, unique=True).map(tuple),
 )
 gate_results = st.lists(
     st.builds(

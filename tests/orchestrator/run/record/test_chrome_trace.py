@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -243,6 +244,21 @@ def test_a_trace_has_a_row_for_each_model_and_step_with_what_it_did_when() -> No
     ]
     assert rows["small"][:3] == [("S1", 3.5, 8.5), ("prompt", 3.5, 5.5), ("decode", 5.5, 8.5)]
     assert rows["large"] == [("S2", 13.0, 17.0), ("grep", 14.5, 15.0)]
+
+
+def test_attempts_and_generations_name_their_nodes() -> None:
+    spread = [
+        replace(event, usage=replace(event.usage, nodes=("east",)))
+        if isinstance(event, AttemptGenerated) and event.step == "S1" and event.number == 1
+        else replace(event, nodes=("east", "west"))
+        if isinstance(event, AttemptFailed)
+        else event
+        for event in a_run()
+    ]
+    slices = [event for event in traced(spread) if event.get("cat") in ("attempt", "generation")]
+    named = [(event["cat"], event["name"]) for event in slices if event["args"].get("nodes") == "east, west"]
+    assert sorted(named) == [("attempt", "attempt 1"), ("generation", "S1"), ("generation", "small")]
+    assert sum("nodes" in event["args"] for event in slices) == len(named)
 
 
 def test_gates_that_ran_at_the_same_time_are_in_rows_of_their_own() -> None:
