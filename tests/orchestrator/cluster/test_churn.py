@@ -26,6 +26,8 @@ from tests.orchestrator.cluster.test_cluster import (
     registry_on,
     service_on,
     until_generating,
+    until_ready,
+    until_states,
 )
 from tests.orchestrator.run_jobs import job, step
 
@@ -194,9 +196,9 @@ def check_steps(events: list[Event]) -> None:
             case AttemptSucceeded(step=step):
                 assert step not in done
                 done.add(step)
-            case AttemptFailed(failure=failure):
+            case AttemptFailed(failure=failure, nodes=nodes):
                 assert failure.kind is FailureKind.INFRASTRUCTURE
-                assert " on node churn-" in failure.message
+                assert any(f" on node {node} was lost: " in failure.message for node in nodes)
     assert done == {"S1", "S2", "S3"}
 
 
@@ -221,3 +223,25 @@ async def test_200_runs_while_nodes_come_and_go_every_accepted_run_ends_correctl
     await churn.remove_nodes()
     remaining = await asyncio.to_thread(psutil.wait_procs, churn.engines | engines_of(service), 60)
     assert remaining[1] == []
+
+
+async def test_a_node_whose_process_dies_while_it_joins_is_tried_again(tmp_path: Path, ray_nodes: RayNodes) -> None:
+    died = tmp_path / "died"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, pathlib, signal, sys\n"
+        "class DieOnce:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        died = pathlib.Path({str(died)!r})\n"
+        "        if name == 'orchestrator.cluster.host' and not died.exists():\n"
+        "            died.touch()\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "sys.meta_path.insert(0, DieOnce())\n"
+    )
+    await ray_nodes.add_with("dies-once", tmp_path)
+    async with service_on(tmp_path, ray_nodes, registry_on("dies-once")) as service:
+        rejected = (await until_states(service, {"dies-once": "rejected"}))["dies-once"]
+        assert (rejected.reason or "").startswith("this program cannot be started there: ")
+        assert (rejected.reason or "").endswith("; it is tried again")
+        await until_ready(service, "dies-once")
+    assert died.exists()
+    await ray_nodes.remove("dies-once")
