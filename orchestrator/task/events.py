@@ -52,6 +52,8 @@ class Failure:
     evidence: str = ""  # what the next attempt gets to read, such as a validator's message
     final: bool = False  # every retry would fail too, as with a prompt that is too long
     cut_at: int | None = None  # tokens of an answer that was cut off at its limit; None for any other failure
+    # The node of a cluster on which it ran was lost. Not written if not.
+    lost: Annotated[bool, Field(exclude_if=lambda lost: not lost)] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from itertools import pairwise
 from orchestrator.task.events import EscalationTarget, Failure, FailureKind, RunAccepted
 from orchestrator.task.taskir.models import Level
 
-MAX_RETRIES = 3  # per role of a step, over all kinds; escalations and re-runs after a restart are no retries
+# Per role of a step, over all kinds. Escalations and re-runs after a restart or the loss of a node are no retries.
+MAX_RETRIES = 3
+MAX_LOSSES = 10  # of nodes per step: it may be what ends them
 
 FEEDBACK_LENGTH = 600  # characters of one failure that go into the next prompt
 
@@ -112,6 +114,9 @@ def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], escalation: 
     """
     if failed.failure.final:
         return GiveUp(f"{failed.failure.kind}: trying again would not help")
+    if failed.failure.lost:
+        return _after_loss(failed, history)
+    history = [earlier for earlier in history if not earlier.failure.lost]
     attempts = (*history, failed)
     kind, rule, used = failed.failure.kind, RULES[failed.failure.kind], retries_used(attempts, failed.role)
     # A router may have chosen another role than the requested one. A failure counts for the role that ran.
@@ -126,6 +131,13 @@ def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], escalation: 
         return GiveUp(f"{kind}: {refused}, and no escalation: {above}")
     delay = BACK_OFF_SECONDS[_count(_own(history, failed.role), kind)] if rule.backs_off else 0.0
     return Retry(f"{kind}: retry {used + 1} of {MAX_RETRIES} as {failed.role} {rule.remedy}", delay)
+
+
+def _after_loss(failed: FailedAttempt, history: Sequence[FailedAttempt]) -> FailureResponse:
+    losses = 1 + sum(earlier.failure.lost for earlier in history)
+    if losses > MAX_LOSSES:
+        return GiveUp(f"{failed.failure.kind}: {losses} of its nodes were lost")
+    return Retry(f"{failed.failure.kind}: again as {failed.role}, since its node was lost; this is no retry")
 
 
 def failures_shown_to(role: str, history: Sequence[FailedAttempt]) -> tuple[Failure, ...]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
-from orchestrator.engine.errors import BadRequest, BrokenModel, EngineError, ModelLoadFailed, PromptTooLong
+from orchestrator.engine.errors import BadRequest, BrokenModel, EngineError, MachineLost, ModelLoadFailed, PromptTooLong
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError, UnknownModel
 from orchestrator.pool.remote.errors import RemoteBusy, RemoteResting
 from orchestrator.run.steps.files import SeenFiles
@@ -121,7 +121,8 @@ def unusable_input(message: str) -> AttemptError:
 
 def map_error(error: EngineError | PoolError) -> Failure:
     """Return the failure that an error stands for; `final` if a retry cannot help."""
-    return Failure(_kind(error), str(error), final=_is_final(error))
+    lost = isinstance(error, MachineLost) or (isinstance(error, ModelLoadFailed) and error.kind == "lost")
+    return Failure(_kind(error), str(error), final=_is_final(error), lost=lost)
 
 
 def _kind(error: EngineError | PoolError) -> FailureKind:

@@ -11,6 +11,7 @@ from orchestrator.task.events import EscalationTarget, Failure, FailureKind
 from orchestrator.task.failures import (
     BACK_OFF_SECONDS,
     FEEDBACK_LENGTH,
+    MAX_LOSSES,
     MAX_RETRIES,
     RULES,
     Escalate,
@@ -98,6 +99,18 @@ def test_the_same_answer_of_a_weaker_role_does_not_count() -> None:
 )
 def test_each_kind_has_its_rule(kinds: list[FailureKind], expected: list[str]) -> None:
     assert names(follow(kinds, EscalationChain(CHAIN))) == expected
+
+
+def test_the_loss_of_a_node_costs_no_retry_but_does_not_happen_without_end() -> None:
+    lost = FailedAttempt("worker", Failure(INFRASTRUCTURE, "the node was lost", lost=True))
+    code = FailedAttempt("worker", Failure(CODE, "gate unit failed"))
+    chain = EscalationChain({})
+    decisions = [decide(lost, [lost] * before, chain) for before in range(MAX_LOSSES + 1)]
+    assert names(decisions) == [*["Retry"] * MAX_LOSSES, "GiveUp"]
+    assert decisions[0].reason == "infrastructure: again as worker, since its node was lost; this is no retry"
+    assert decisions[-1].reason == f"infrastructure: {MAX_LOSSES + 1} of its nodes were lost"
+    assert decide(code, [lost, code, lost, lost, lost], chain) == decide(code, [code], chain)
+    assert names([decide(lost, [code, code], chain)]) == ["Retry"]
 
 
 def test_a_retry_says_what_it_brings() -> None:
