@@ -407,8 +407,9 @@ class Bridge:
         except (TimeoutError, RayError) as error:
             why = first_line(error) or f"not within {START_SECONDS:g} s"
             reason = f"it did not get {MEASURED_BYTES} bytes: {why}; it is tried again"
-            self.send(NodeRejected(epoch, name, address, reason))
             self._serving.discard(key)
+            if key in self._alive:
+                self._reject(key, NodeRejected(epoch, name, address, reason))
             return
         self._rejected.pop(key, None)
         node = self._nodes[epoch] = Node(self, epoch, name, actor, facts.digests)

@@ -13,12 +13,12 @@ from typing import Final
 import psutil
 import pytest
 
+from benchmarks.cluster.ray_nodes import RayNodes
 from orchestrator.app import attached
 from orchestrator.run.job import Job
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.service import Service
 from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, FailureKind
-from benchmarks.cluster.ray_nodes import RayNodes
 from tests.orchestrator.cluster.test_cluster import (
     events_of,
     execute,
