@@ -35,14 +35,15 @@ class HostileRequest:
     """A request that is made to keep the daemon busy, and how it has to be refused."""
 
     path: str
-    body: Body | bytes
+    body: Callable[[], Body | bytes]  # megabytes, which are made when they are needed
     status: int
     told: str  # a part of the message
 
     @property
     def content(self) -> bytes:
         """The body as it is sent."""
-        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+        body = self.body()
+        return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
 def chat(**more: Any) -> Body:
@@ -68,40 +69,67 @@ def answer_as(schema: Body) -> Body:
 def hostile_requests() -> dict[str, HostileRequest]:
     """Return requests that are refused, by what they have too much of."""
     prompts = ["a"] * 10_000
-    biases = {str(number): 1 for number in range(500_000)}
-    alternatives = {"anyOf": [wide(number % 7 + 1) | {"title": str(number)} for number in range(4000)]}
-    patterned = {f"p{number}": {"type": "string", "pattern": f"^a{number}$"} for number in range(3000)}
     parts = [{"type": "text", "text": ""}] * 60_000
     calls = [{"function": {"name": "f"}}] * 30_000
     turns = [{"role": "user", "content": "a"}] * 60_000
-    metadata = {str(number): "a" for number in range(100_000)}
-    steps = [{"id": f"S{number}", "outputs": []} for number in range(40_000)]
+
+    def biases(count: int) -> Body:
+        return dict.fromkeys(map(str, range(count)), 1)
+
+    def metadata() -> Body:
+        return dict.fromkeys(map(str, range(100_000)), "a")
+
+    def alternatives() -> Body:
+        return {"anyOf": [wide(number % 7 + 1) | {"title": str(number)} for number in range(4000)]}
+
+    def patterned() -> Body:
+        return {f"p{number}": {"type": "string", "pattern": f"^a{number}$"} for number in range(3000)}
+
+    def steps() -> list[Body]:
+        return [{"id": f"S{number}", "outputs": []} for number in range(40_000)]
+
     chats, listed, containers = "/v1/chat/completions", "list of 4096 or fewer", "accepted: at most 65536"
     return {
-        "prompts": HostileRequest("/v1/completions", {"model": "worker", "prompt": prompts}, 400, "at most 64"),
-        "prompts of llama-server": HostileRequest("/completion", {"prompt": prompts}, 400, "at most 64"),
-        "texts among tokens": HostileRequest("/completion", {"prompt": [1, "a"] * 30_000}, 413, "at most 1024"),
-        "biases": HostileRequest(chats, chat(logit_bias=biases), 413, "texts and keys; accepted: at most 262144"),
-        "fewer biases": HostileRequest(chats, chat(logit_bias=metadata), 400, "object of 1024 or fewer"),
-        "properties": HostileRequest(chats, answer_as(wide(5000)), 400, "5000 optional properties in one object"),
-        "alternatives": HostileRequest(chats, answer_as(alternatives), 400, "accepted: at most 1000"),
-        "patterns": HostileRequest(chats, answer_as(wide(0) | {"properties": patterned}), 400, "at most 200"),
-        "parts that are none": HostileRequest(chats, message(content=[1] * 1_000_000), 400, "content/0: is 1"),
-        "parts": HostileRequest(chats, message(content=parts), 400, listed),
-        "calls": HostileRequest(chats, message(tool_calls=calls), 400, listed),
-        "blocks": HostileRequest("/v1/messages", message(content=parts), 400, listed),
-        "items": HostileRequest("/v1/responses", {"model": "worker", "input": turns}, 400, listed),
-        "metadata": HostileRequest(
-            "/v1/responses", {"model": "worker", "input": "a", "metadata": metadata}, 400, "object of 64 or fewer"
+        "prompts": HostileRequest("/v1/completions", lambda: {"model": "worker", "prompt": prompts}, 400, "at most 64"),
+        "prompts of llama-server": HostileRequest("/completion", lambda: {"prompt": prompts}, 400, "at most 64"),
+        "texts among tokens": HostileRequest("/completion", lambda: {"prompt": [1, "a"] * 30_000}, 413, "at most 1024"),
+        "biases": HostileRequest(
+            chats, lambda: chat(logit_bias=biases(500_000)), 413, "texts and keys; accepted: at most 262144"
         ),
-        "variables": HostileRequest(chats, chat(chat_template_kwargs=metadata), 400, "object of 16 or fewer"),
-        "steps": HostileRequest("/v1/runs", {"task": {"objective": "a", "plan": {"steps": steps}}}, 413, containers),
-        "lists": HostileRequest(chats, chat(unknown=[[]] * 2_000_000), 413, containers),
-        "values": HostileRequest(chats, message(content=[1] * 2_000_000), 413, "values; accepted: at most 1114112"),
-        "depth": HostileRequest(chats, b'{"a":' * 1000, 400, "nested more than 128 levels deep"),
-        "texts to embed": HostileRequest("/v1/embeddings", {"model": "lexical", "input": [[1]] * 60_000}, 400, "2048"),
+        "fewer biases": HostileRequest(chats, lambda: chat(logit_bias=metadata()), 400, "object of 1024 or fewer"),
+        "properties": HostileRequest(
+            chats, lambda: answer_as(wide(5000)), 400, "5000 optional properties in one object"
+        ),
+        "alternatives": HostileRequest(chats, lambda: answer_as(alternatives()), 400, "accepted: at most 1000"),
+        "patterns": HostileRequest(chats, lambda: answer_as(wide(0) | {"properties": patterned()}), 400, "at most 200"),
+        "parts that are none": HostileRequest(chats, lambda: message(content=[1] * 1_000_000), 400, "content/0: is 1"),
+        "parts": HostileRequest(chats, lambda: message(content=parts), 400, listed),
+        "calls": HostileRequest(chats, lambda: message(tool_calls=calls), 400, listed),
+        "blocks": HostileRequest("/v1/messages", lambda: message(content=parts), 400, listed),
+        "items": HostileRequest("/v1/responses", lambda: {"model": "worker", "input": turns}, 400, listed),
+        "metadata": HostileRequest(
+            "/v1/responses",
+            lambda: {"model": "worker", "input": "a", "metadata": metadata()},
+            400,
+            "object of 64 or fewer",
+        ),
+        "variables": HostileRequest(chats, lambda: chat(chat_template_kwargs=metadata()), 400, "object of 16 or fewer"),
+        "steps": HostileRequest(
+            "/v1/runs", lambda: {"task": {"objective": "a", "plan": {"steps": steps()}}}, 413, containers
+        ),
+        "lists": HostileRequest(chats, lambda: chat(unknown=[[]] * 2_000_000), 413, containers),
+        "values": HostileRequest(
+            chats, lambda: message(content=[1] * 2_000_000), 413, "values; accepted: at most 1114112"
+        ),
+        "depth": HostileRequest(chats, lambda: b'{"a":' * 1000, 400, "nested more than 128 levels deep"),
+        "texts to embed": HostileRequest(
+            "/v1/embeddings", lambda: {"model": "lexical", "input": [[1]] * 60_000}, 400, "2048"
+        ),
         "parameters of MCP": HostileRequest(
-            "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": [{}] * 300_000}}, 413, containers
+            "/mcp",
+            lambda: {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": [{}] * 300_000}},
+            413,
+            containers,
         ),
     }
 
