@@ -11,7 +11,7 @@ from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.attempt_answers import attempt_answer
 from orchestrator.task.events import AttemptFailed, AttemptGenerated, AttemptStarted, AttemptSucceeded, Event
-from tests.orchestrator.cli.cli_command import make_cli
+from tests.orchestrator.cli.cli_command import make_command
 from tests.orchestrator.run_jobs import REGISTRY, execute, job, report_of, step
 
 FACTS = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -55,7 +55,7 @@ async def test_the_answer_of_a_failed_attempt_is_kept_with_its_run(tmp_path: Pat
     failed = [event for event in events_of(tmp_path, run) if isinstance(event, AttemptFailed)]
     digests = {event.answer for event in failed}
     assert all(digests)
-    shown = make_cli(tmp_path)("show", run, "S1", "--attempt", "1")
+    shown = make_command(tmp_path)("show", run, "S1", "--attempt", "1")
     assert shown.code == 0, shown
     assert "S1, attempt 1 by worker on" in shown.err
     assert "format: the answer was cut off after 2 tokens" in shown.err.replace("\n", " ")

@@ -18,7 +18,7 @@ from tests.orchestrator.api.daemon_process import RECORDS, ROOT, executed, lasti
 from tests.orchestrator.api.page.browser import PATIENCE, SIZES, Visit, check_view, opening
 from tests.orchestrator.api.page.test_hostile import EVIL, NAME, RUN, check_harmless, write
 from tests.orchestrator.api.page.test_views import REQUEST
-from tests.orchestrator.cli.cli_command import make_cli
+from tests.orchestrator.cli.cli_command import make_command
 
 expect.set_options(timeout=PATIENCE)
 
@@ -52,7 +52,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
             next(line for line in events.iter_lines() if "attempt_started" in line)
     exports = Exported(home, planned, gated, interrupted, folder)
     for run in (planned, gated, interrupted, RUN):
-        written = make_cli(home)("export", run, "--html", exports.file(run), "--json")
+        written = make_command(home)("export", run, "--html", exports.file(run), "--json")
         assert written.json["html"] == str(exports.file(run))
     return exports
 
