@@ -19,19 +19,26 @@ FLAGS: Final = (
     *("--disable-component-update", "--disable-sync"),
 )
 # Sets `ran` when a script of a hostile text runs, and lists in `moved` what has moved without an input of the user;
-# `unfocused` lists what had the focus when the document as a whole got it.
+# `unfocused` lists what had the focus when the document as a whole got it. An element that is removed, disabled or
+# hidden loses the focus at the end of a frame, perhaps without an event: two frames are looked at after each change.
 WATCH: Final = """
 window.ran = 0;
 window.moved = [];
 window.unfocused = [];
 let focused = null;
+let frames = 0;
 const watchFocus = () => {
   const now = document.activeElement;
   if (focused && (!now || now === document.body)) window.unfocused.push(focused.outerHTML);
   focused = now && now !== document.body ? now : null;
-  requestAnimationFrame(watchFocus);
+  if (--frames) requestAnimationFrame(watchFocus);
 };
-requestAnimationFrame(watchFocus);
+const changed = () => {
+  if (!frames) requestAnimationFrame(watchFocus);
+  frames = 2;
+};
+new MutationObserver(changed).observe(document, { attributes: true, childList: true, subtree: true });
+for (const name of ["focusin", "focusout"]) document.addEventListener(name, changed, true);
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries().filter((shift) => !shift.hadRecentInput)) {
     window.moved.push(...entry.sources.map((source) => source.node?.outerHTML ?? String(source.node)));
