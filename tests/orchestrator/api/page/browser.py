@@ -16,7 +16,8 @@ from tests.orchestrator.api.daemon_process import Running
 
 FLAGS: Final = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
+    *("--disable-component-update", "--disable-sync", "--disable-extensions"),
+    *("--renderer-process-limit=1", "--in-process-gpu"),  # fewer processes start
 )
 # Sets `ran` when a script of a hostile text runs, and lists in `moved` what has moved without an input of the user;
 # `unfocused` lists what had the focus when the document as a whole got it. An element that is removed, disabled or
