@@ -169,7 +169,10 @@ TOOL_CALLER: Final[Causes] = dict.fromkeys(
     "on held-out wordings contain the goal, and those of the others do not.",
 )
 
-CLUSTER: Final[Causes] = {}
+CLUSTER: Final[Causes] = {
+    "a chain of 20 steps on a node": "The simulator was fitted to an engine without Ray. In the measured rounds, the "
+    "processes of four Ray nodes share two cores with the daemon and the engines: steps on the head take as long.",
+}
 
 PARL: Final[Causes] = {
     "collapse rate without the parallel reward": "The embedded frontdoor imitates plans that are right before it is "

@@ -393,8 +393,8 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "Three nodes of a Ray cluster on this machine, each with an engine of one thread: what a step takes longer on "
         "a node than on the head, in pairs of rounds, and what the simulator says of the same. Then the simulator with "
         "1, 3, 10 and 100 machines of 96 cores that run a mixture of 35 billion parameters; the orchestrator takes "
-        "there what it takes on this machine. Runs are submitted at one moment, as many for each machine, but for the "
-        "1,000 runs.",
+        "there what it takes on this machine, and with 100 machines that is what bounds all loads: 7 ms of one core "
+        "for each generation. Runs are submitted at one moment, as many for each machine, but for the 1,000 runs.",
         _cluster,
         _cluster_sizes,
         causes.CLUSTER,

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from benchmarks import results
@@ -38,13 +39,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, simulate, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
     parser.add_argument("--rounds", type=positive, default=7, help="how many rounds are measured (7)")
+    parser.add_argument("--keep-simulated", action="store_true", help="keep the simulated rows of the last results")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results are written")
     options = parser.parse_args(arguments)
     os.environ.update(TOKEN)
     measured = asyncio.run(measure(options.rounds, say))
     overheads = Overheads.model_validate(results.read(SIMULATOR)["described"]["overheads"])
     overheads = overheads.model_copy(update={"away_seconds": max(0.0, median(measured.overheads))})
-    rows = scaling(load_registry(PACKAGED), overheads, LOADS, SIZES, say)
+    if options.keep_simulated:
+        rows = msgspec.convert(results.read(options.out)["rows"], list[ScalingRow])
+    else:
+        rows = scaling(load_registry(PACKAGED), overheads, LOADS, SIZES, say)
     written = document(measured, rows, overheads)
     results.write(options.out, written)
     for goal in written["goals"]:

@@ -1,13 +1,14 @@
 """Measure three nodes of a Ray cluster on this machine: what a step costs there, and what several of them bring.
 
 One service has three copies of the embedded model: on the head, on one node, and on three nodes. Each engine has one
-thread. Rounds on the head and on a node take turns.
+thread. Rounds on the head and on nodes take turns. The chain runs while there is one node, since the processes of each
+take a part of the cores of this machine.
 """
 
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,7 @@ from orchestrator.service.service import Service
 MODEL: Final = "tiny-large"
 NODES: Final = ("a", "b", "c")
 PLACES: Final = {"worker": ("head",), "coder": NODES[:1], "architect": NODES}  # where a role's model runs
+CHAIN_ROLES: Final = ("worker", "coder")
 CHAIN: Final = 20  # steps, one after the other
 WIDTH: Final = 48  # steps at once, as many as three engines have slots
 SLOTS: Final = 16
@@ -79,12 +81,16 @@ async def measure(rounds: int, say: Callable[[str], None]) -> Measured:
     with tempfile.TemporaryDirectory(prefix="bench-cluster-") as folder:
         home = Path(folder)
         with RayNodes(home / "ray.log") as nodes:
-            await nodes.add(*NODES)
             settings = {"ray": nodes.address, "folder": str(home / "nodes")}
             configuration = Configuration.model_validate({"cluster": settings})
             async with attached().service(home / "state", registry_here(), configuration) as service:
-                await until_ready(service)
-                times, reports = await _rounds(service, rounds, say)
+                times: dict[tuple[str, str], tuple[float, ...]] = {}
+                reports: dict[str, Report] = {}
+                for name, added, roles in (("chain", NODES[:1], CHAIN_ROLES), ("wide", NODES[1:], tuple(PLACES))):
+                    await nodes.add(*added)
+                    await until_ready(service, NODES[: NODES.index(added[-1]) + 1])
+                    for role, series in (await _rounds(service, name, roles, rounds, reports, say)).items():
+                        times[name, role] = series
         machine, alone = await asyncio.to_thread(_described, home, say)
         away = sorted(
             (node - head) / CHAIN for node, head in zip(times["chain", "coder"], times["chain", "worker"], strict=True)
@@ -108,35 +114,36 @@ def _document(name: str) -> Document:
     return deep(CHAIN) if name == "chain" else wide(WIDTH)
 
 
-async def until_ready(service: Service) -> None:
-    """Wait until all nodes can be used."""
+async def until_ready(service: Service, names: Sequence[str]) -> None:
+    """Wait until these nodes can be used."""
     assert isinstance(service.cluster, RayCluster)
     while True:
         changed = service.cluster.changed
         ready = {node.name for node in service.cluster.nodes() if node.state == "ready" and node.machine is not None}
-        if ready >= set(NODES):
+        if ready >= set(names):
             return
         await changed.wait()
 
 
 async def _rounds(
-    service: Service, rounds: int, say: Callable[[str], None]
-) -> tuple[dict[tuple[str, str], tuple[float, ...]], dict[str, Report]]:
-    # The times by workload and role, and a report of each workload on the head.
-    times: dict[tuple[str, str], list[float]] = {}
-    reports: dict[str, Report] = {}
+    service: Service,
+    name: str,
+    roles: Sequence[str],
+    rounds: int,
+    reports: dict[str, Report],
+    say: Callable[[str], None],
+) -> dict[str, tuple[float, ...]]:
+    # The times of a workload by role. Its report on the head is put into `reports`.
+    times: dict[str, list[float]] = {role: [] for role in roles}
     for number in range(rounds + 1):  # the first one loads the models, and does not count
-        for name in ("chain", "wide"):
-            for role in PLACES if number % 2 else reversed(PLACES):
-                if (name, role) == ("chain", "architect"):
-                    continue
-                seconds, report = await _timed(service, name, role)
-                if number:
-                    times.setdefault((name, role), []).append(seconds)
-                if role == "worker":
-                    reports[name] = report
-                say(f"round {number}, {name} on {', '.join(PLACES[role])}: {seconds:.2f} s")
-    return {key: tuple(seconds) for key, seconds in times.items()}, reports
+        for role in roles if number % 2 else reversed(roles):
+            seconds, report = await _timed(service, name, role)
+            if number:
+                times[role].append(seconds)
+            if role == "worker":
+                reports[name] = report
+            say(f"round {number}, {name} on {', '.join(PLACES[role])}: {seconds:.2f} s")
+    return {role: tuple(series) for role, series in times.items()}
 
 
 async def _timed(service: Service, name: str, role: str) -> tuple[float, Report]:
