@@ -20,7 +20,7 @@ from orchestrator.run.record.report import load_report
 
 SERVER: Final = Path(__file__).parents[2] / "examples" / "machines" / "epyc-9655.json"  # 96 cores
 SIZES: Final = (1, 3, 10, 100)
-LINEAR: Final = 10  # up to so many machines, throughput should grow nearly as their number
+LINEAR: Final = 10  # machines up to which throughput should grow nearly as their number
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,9 @@ class ScalingRow:
 
 def servers(count: int, overheads: Overheads) -> Machine:
     """Return a cluster of large machines whose orchestrator takes as long as one that was measured."""
-    one = read_machine(SERVER)
-    return one.model_copy(update={"machines": count, "overheads": overheads, "roles": {**one.roles, ROLE: WORKER}})
+    server = read_machine(SERVER)
+    roles = {**server.roles, ROLE: WORKER}
+    return server.model_copy(update={"machines": count, "overheads": overheads, "roles": roles})
 
 
 def scaling(
@@ -97,7 +98,7 @@ def simulated(load: Load, machine: Machine, base: Registry, runs: int) -> tuple[
             orchestrator, _ = entered
             await orchestrator.pool.load(WORKER)
 
-            async def one() -> float:
+            async def run_once() -> float:
                 run = await orchestrator.submit(job)
                 async for _ in orchestrator.watch(run):
                     pass
@@ -106,7 +107,7 @@ def simulated(load: Load, machine: Machine, base: Registry, runs: int) -> tuple[
                 return report.critical_path.seconds
 
             begun = loop.time()
-            paths = await asyncio.gather(*(one() for _ in range(runs)))
+            paths = await asyncio.gather(*(run_once() for _ in range(runs)))
             return loop.time() - begun, runs * len(task.plan.steps), sorted(paths)[len(paths) // 2]
 
     with tempfile.TemporaryDirectory(prefix="bench-cluster-") as folder:

@@ -340,7 +340,7 @@ class Engine(asyncio.Protocol):
     async def export(self, request: Generation, key: str, least: int) -> PrefixFile | None:
         """Return a file with the KV cells of at least `least` tokens of a request's prompt, for an engine with `key`.
 
-        The file is written between steps if there is none yet. Returns None if the engine does not hold so many
+        The file is written between steps if there is none yet. Returns None if the engine does not hold as many
         tokens, has another key, or has no room for the file. Raises EngineError.
         """
         self._check_kind("write")

@@ -154,7 +154,7 @@ class StoredPrefixes:
     def export(self, number: int, sequences: Sequences, tokens: Tokens, lora: Adapters, key: str, least: int) -> None:
         """Have `write_exports` return a file with at least the first `least` tokens of a prompt, for a request.
 
-        It returns None instead if `key` is another one, if neither cache nor disk have so many tokens, or if the disk
+        It returns None instead if `key` is another one, if neither cache nor disk have as many tokens, or if the disk
         has no room for them.
         """
         writing: Iterator[None] = iter(())

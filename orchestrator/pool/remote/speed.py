@@ -11,8 +11,8 @@ from typing import Final
 
 from orchestrator.pool.policy import Pace
 
-# A server that has had nothing to answer for so many seconds for each of its answers, and at most for so long, is
-# measured again: the first answer may have waited until the server had loaded the model.
+# A server that has had nothing to answer for a while is measured again: its first answer may have waited until it had
+# loaded the model. The while is this long for each of its answers, and at most `MOST_SECONDS`.
 FORGOTTEN_SECONDS: Final = 30.0
 MOST_SECONDS: Final = 600.0
 _ANSWERS: Final = 20  # in whose means an answer counts
@@ -20,7 +20,7 @@ _ANSWERS: Final = 20  # in whose means an answer counts
 # many tokens, and half for all else.
 _USUAL_PROMPT: Final = 512.0
 _ASSUMED: Final = 256.0**2  # the variance of lengths, in tokens, from which on they say more than that assumption
-_LATE: Final = 2.0  # A first token after so many times the expected time has waited for another answer to end.
+_LATE: Final = 2.0  # A first token that takes longer than this multiple has waited for another answer to end.
 
 
 @dataclass(slots=True)

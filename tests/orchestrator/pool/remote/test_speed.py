@@ -97,7 +97,7 @@ class Computed:
         self._order = itertools.count()
 
     def run(self, requests: int, at_a_time: int) -> None:
-        """Have so many requests answered, of which so many are under way or wait at a time."""
+        """Have `requests` requests answered, of which `at_a_time` are under way or wait."""
         waiting, under_way = requests, 0
         while waiting or under_way:
             while waiting and under_way < at_a_time and (number := self._place()) is not None:
