@@ -22,20 +22,22 @@ class PartedNode:
     def __init__(self, address: str, name: str, log: Path) -> None:
         self._address, self._name, self._log = address, name, log
         self._space, self._link = f"orchestrator-{os.getpid()}", f"orch{os.getpid()}"
+        # Addresses of its own, as tests that were killed leave theirs behind.
+        self.outside, self.inside = (f"10.213.{os.getpid() % 256}.{number}" for number in (1, 2))
         self._raylet: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         inside = ("netns", "exec", self._space, "ip")
         self._ip("netns", "add", self._space)
         self._ip("link", "add", self._link, "type", "veth", "peer", "name", "eth0", "netns", self._space)
-        self._ip("addr", "add", "10.213.7.1/30", "dev", self._link)
+        self._ip("addr", "add", f"{self.outside}/30", "dev", self._link)
         self._ip("link", "set", self._link, "up")
-        self._ip(*inside, "addr", "add", "10.213.7.2/30", "dev", "eth0")
+        self._ip(*inside, "addr", "add", f"{self.inside}/30", "dev", "eth0")
         self._ip(*inside, "link", "set", "lo", "up")
         self._ip(*inside, "link", "set", "eth0", "up")
-        self._ip(*inside, "route", "add", "default", "via", "10.213.7.1")
+        self._ip(*inside, "route", "add", "default", "via", self.outside)
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
-        own = [f"--node-name={self._name}", "--node-ip-address=10.213.7.2", "--num-cpus=0"]
+        own = [f"--node-name={self._name}", f"--node-ip-address={self.inside}", "--num-cpus=0"]
         with self._log.open("wb") as log:
             self._raylet = subprocess.Popen(
                 ["ip", "netns", "exec", self._space, *ray, f"--address={self._address}", *own],

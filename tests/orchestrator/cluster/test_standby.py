@@ -263,8 +263,8 @@ needs_namespaces = pytest.mark.skipif(
 def test_a_standby_that_is_cut_off_costs_the_head_nothing(tmp_path: Path, arbiter_nodes: RayNodes) -> None:
     with (
         PartedNode(arbiter_nodes.address, "p", tmp_path / "p.log") as parted,
-        machine(tmp_path / "a", arbiter_nodes.address, HEAD_PORT, "10.213.7.1") as head,
-        machine(tmp_path / "b", arbiter_nodes.address, STANDBY_PORT, "10.213.7.2", parted.prefix) as standby,
+        machine(tmp_path / "a", arbiter_nodes.address, HEAD_PORT, parted.outside) as head,
+        machine(tmp_path / "b", arbiter_nodes.address, STANDBY_PORT, parted.inside, parted.prefix) as standby,
     ):
         head.serve()
         head.until_ready()
@@ -287,8 +287,8 @@ def test_a_standby_that_is_cut_off_costs_the_head_nothing(tmp_path: Path, arbite
 def test_two_heads_never_act_at_once_when_the_network_is_parted(tmp_path: Path, arbiter_nodes: RayNodes) -> None:
     with (
         PartedNode(arbiter_nodes.address, "p", tmp_path / "p.log") as parted,
-        machine(tmp_path / "a", arbiter_nodes.address, HEAD_PORT, "10.213.7.2", parted.prefix) as head,
-        machine(tmp_path / "b", arbiter_nodes.address, STANDBY_PORT, "10.213.7.1") as standby,
+        machine(tmp_path / "a", arbiter_nodes.address, HEAD_PORT, parted.inside, parted.prefix) as head,
+        machine(tmp_path / "b", arbiter_nodes.address, STANDBY_PORT, parted.outside) as standby,
     ):
         head.serve()
         head.until_ready()
