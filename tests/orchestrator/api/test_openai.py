@@ -227,12 +227,13 @@ def test_a_streamed_call_and_the_messages_after_it(ai: OpenAI) -> None:
 
 
 def test_a_chat_is_cancelled_when_the_client_disconnects(ai: OpenAI, daemon: Running) -> None:
-    with cancelled(daemon, LONG):
-        stream = ask(ai, **long_answer(LONG), stream=True)
+    several = {**long_answer(LONG), "n": 8, "temperature": 2.0}  # which takes longer than to notice that it left
+    with cancelled(daemon, 8 * LONG):
+        stream = ask(ai, **several, stream=True)
         next(iter(stream))
         stream.close()
-    with cancelled(daemon, LONG), pytest.raises(openai.APITimeoutError):
-        ask(ai.with_options(timeout=0.05), **long_answer(LONG))
+    with cancelled(daemon, 8 * LONG), pytest.raises(openai.APITimeoutError):
+        ask(ai.with_options(timeout=0.05), **several)
 
 
 def long_answer(tokens: int) -> dict[str, Any]:
@@ -383,7 +384,7 @@ def test_a_response_is_cancelled_when_the_client_disconnects(ai: OpenAI, daemon:
     form: Any = {"type": "json_schema", "name": "long", "schema": LIST}
     asked: dict[str, Any] = {"model": "worker", "input": "Count.", "text": {"format": form}}
     with cancelled(daemon, LONG):
-        stream = ai.responses.create(**asked, max_output_tokens=LONG, stream=True)
+        stream = ai.responses.create(**asked, max_output_tokens=LONG, temperature=2.0, stream=True)
         assert next(iter(stream)).type == "response.created"
         stream.close()
 

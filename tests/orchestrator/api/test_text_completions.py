@@ -177,8 +177,9 @@ def test_what_does_not_match_its_schema_is_refused_since_nothing_can_be_said_to_
 
 
 def test_a_text_is_no_longer_written_when_the_client_has_gone(ai: OpenAI, daemon: Running) -> None:
-    with cancelled(daemon, 1500):
-        stream = go_on(ai, max_tokens=1500, stream=True, extra_body={"ignore_eos": True})
+    several = {"prompt": [PROMPT] * 8, "temperature": 1.5, "seed": 1}  # which takes longer than to notice that it left
+    with cancelled(daemon, 8 * 1500):
+        stream = go_on(ai, **several, max_tokens=1500, stream=True, extra_body={"ignore_eos": True})
         next(iter(stream))
         stream.close()
 
