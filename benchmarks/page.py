@@ -125,19 +125,19 @@ def _advice(found: Results) -> Iterator[str]:
         yield f"| {' | '.join(map(str, told))} | {row['times_one_agent']:.1f} | {twice} |"
 
 
-def _cluster(found: Results) -> str:
-    ten = [row["linear"] for row in found["rows"] if row["machines"] == 10]
-    overhead = next(one["value"] for one in found["goals"] if one["name"].startswith("seconds that each"))
+def _cluster(cluster: Results) -> str:
+    ten = [row["linear"] for row in cluster["rows"] if row["machines"] == 10]
+    overhead = next(goal["value"] for goal in cluster["goals"] if goal["name"].startswith("seconds that each"))
     return (
         f"A step takes {1000 * overhead:.1f} ms longer on a node than on the head. Simulated, ten machines have "
         f"{min(ten):.2f} to {max(ten):.2f} of ten times the throughput of one."
     )
 
 
-def _cluster_sizes(found: Results) -> Iterator[str]:
+def _cluster_sizes(cluster: Results) -> Iterator[str]:
     yield "| simulated load | machines | runs | steps | seconds | critical path of a run | throughput, of linear |"
     yield "|---|---:|---:|---:|---:|---:|---:|"
-    for row in found["rows"]:
+    for row in cluster["rows"]:
         counts = " | ".join(f"{row[name]:,}" for name in ("machines", "runs", "steps"))
         seconds = f"{row['seconds']:,.1f} | {row['critical_path']:,.1f}"
         yield f"| {row['load']} | {counts} | {seconds} | {row['linear']:.2f} |"

@@ -102,13 +102,13 @@ def fit(
     return drafting if has_room and is_quick and drafts.rollback else plain
 
 
-def _fit(header: GgufHeader, room: Room, draft: GgufHeader | None, given: LoadOptions, *, embeds: bool = False) -> Fit:
+def _fit(header: GgufHeader, room: Room, draft: GgufHeader | None, base: LoadOptions, *, embeds: bool = False) -> Fit:
     def need(options: LoadOptions) -> MemoryEstimate:
         own = estimate(header, options, embeds=embeds)
         return own if draft is None else own + estimate_draft(draft, options)
 
     def options(kv_type: KvType, slots: int, context: int) -> LoadOptions:
-        return replace(given, context=context, slots=slots, kv_type_k=kv_type, kv_type_v=kv_type)
+        return replace(base, context=context, slots=slots, kv_type_k=kv_type, kv_type_v=kv_type)
 
     ceiling = max(1, min(header.context_length, MAX_CONTEXT))
     kv_types = tuple(_kv_types(header))

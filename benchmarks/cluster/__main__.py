@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
     parser.add_argument("--rounds", type=positive, default=7, help="how many rounds are measured (7)")
     parser.add_argument("--keep-simulated", action="store_true", help="keep the simulated rows of the last results")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="where the results are written")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the file of the results")
     options = parser.parse_args(arguments)
     os.environ.update(TOKEN)
     measured = asyncio.run(measure(options.rounds, say))
@@ -103,8 +103,8 @@ def _at_most(name: str, value: float, interval: tuple[float, float], most: float
     return {"name": name, "value": round(value, 4), "interval": reach, "goal": f"<= {most:g}", "met": reach[0] <= most}
 
 
-def _json(found: Ratio) -> dict[str, Any]:
-    return {"median": round(found.median, 3), "interval": [round(found.low, 3), round(found.high, 3)]}
+def _json(ratio: Ratio) -> dict[str, Any]:
+    return {"median": round(ratio.median, 3), "interval": [round(ratio.low, 3), round(ratio.high, 3)]}
 
 
 def say(line: str) -> None:

@@ -19,7 +19,7 @@ class NodesBody(BaseModel):
 
     ray: str = Field(description="the configured cluster; empty without one")
     problem: str | None = Field(description="why the cluster cannot be used now")
-    standby: StandbyStatus | None = Field(description="what takes over from this machine; null if none is configured")
+    standby: StandbyStatus | None = Field(description="the machine that takes over; null without one")
     nodes: tuple[NodeStatus, ...] = Field(description="this machine first, then the nodes by name, then the servers")
 
 

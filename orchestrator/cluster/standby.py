@@ -187,13 +187,13 @@ def run(home: Home, settings: ClusterSettings) -> None:
 def main() -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the daemon handles it
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(0))  # nothing is to be finished
+        signal.signal(number, lambda *_: os._exit(0))  # its copy is complete at any time
     os.umask(0o077)
     try:
         configuration = load_configuration()
         settings, home = configuration.cluster, Home(home_path(os.environ))
         check_configuration(settings)
-        load_registry(find_registry())  # what the daemon would refuse is to be said now
+        load_registry(find_registry())  # the daemon would refuse an invalid one later
         home.create()
         log_to(home.logs, configuration.logs)
         run(home, settings)

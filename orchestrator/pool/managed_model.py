@@ -458,8 +458,8 @@ class ManagedModel:
                 candidate = dataclasses.replace(self._candidate(place, request.prefix_hashes), number=number)
             requests = candidate.requests + planned.get(place, 0)
             candidates.append(dataclasses.replace(candidate, requests=requests))
-        chosen = choose_replica(candidates, len(request.prefix_hashes), self.answer_tokens)
-        return None if chosen is None else places[chosen]
+        best = choose_replica(candidates, len(request.prefix_hashes), self.answer_tokens)
+        return None if best is None else places[best]
 
     def _free_slots(self, place: Replica | RemoteModel) -> int:
         slots = place.slots if isinstance(place, RemoteModel) else self.entry.slots

@@ -130,7 +130,7 @@ class Cluster(AbstractAsyncContextManager[Any], Protocol):
 
     @property
     def standby(self) -> StandbyStatus | None:
-        """The machine that takes over from this one; None if none is configured."""
+        """The machine that takes over from this one; None without a standby."""
 
     @property
     def why_not_acting(self) -> str | None:

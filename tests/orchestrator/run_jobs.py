@@ -1,5 +1,7 @@
 """Make jobs for tests, and run them."""
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from orchestrator.run.job import Job
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.orchestrator import Orchestrator
 from orchestrator.run.record.report import Report, load_report
+from orchestrator.task.events import AttemptStarted, AttemptSucceeded, Event
 from orchestrator.task.modes import Mode
 from orchestrator.task.taskir.parse import task_from
 
@@ -58,3 +61,15 @@ def report_of(home: Path, run: str) -> Report:
         times = [event.at for _, event in journal.events(run)]
         assert times == sorted(times)
         return load_report(journal, run)
+
+
+def check_completed_once(events: Collection[Event]) -> None:
+    """Check that each step of a run succeeded once, and that none ran again after that."""
+    succeeded = Counter(event.step for event in events if isinstance(event, AttemptSucceeded))
+    assert set(succeeded.values()) == {1}
+    done: set[str] = set()
+    for event in events:
+        if isinstance(event, AttemptStarted):
+            assert event.step not in done
+        elif isinstance(event, AttemptSucceeded):
+            done.add(event.step)

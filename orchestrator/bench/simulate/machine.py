@@ -228,7 +228,7 @@ class Machine(_Form):
         made = replace(base, models=MappingProxyType(models), roles=MappingProxyType(roles), defaults=defaults)
         return made.with_shipped_prompts()
 
-    def _entry(self, name: str, known: ModelEntry | None) -> ModelEntry:
+    def _entry(self, name: str, base: ModelEntry | None) -> ModelEntry:
         model = self.models[name]
         entry = ModelEntry(
             id=name,
@@ -242,7 +242,7 @@ class Machine(_Form):
             replicas=None if self.machines == 1 else ReplicaLimits(self.machines, self.machines),
             memory=MemoryEstimate(weights=model.bytes, kv_cache=model.cache_bytes, compute=0),
         )
-        return entry if known is None else replace(entry, prompts=known.prompts)
+        return entry if base is None else replace(entry, prompts=base.prompts)
 
 
 def read_machine(file: Path) -> Machine:

@@ -62,7 +62,7 @@ class PartedNode:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """The beginning of a command whose process is to be on this node."""
+        """The words before a command that runs it on this node."""
         return ("ip", "netns", "exec", self._space)
 
     def cut_off(self) -> None:

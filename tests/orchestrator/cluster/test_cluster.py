@@ -5,7 +5,6 @@ import hashlib
 import os
 import shutil
 import signal
-from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -33,7 +32,6 @@ from orchestrator.service.service import Service
 from orchestrator.task.events import (
     AttemptFailed,
     AttemptGenerated,
-    AttemptStarted,
     AttemptSucceeded,
     Event,
     FailureKind,
@@ -42,7 +40,7 @@ from orchestrator.task.events import (
 from tests.orchestrator.api.daemon_process import running_daemon
 from tests.orchestrator.cli.cli_command import run_here
 from tests.orchestrator.cluster.conftest import PartedNode
-from tests.orchestrator.run_jobs import ON_DEMAND, job, step
+from tests.orchestrator.run_jobs import ON_DEMAND, check_completed_once, job, step
 
 WIDTH = 12
 CHUNK_BYTES = 8 << 20  # as in the bridge, whose module imports Ray
@@ -228,14 +226,7 @@ def check_failures(events: Collection[Event], reason: str) -> None:
     for failure in failures:
         assert failure.kind is FailureKind.INFRASTRUCTURE
         assert reason in failure.message
-    succeeded = Counter(event.step for event in events if isinstance(event, AttemptSucceeded))
-    assert set(succeeded.values()) == {1}
-    done: set[str] = set()
-    for event in events:
-        if isinstance(event, AttemptStarted):
-            assert event.step not in done
-        elif isinstance(event, AttemptSucceeded):
-            done.add(event.step)
+    check_completed_once(events)
 
 
 async def test_a_node_that_stands_still_is_lost_and_comes_back(

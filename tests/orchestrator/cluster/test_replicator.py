@@ -171,9 +171,9 @@ def test_a_head_continues_with_its_standby_when_the_arbiter_is_gone(tmp_path: Pa
         standby.start()
         head.until("in sync")
         head.arbiter.reachable = False
-        given = now() + SECONDS
+        lease_end = now() + SECONDS
         number = 0
-        while now() < given + SECONDS:
+        while now() < lease_end + SECONDS:
             head.append(f"run{number}")
             number += 1
         assert head.reasons == []

@@ -7,7 +7,6 @@ import signal
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -20,10 +19,11 @@ import pytest
 
 from benchmarks.cluster.ray_nodes import RayNodes
 from orchestrator.run.journal.home import Home
-from orchestrator.task.events import AttemptStarted, AttemptSucceeded, Event, RunFinished
+from orchestrator.task.events import AttemptSucceeded, Event, RunFinished
 from tests.orchestrator.cli.cli_command import run_here
 from tests.orchestrator.cluster.conftest import PartedNode
 from tests.orchestrator.cluster.heads import PATIENCE, SECONDS, Machine, machine, shown_events
+from tests.orchestrator.run_jobs import check_completed_once
 
 HEAD_PORT, STANDBY_PORT = 17_100, 17_101
 LENGTH = 40
@@ -64,14 +64,7 @@ def until_ended(head: Machine, run: str) -> list[Event]:
     events = head.events(run)
     (end,) = [event for event in events if isinstance(event, RunFinished)]
     assert end.status == "done"
-    succeeded = Counter(event.step for event in events if isinstance(event, AttemptSucceeded))
-    assert set(succeeded.values()) == {1}
-    done: set[str] = set()
-    for event in events:
-        if isinstance(event, AttemptStarted):
-            assert event.step not in done
-        elif isinstance(event, AttemptSucceeded):
-            done.add(event.step)
+    check_completed_once(events)
     return events
 
 
