@@ -58,7 +58,7 @@ def windowed_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def sabotage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Replace a function in the engine processes that are started from now on: sabotage("module:name", code).
+    """Replace functions in the engine processes that are started from now on: sabotage("module:name", code) for each.
 
     The `code` defines the function `replaced`. Python runs it in the new process before anything else.
     """
@@ -68,7 +68,8 @@ def sabotage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, 
         owner, _, attribute = f"module.{name}".rpartition(".")
         body = f"import {module} as module\n{code}\nsetattr({owner}, {attribute!r}, replaced)\n"
         guard = "import sys\nif 'orchestrator.engine.worker.process' in sys.orig_argv:\n"
-        (tmp_path / "sitecustomize.py").write_text(guard + textwrap.indent(body, "    "))
+        with (tmp_path / "sitecustomize.py").open("a") as file:
+            file.write(guard + textwrap.indent(body, "    "))
         monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
     return make

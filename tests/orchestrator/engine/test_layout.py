@@ -197,6 +197,10 @@ async def test_the_engine_follows_its_load_and_loses_nothing(
 ) -> None:
     undisturbed = "def replaced(self, threads):\n    return False"
     sabotage("orchestrator.engine.worker.contention:CpuUse.disturbed", undisturbed)
+    # What it would learn from the time of real steps contradicts the costs that this engine was given.
+    sabotage(
+        "orchestrator.engine.kv.layout:CacheLayout._learn", "def replaced(self, reads, seconds, streams):\n    pass"
+    )
     async with await Engine.start(spec) as engine:
         assert (await engine.stats()).split_cache
         pooled = await until_changed(engine, siblings, 1)
