@@ -22,7 +22,8 @@ export function New() {
   const [forecast, setForecast] = useState(null);
   const [edited, setEdited] = useState(null); // the document that has become of the plan of a request
   const [selected, setSelected] = useState(null);
-  const [problem, setProblem] = useState(null);
+  const [problem, setProblem] = useState(null); // of a plan, a check or a file
+  const [refusal, setRefusal] = useState(null); // of a submission; it stays while the document is checked
   const [looking, setLooking] = useState(false); // a plan or a check is awaited
   const [sending, setSending] = useState(false);
   const [loading, setLoading] = useState(0); // files that are being uploaded
@@ -36,6 +37,7 @@ export function New() {
     setForecast(null);
     setEdited(null);
     setProblem(null);
+    setRefusal(null);
     setLooking(false);
     set(value);
   };
@@ -74,7 +76,7 @@ export function New() {
   const submit = async (body) => {
     if (sending) return;
     setSending(true);
-    setProblem(null);
+    setRefusal(null);
     const limits = Object.fromEntries(LIMITS.filter((name) => more[name]).map((name) => [name, Number(more[name])]));
     const whole = { ...common, ...body, limits, ...(more.priority ? { priority: more.priority } : {}) };
     const text = JSON.stringify(whole);
@@ -86,7 +88,7 @@ export function New() {
       await Promise.allSettled(files.map((file) => ask("DELETE", `/v1/files/${encodeURIComponent(file.id)}`)));
       location.hash = address("runs", run.run_id);
     } catch (error) {
-      setProblem(error);
+      setRefusal(error);
       setSending(false);
     }
   };
@@ -127,11 +129,11 @@ export function New() {
         <span class="dim" role="status">${sending ? t("new_submitting") : looking && kind === "request" ? t(edited ? "new_checking" : "new_planning") : ""}</span>
       </div>
     </form>
-    <${Problems} error=${problem} />
+    <${Problems} error=${refusal ?? problem} />
     ${forecast ? html`<${Plan} forecast=${forecast} kind=${kind} waiting=${waiting || (edited && forecast.of !== edited)} selected=${selected} onSelect=${setSelected}
-      task=${task} edit=${edit} edited=${edited} again=${again} problems=${problem?.problems ?? []}
+      task=${task} edit=${edit} edited=${edited} again=${again} problems=${(refusal ?? problem)?.problems ?? []}
       run=${() => submit(again ? own : forecast.mode === "direct" && !edited ? direct : { task, mode })}
-      direct=${() => submit(direct)} />` : waiting || problem ? null : html`<${Empty} text=${t("new_plan_none")} />`}
+      direct=${() => submit(direct)} />` : waiting || problem || refusal ? null : html`<${Empty} text=${t("new_plan_none")} />`}
   </main>`;
 }
 
