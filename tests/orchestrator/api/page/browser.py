@@ -78,9 +78,9 @@ class Visit:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Start a browser with a fresh profile. Without Chromium, the tests of the page are skipped."""
-    program = shutil.which("chromium")
+    program = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if program is None:
-        pytest.skip("there is no chromium; on Debian: apt-get install chromium")
+        pytest.skip("there is no Chromium; on Debian: apt-get install chromium-headless-shell")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         try:
