@@ -5,14 +5,11 @@ import dataclasses
 import heapq
 import itertools
 import math
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Final
 
-from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Message, OfferedTool
 from orchestrator.engine.kv.prefix_value import LEAST_TOKENS
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable, UnknownModel
 from orchestrator.pool.handle import EngineHandle
@@ -30,107 +27,23 @@ from orchestrator.pool.policy import (
     ReplicaView,
     choose_replica,
 )
+from orchestrator.pool.prompts import ComputedPrompts, PrefixHash, PrefixHashes, SeenPrefixes
 from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.pool.shipping import PAUSE_SECONDS, Links, Shipment
 from orchestrator.pool.status import ModelState, ModelStatus, ReplicaStatus, ServerStatus
 from orchestrator.registry.forms import HEAD
 from orchestrator.registry.models import ModelEntry
-from orchestrator.registry.options import Adapters
-from orchestrator.task.events import Usage
-from orchestrator.task.reuse import BLOCK, DIGEST_BYTES, MOST_BLOCKS, LossCause, with_other_engine
 
 MAX_FAILURES: Final = 3
 FAILURE_WINDOW: Final = 60.0  # A model whose engines failed MAX_FAILURES times in so many seconds is broken.
 MAX_FAILED_LOADS: Final = 9  # After so many failed loads in a row, requests no longer wait.
 _RETIRING: Final = "the registry has changed: its engine ends when no request uses it any more"
-PREFIX_BLOCK: Final = 256  # characters; a shorter prefix saves no time
-MAX_PREFIX_BLOCKS: Final = 256  # hashed per prompt
-MAX_REMEMBERED: Final = 4096  # blocks per engine
 _MOST_PLANNED: Final = 64  # waiting requests for which a place is looked for at a time
 _PROBE_SECONDS: Final = 1.0  # after which to look again at a server that one request is trying
 # Seconds of extra slack for batch requests, so that later interactive ones need not queue behind a whole fan-out. The
 # engine bounds the value of slack: this is worth 27 seconds, then an older batch request goes first.
 BATCH_SLACK: Final = 300.0
 _ANSWERS: Final = 20  # in whose mean an answer counts
-
-PrefixHash = bytes
-PrefixHashes = tuple[PrefixHash, ...]
-
-
-def hash_prefixes(messages: Sequence[Message], lora: Adapters = (), tools: Sequence[OfferedTool] = ()) -> PrefixHashes:
-    """Return a hash for each whole block at the start of a prompt, which covers all blocks before it."""
-    text = "\0".join("\0".join((message.role, *message.texts)) for message in messages)
-    # Prompts with different adapters share nothing, nor do those with different tools, which most chat templates put
-    # first.
-    digest = "".join(map(repr, filter(None, (lora, tuple(tools))))).encode("utf-8", "surrogatepass")
-    hashes: list[bytes] = []
-    for start in range(0, min(len(text) - PREFIX_BLOCK + 1, MAX_PREFIX_BLOCKS * PREFIX_BLOCK), PREFIX_BLOCK):
-        block = text[start : start + PREFIX_BLOCK].encode("utf-8", "surrogatepass")
-        digest = blake2b(digest + block, digest_size=8).digest()
-        hashes.append(digest)
-    return tuple(hashes)
-
-
-class SeenPrefixes:
-    """The blocks that one engine has seen, since asking it costs a round trip. The least recently seen go first."""
-
-    def __init__(self) -> None:
-        # Prompts start with system prompt, persona and inputs, so an engine probably still holds the last blocks.
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
-
-    def match(self, hashes: PrefixHashes) -> int:
-        """Return how many blocks at the start have been seen."""
-        return next((number for number, prefix in enumerate(hashes) if prefix not in self._seen), len(hashes))
-
-    def add(self, hashes: PrefixHashes) -> None:
-        for prefix in reversed(hashes):  # so that the beginning of a prompt is forgotten after its end
-            self._seen[prefix] = None
-            self._seen.move_to_end(prefix)
-        while len(self._seen) > MAX_REMEMBERED:
-            self._seen.popitem(last=False)
-
-
-class ComputedPrompts:
-    """Which engine of a model has computed which blocks of prompts, since an engine knows only its own.
-
-    The oldest are forgotten first.
-    """
-
-    def __init__(self) -> None:
-        # `EngineHandle.died` stands for the engine: it is enough to compare engines and to see whether one has ended.
-        self._engines: OrderedDict[bytes, asyncio.Event] = OrderedDict()
-
-    def note(self, engine: asyncio.Event, *prompts: bytes) -> None:
-        """Record prompts, as in `Completion.prompt_blocks`, that the engine whose `died` is `engine` has computed."""
-        for blocks in map(_blocks, prompts):
-            for block in reversed(blocks):  # the start of a prompt comes last, so that it is forgotten after its end
-                self._engines[block] = engine
-                self._engines.move_to_end(block)
-        while len(self._engines) > MOST_BLOCKS:
-            self._engines.popitem(last=False)
-
-    def compare(self, completion: Completion, engine: asyncio.Event) -> Usage:
-        """Record an answer of the engine whose `died` is `engine`.
-
-        Returns the usage, with the tokens that were expected in the cache only because another engine had them.
-        """
-        usage, blocks = completion.usage, _blocks(completion.prompt_blocks)
-        other, shared = None, 0
-        for end, block in enumerate(blocks[: (usage.prompt_tokens - 1) // BLOCK], 1):
-            if (last := self._engines.get(block)) is None:
-                break
-            if last is not engine:
-                other, shared = last, end
-        self.note(engine, completion.prompt_blocks)
-        if other is None:
-            return usage
-        cause: LossCause = "engine restarted" if other.is_set() else "other engine"
-        reuse = with_other_engine(usage.reuse, usage.cached_tokens, usage.prompt_tokens, shared, cause)
-        return dataclasses.replace(usage, reuse=reuse)
-
-
-def _blocks(digests: bytes) -> list[bytes]:
-    return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,15 +27,9 @@ from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import Topology, memory_budget, read_topology
 from orchestrator.pool.machines import Machine, Machines, budget_of
-from orchestrator.pool.managed_model import (
-    BATCH_SLACK,
-    LeaseRequest,
-    ManagedModel,
-    PrefixHashes,
-    Replica,
-    hash_prefixes,
-)
+from orchestrator.pool.managed_model import BATCH_SLACK, LeaseRequest, ManagedModel, Replica
 from orchestrator.pool.policy import PoolBudget, Rules
+from orchestrator.pool.prompts import PrefixHashes, hash_prefixes
 from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.pool.remote.errors import RemoteFailed, RemoteResting, Unanswered
 from orchestrator.pool.remote.wire import can_be_sent

@@ -12,7 +12,7 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.pool.errors import ModelUnavailable
 from orchestrator.pool.machine import Topology
 from orchestrator.pool.machines import Machine
-from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, hash_prefixes
+from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
 from orchestrator.pool.policy import (
     Demand,
     ModelView,
@@ -26,6 +26,7 @@ from orchestrator.pool.policy import (
     decide,
 )
 from orchestrator.pool.pool import Pool
+from orchestrator.pool.prompts import hash_prefixes
 from orchestrator.registry.forms import ReplicaLimits
 from orchestrator.registry.messages import Message
 from orchestrator.run.steps.attempt import added

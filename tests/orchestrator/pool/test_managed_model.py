@@ -5,15 +5,8 @@ import pytest
 from orchestrator.engine.contract import Message
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
 from orchestrator.pool.machine import Node, Topology
-from orchestrator.pool.managed_model import (
-    FAILURE_WINDOW,
-    MAX_FAILURES,
-    PREFIX_BLOCK,
-    LeaseRequest,
-    ManagedModel,
-    Waiter,
-    hash_prefixes,
-)
+from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILURES, LeaseRequest, ManagedModel, Waiter
+from orchestrator.pool.prompts import PREFIX_BLOCK, hash_prefixes
 from tests.orchestrator.pool.conftest import LoadedRegistry
 
 ONE = Topology.flat(2, 1 << 34)

@@ -2,13 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.contract import Message, OfferedTool
-from orchestrator.pool.managed_model import (
-    MAX_PREFIX_BLOCKS,
-    MAX_REMEMBERED,
-    PREFIX_BLOCK,
-    SeenPrefixes,
-    hash_prefixes,
-)
+from orchestrator.pool.prompts import MAX_PREFIX_BLOCKS, MAX_REMEMBERED, PREFIX_BLOCK, SeenPrefixes, hash_prefixes
 from orchestrator.registry.options import Lora
 
 SYSTEM = Message("system", "s" * 2 * PREFIX_BLOCK)

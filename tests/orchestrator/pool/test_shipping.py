@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.contract import Message, PrefixFile
-from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, hash_prefixes
+from orchestrator.pool.managed_model import LeaseRequest, ManagedModel
 from orchestrator.pool.policy import BLOCK_TOKENS, Offer, Pace, ReplicaCandidate, choose_replica
+from orchestrator.pool.prompts import hash_prefixes
 from orchestrator.pool.shipping import CALL_SECONDS, READ_RATE, Links, NotCarried
 from tests.orchestrator.pool.residency_fixture import entry
 from tests.orchestrator.pool.test_machines import ALIVE, PACE, PACES, TOPOLOGY
