@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -40,7 +40,7 @@ from orchestrator.pool.status import (
     EngineState,
     MachineStatus,
     PoolSnapshot,
-    RoleUse,
+    RoleCounts,
     engine_state,
     sum_counters,
 )
@@ -528,30 +528,3 @@ def _later(request: Generation, remaining: float | None, waited: float) -> Gener
     # Slack shrinks while the request waits.
     slack = request.slack - waited + (BATCH_SLACK if request.priority == "batch" else 0.0)
     return dataclasses.replace(request, deadline_seconds=remaining, slack=slack)
-
-
-class RoleCounts:
-    def __init__(self) -> None:
-        self._uses: dict[str, dict[str, RoleUse]] = {}
-
-    @contextlib.contextmanager
-    def asking(self, model: str, role: str) -> Iterator[Callable[[Usage], None]]:
-        """Count a request while the block runs. Yields a function that counts the answer."""
-        use = self._uses.setdefault(model, {}).setdefault(role, RoleUse())
-
-        def answered(usage: Usage) -> None:
-            use.answers += 1
-            use.prompt_tokens += usage.prompt_tokens
-            use.output_tokens += usage.output_tokens
-            use.cached_tokens += usage.cached_tokens
-            use.prefill_seconds += usage.prefill_seconds
-            use.decode_seconds += usage.decode_seconds
-
-        use.requests += 1
-        try:
-            yield answered
-        finally:
-            use.requests -= 1
-
-    def of(self, model: str) -> Mapping[str, RoleUse]:
-        return {role: dataclasses.replace(use) for role, use in self._uses.get(model, {}).items()}

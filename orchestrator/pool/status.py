@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -12,6 +12,7 @@ from pydantic import Field
 from orchestrator.engine.contract import NOT_SET_UP, EngineStats, StepTimes
 from orchestrator.engine.errors import EngineDied
 from orchestrator.pool.handle import EngineHandle
+from orchestrator.task.events import Usage
 
 PATIENCE_SECONDS: Final = 0.02  # How long `Counters.of` waits for engines that do not answer at once.
 
@@ -172,6 +173,35 @@ class Counters:
                 self._latest[engine] = await engine.stats()
         finally:
             del self._pending[engine]
+
+
+class RoleCounts:
+    """What each role has asked of each model since the pool was opened."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, dict[str, RoleUse]] = {}
+
+    @contextlib.contextmanager
+    def asking(self, model: str, role: str) -> Iterator[Callable[[Usage], None]]:
+        """Count a request while the block runs. Yields a function that counts the answer."""
+        use = self._uses.setdefault(model, {}).setdefault(role, RoleUse())
+
+        def answered(usage: Usage) -> None:
+            use.answers += 1
+            use.prompt_tokens += usage.prompt_tokens
+            use.output_tokens += usage.output_tokens
+            use.cached_tokens += usage.cached_tokens
+            use.prefill_seconds += usage.prefill_seconds
+            use.decode_seconds += usage.decode_seconds
+
+        use.requests += 1
+        try:
+            yield answered
+        finally:
+            use.requests -= 1
+
+    def of(self, model: str) -> Mapping[str, RoleUse]:
+        return {role: replace(use) for role, use in self._uses.get(model, {}).items()}
 
 
 def sum_counters(counted: Sequence[EngineStats]) -> ModelCounters | None:
