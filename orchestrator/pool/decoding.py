@@ -12,7 +12,7 @@ from typing import Final
 
 from orchestrator.engine.errors import EngineDied
 from orchestrator.pool.machine import Topology
-from orchestrator.pool.managed_model import Replica
+from orchestrator.pool.places import Replica
 from orchestrator.pool.policy import ReplicaId
 
 TURN_SECONDS: Final = 0.25

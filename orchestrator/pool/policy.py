@@ -154,7 +154,7 @@ class ReplicaView:
     on_disk: bool = True  # the machine has the model's files
     pinned: bool = False
     requests: int = 0
-    asked: float | None = None  # since when it should be loaded although no request waits for it
+    preload_since: float | None = None  # since when it should be loaded although no request waits for it
     draining: bool = False  # takes no new requests, because a request that has waited too long needs its memory
     leaving: bool = False  # takes no new requests, and stops as soon as it is idle
     loaded_at: float = 0.0
@@ -232,9 +232,11 @@ def _load_requests(models: Iterable[ModelView]) -> Iterator[_LoadRequest]:
     for model in models:
         absent = tuple(replica for replica in model.instances if replica.state == "absent")
         preloads = [
-            _LoadRequest(Demand(since=replica.asked, interactive_since=replica.asked, due=-math.inf), (replica,))
+            _LoadRequest(
+                Demand(since=replica.preload_since, interactive_since=replica.preload_since, due=-math.inf), (replica,)
+            )
             for replica in absent
-            if replica.asked is not None
+            if replica.preload_since is not None
         ]
         yield from preloads
         coming = preloads or any(

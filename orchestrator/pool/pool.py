@@ -22,12 +22,14 @@ from orchestrator.engine.contract import (
 )
 from orchestrator.engine.errors import EngineDied, EngineError, ModelLoadFailed, NotStarted
 from orchestrator.pool.decoding import Decoding
+from orchestrator.pool.dispatch import BATCH_SLACK, LeaseRequest
 from orchestrator.pool.errors import ModelPinned, ModelRemote, PoolClosed, PoolError, UnknownModel
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import Topology, memory_budget, read_topology
 from orchestrator.pool.machines import Machine, Machines, budget_of
-from orchestrator.pool.managed_model import BATCH_SLACK, LeaseRequest, ManagedModel, Replica
+from orchestrator.pool.managed_model import ManagedModel
+from orchestrator.pool.places import Place, Replica
 from orchestrator.pool.policy import PoolBudget, Rules
 from orchestrator.pool.prompts import PrefixHashes, hash_prefixes
 from orchestrator.pool.remote.client import RemoteModel
@@ -195,14 +197,14 @@ class Pool:
     ) -> Completion:
         clock = asyncio.get_running_loop().time
         start = clock()
-        hashes = hash_prefixes(request.messages, request.lora, request.tools) if managed.replicated else ()
+        hashes = hash_prefixes(request.messages, request.lora, request.tools) if managed.places.replicated else ()
         # Calls of tools are written in the syntax of the model that runs here, which no server does.
         calls = bool(request.tools) or request.guided is not None
         lease_request = LeaseRequest(
             interactive=request.priority == "interactive",
             due=start + request.slack,
             prefix_hashes=hashes,
-            servers=managed.entry.is_remote or (bool(managed.servers) and not calls and can_be_sent(request)),
+            servers=managed.entry.is_remote or (bool(managed.places.servers) and not calls and can_be_sent(request)),
             tools=calls,
         )
         remaining = request.deadline_seconds
@@ -211,7 +213,7 @@ class Pool:
                 try:
                     async with asyncio.timeout(remaining) as limit:
                         with pausing(limit):
-                            replica = await stack.enter_async_context(self._leased(managed, lease_request))
+                            place = await stack.enter_async_context(self._leased(managed, lease_request))
                         end = limit.when()
                 except TimeoutError:
                     return Completion("", "deadline", Usage(queued_seconds=clock() - start))
@@ -222,43 +224,43 @@ class Pool:
                     remaining = None if end is None else end - clock()
                     lease_request = dataclasses.replace(lease_request, here=False)
                     continue
-                shipped = await self._await_cells(managed, replica, request, hashes, end)
+                shipped = await self._await_cells(managed, place, request, hashes, end)
                 waited, remaining = clock() - start, None if end is None else end - clock()
                 later = _later(request, remaining, waited)
                 try:
-                    completion = await self._answer(managed, replica, later, lease_request, on_text, on_thought)
+                    completion = await self._answer(managed, place, later, lease_request, on_text, on_thought)
                 except NotStarted:  # another engine can carry it out
                     remaining = None if end is None else end - clock()
                     continue
-                except Unanswered as unanswered:  # another replica can
+                except Unanswered as unanswered:  # another place can
                     remaining = None if end is None else end - clock()
-                    lease_request = _without(replica, unanswered.cause, lease_request)
+                    lease_request = _without(place, unanswered.cause, lease_request)
                     continue
             # Loading counts as queueing.
             usage = completion.usage
-            managed.note_answer(usage.output_tokens)
+            managed.dispatcher.note_answer(usage.output_tokens)
             usage = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited, shipped=shipped)
             return dataclasses.replace(completion, usage=usage)
 
     async def _await_cells(
         self,
         managed: ManagedModel,
-        replica: Replica | RemoteModel,
+        place: Place,
         request: Generation,
         hashes: PrefixHashes,
         end: float | None,
     ) -> tuple[Shipped, ...]:
         # Wait for cells that are to come to a replica. Returns what was shipped for this request.
-        if isinstance(replica, RemoteModel):
+        if isinstance(place, RemoteModel):
             return ()
-        last, engine = next((block for block in reversed(hashes) if block in replica.coming), None), replica.engine
+        last, engine = next((block for block in reversed(hashes) if block in place.shipments), None), place.engine
         if last is None or engine is None:
             return ()
-        shipment = replica.coming[last]
+        shipment = place.shipments[last]
         first = shipment.task is None
         if shipment.task is None:
-            shipment.task = self._tasks.create_task(self._ship(managed, shipment, replica, engine, request))
-            shipment.task.add_done_callback(lambda _: replica.note_arrival(last, shipment))
+            shipment.task = self._tasks.create_task(self._ship(managed, shipment, place, engine, request))
+            shipment.task.add_done_callback(lambda _: place.note_arrival(last, shipment))
         now = asyncio.get_running_loop().time()
         await asyncio.wait([shipment.task], timeout=None if end is None else max(0.0, end - now))
         arrived = shipment.task.result() if shipment.task.done() else None
@@ -267,7 +269,7 @@ class Pool:
     async def _ship(
         self, managed: ManagedModel, shipment: Shipment, replica: Replica, engine: EngineHandle, request: Generation
     ) -> Shipped | None:
-        links, ends = managed.links, (shipment.machine, replica.machine)
+        links, ends = managed.dispatcher.links, (shipment.machine, replica.machine)
         assert links is not None, "without links nothing is promised"
         model, source, target = managed.entry.id, ends[0] or HEAD, ends[1] or HEAD
         try:
@@ -275,7 +277,7 @@ class Pool:
         except (EngineError, NotCarried, TimeoutError) as error:
             reason = str(error) or f"it took more than {shipment.seconds:.2f} s, as long as to compute them"
             log.warning("KV cells were not shipped", model=model, source=source, target=target, reason=reason)
-            managed.pause(*ends)
+            managed.dispatcher.pause(*ends)
             return None
         if shipped is not None:
             log.info("KV cells were shipped", model=model, target=target, **dataclasses.asdict(shipped))
@@ -284,28 +286,28 @@ class Pool:
     async def _answer(
         self,
         managed: ManagedModel,
-        replica: Replica | RemoteModel,
+        place: Place,
         request: Generation,
         lease_request: LeaseRequest,
         on_text: OnText | None,
         on_thought: OnText | None,
     ) -> Completion:
-        # Raises NotStarted or Unanswered if another replica can carry it out.
-        node = replica.endpoint.name if isinstance(replica, RemoteModel) else replica.machine
+        # Raises NotStarted or Unanswered if another place can carry it out.
+        node = place.endpoint.name if isinstance(place, RemoteModel) else place.machine
         if node:
             tell(Placed(node))
-        if isinstance(replica, RemoteModel):
-            elsewhere = managed.has_other(replica, lease_request, asyncio.get_running_loop().time())
-            completion = await replica.generate(request, on_text, on_thought, elsewhere=elsewhere)
+        if isinstance(place, RemoteModel):
+            elsewhere = managed.has_other(place, lease_request, asyncio.get_running_loop().time())
+            completion = await place.generate(request, on_text, on_thought, elsewhere=elsewhere)
             usage = completion.usage
         else:
-            engine = replica.engine
+            engine = place.engine
             assert engine is not None, "a replica that serves has an engine"
             try:
-                async with self._sharing_cores(managed, replica, lease_request.due):
+                async with self._sharing_cores(managed, place, lease_request.due):
                     completion = await engine.generate(request, on_text, on_thought)
             except NotStarted:
-                await self._note_death(managed, replica, engine)
+                await self._note_death(managed, place, engine)
                 raise
             usage = managed.prompts.compare(completion, engine.died)
         return dataclasses.replace(completion, usage=dataclasses.replace(usage, nodes=(node,) if node else ()))
@@ -354,7 +356,8 @@ class Pool:
         """Stop a model's engines after their running requests, and wait. Raises UnknownModel, ModelPinned."""
         managed = self._model_here(model)
         if managed.pinned:
-            raise ModelPinned(model, f"model {model} is {'HOT' if managed.hot else 'pinned'}; accepted: unpin it first")
+            why = "HOT" if managed.entry.residency == "hot" else "pinned"
+            raise ModelPinned(model, f"model {model} is {why}; accepted: unpin it first")
         await self._residency.unload(managed)
 
     def pin(self, model: str, pinned: bool = True) -> None:
@@ -392,7 +395,8 @@ class Pool:
     @property
     def resident(self) -> frozenset[str]:
         """The models that can serve a request now, including remote ones."""
-        return frozenset(name for name, model in self._managed.items() if model.resident or model.entry.is_remote)
+        models = self._managed.items()
+        return frozenset(name for name, model in models if model.places.resident or model.entry.is_remote)
 
     @property
     def budget(self) -> int:
@@ -416,7 +420,7 @@ class Pool:
         replicas = [
             (name, replica)
             for name, managed in self._managed.items()
-            for replica in managed.instances
+            for replica in managed.places.replicas
             if replica.machine == machine.name
         ]
         return MachineStatus(
@@ -444,7 +448,7 @@ class Pool:
     async def inspect(self) -> tuple[PoolSnapshot, tuple[EngineState, ...]]:
         """Return the same, and the state of each engine that has answered."""
         running = {
-            name: [replica.engine for replica in managed.instances if replica.engine]
+            name: [replica.engine for replica in managed.places.replicas if replica.engine]
             for name, managed in self._managed.items()
         }
         stats = await self._counters.of([engine for engines in running.values() for engine in engines])
@@ -457,7 +461,7 @@ class Pool:
         states = (
             engine_state(replica.status(), name, stats[engine])
             for name, managed in self._managed.items()
-            for replica in managed.instances
+            for replica in managed.places.replicas
             if (engine := replica.engine) is not None and engine in stats
         )
         return dataclasses.replace(snapshot, models=tuple(models)), tuple(states)
@@ -498,18 +502,18 @@ class Pool:
             yield replica, replica.engine
 
     @contextlib.asynccontextmanager
-    async def _leased(self, managed: ManagedModel, lease_request: LeaseRequest) -> AsyncIterator[Replica | RemoteModel]:
-        replica = await self._residency.acquire(managed, lease_request)
-        engine = replica.engine if isinstance(replica, Replica) else None
+    async def _leased(self, managed: ManagedModel, lease_request: LeaseRequest) -> AsyncIterator[Place]:
+        place = await self._residency.acquire(managed, lease_request)
+        engine = place.engine if isinstance(place, Replica) else None
         try:
-            yield replica
+            yield place
         except EngineDied:
             # The process must have ended before EngineDied is raised, so that a retry gets another engine.
-            if isinstance(replica, Replica) and engine is not None:
-                await self._note_death(managed, replica, engine)
+            if isinstance(place, Replica) and engine is not None:
+                await self._note_death(managed, place, engine)
             raise
         finally:
-            self._residency.release(replica)
+            self._residency.release(place)
 
     async def _note_death(self, managed: ManagedModel, replica: Replica, engine: EngineHandle) -> None:
         await engine.wait_dead()
@@ -517,11 +521,11 @@ class Pool:
         self._residency.on_engine_exit(replica, engine)
 
 
-def _without(replica: Replica | RemoteModel, cause: EngineError, lease_request: LeaseRequest) -> LeaseRequest:
+def _without(place: Place, cause: EngineError, lease_request: LeaseRequest) -> LeaseRequest:
     # A server that has failed is left out by its circuit.
-    if isinstance(cause, RemoteFailed | RemoteResting) or not isinstance(replica, RemoteModel):
+    if isinstance(cause, RemoteFailed | RemoteResting) or not isinstance(place, RemoteModel):
         return lease_request
-    return dataclasses.replace(lease_request, refused_by=lease_request.refused_by | {replica})
+    return dataclasses.replace(lease_request, refused_by=lease_request.refused_by | {place})
 
 
 def _later(request: Generation, remaining: float | None, waited: float) -> Generation:

@@ -4,7 +4,6 @@ The central method is `reconsider`, called after every change and at the time th
 """
 
 import asyncio
-import itertools
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -17,12 +16,14 @@ import structlog
 
 from orchestrator.engine.contract import EngineSpec, Generation, Message, SystemPrompt
 from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, MachineLost, ModelLoadFailed
+from orchestrator.pool.dispatch import LeaseRequest, Waiter
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.machine import Topology
 from orchestrator.pool.machines import Machine, Machines
-from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
+from orchestrator.pool.managed_model import ManagedModel
+from orchestrator.pool.places import Place, Replica
 from orchestrator.pool.policy import NeverFits, Pace, PoolActions, PoolBudget, PoolView, ReplicaId, Rules, decide
 from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.registry.memory import size
@@ -76,15 +77,15 @@ class Residency:
     def open(self) -> None:
         for model in self._managed.values():
             self._connect(model)
-            _preload(model)
+            model.preload(_now())
         self.reconsider()
 
     def _connect(self, model: ManagedModel) -> None:
         # Follow the servers that a model has now, and let the others end.
-        for server in model.servers:
+        for server in model.places.servers:
             server.on_change = partial(self._note_server, model, server)
-        while model.left_servers:
-            self._retire(model.left_servers.pop())
+        while model.places.former_servers:
+            self._retire(model.places.former_servers.pop())
 
     def _retire(self, server: RemoteModel) -> None:
         server.on_change = lambda: None
@@ -117,21 +118,21 @@ class Residency:
             entry = entries.get(name)
             if entry == model.entry and not model.retiring and name not in retired:
                 continue
-            if entry is None or entry.why_not or model.retiring or name in retired or model.absent:
+            if entry is None or entry.why_not or model.retiring or name in retired or model.places.absent:
                 model.retire(entry)
             else:
                 model.update(entry)
                 self._connect(model)
-                _preload(model)
+                model.preload(_now())
             if entry is None:
-                model.refuse(UnknownModel(name, f"model {name} is no longer in the registry"))
+                model.dispatcher.refuse(UnknownModel(name, f"model {name} is no longer in the registry"))
         for name, entry in entries.items():
             if name not in self._managed:
                 model = ManagedModel.of(entry, self._machines.here.topology, self._machines.others)
-                model.links = self._machines.links
+                model.dispatcher.links = self._machines.links
                 self._managed[name] = model
                 self._connect(model)
-                _preload(model)
+                model.preload(_now())
         if limits is not None:
             self._try_hot_again()
         self.reconsider()
@@ -145,19 +146,19 @@ class Residency:
         """Use a machine no more that is not among the machines any more, and wait until its last engine has ended."""
         self._leaving += 1
         self.reconsider()
-        there = [replica for model in self._managed.values() for replica in model.instances]
+        there = [replica for model in self._managed.values() for replica in model.places.replicas]
         await asyncio.gather(*(replica.gone.wait() for replica in there if replica.machine == machine))
         self._leaving -= 1
         for model in self._managed.values():
-            model.barred.pop(machine, None)
+            model.places.barred.pop(machine, None)
         self._arrange()
 
     def _arrange(self) -> None:
         for model in self._managed.values():
-            model.links = self._machines.links
+            model.dispatcher.links = self._machines.links
             if not model.retiring:  # it is arranged when it becomes its successor
-                model.arrange(self._machines.here.topology, self._machines.others)
-                _preload(model)
+                model.places.arrange(self._machines.here.topology, self._machines.others)
+                model.preload(_now())
 
     async def close(self) -> None:
         """Stop every engine and wait for the end of its process. Running loads are cancelled."""
@@ -165,24 +166,24 @@ class Residency:
         if self._alarm is not None:
             self._alarm.cancel()
         for model in self._managed.values():
-            model.refuse(self._closing(model))
+            model.dispatcher.refuse(self._closing(model))
             model.reopen()
         for load in self._loads:
             load.cancel()
         async with asyncio.TaskGroup() as stopping:
             for engine in tuple(self._engines):
                 stopping.create_task(engine.stop())
-            servers = (server for model in self._managed.values() for server in model.servers)
+            servers = (server for model in self._managed.values() for server in model.places.servers)
             for server in (*servers, *self._retired):
                 stopping.create_task(server.close())
 
     @property
     def used(self) -> int:
         # of this machine, including reservations of loading engines
-        replicas = (replica for model in self._managed.values() for replica in model.instances)
+        replicas = (replica for model in self._managed.values() for replica in model.places.replicas)
         return sum(replica.bytes for replica in replicas if not replica.machine)
 
-    async def acquire(self, model: ManagedModel, request: LeaseRequest) -> Replica | RemoteModel:
+    async def acquire(self, model: ManagedModel, request: LeaseRequest) -> Place:
         """Lease a replica until `release`. Loads the model if needed, and waits if all that run it keep failing.
 
         Raises UnknownModel, ModelUnavailable, ModelBroken, ModelTooLarge, PoolClosed or the engine's ModelLoadFailed.
@@ -195,53 +196,53 @@ class Residency:
                 if error.lasting or _now() + error.retry_seconds > patient_until:
                     raise
                 with wait_noted(ModelWait(model.entry.id, str(error), error.retry_seconds)):
-                    await _rest(model, error.retry_seconds)
+                    await model.rest(error.retry_seconds)
 
-    async def _acquire(self, model: ManagedModel, request: LeaseRequest) -> Replica | RemoteModel:
+    async def _acquire(self, model: ManagedModel, request: LeaseRequest) -> Place:
         if self._closed:
             raise self._closing(model)
-        replica = model.choose(request)
-        if replica is not None:
-            model.grant(replica, request)
-            if model.replicated or any(managed.waiting for managed in self._managed.values()):
+        place = model.dispatcher.choose(request)
+        if place is not None:
+            model.dispatcher.grant(place, request)
+            if model.places.replicated or any(managed.dispatcher.waiting for managed in self._managed.values()):
                 self.reconsider()  # another replica may be useful now, or other requests have waited for too long
-            return replica
-        serves = model.serves(request)
+            return place
+        serves = model.dispatcher.serves(request)
         if not serves:
             model.check(_now(), request)
         waiter = Waiter(request, _now(), asyncio.get_running_loop().create_future())
-        model.waiting[waiter] = None
+        model.dispatcher.waiting[waiter] = None
         self.reconsider()
         if not waiter.granted.done() and not serves:
             tell(ModelLoad(model.entry.id))
         try:
             return await waiter.granted
         except asyncio.CancelledError:
-            model.waiting.pop(waiter, None)
+            model.dispatcher.waiting.pop(waiter, None)
             if waiter.granted.done() and not waiter.granted.cancelled() and waiter.granted.exception() is None:
                 self.release(waiter.granted.result())
             self.reconsider()
             raise
 
-    def release(self, replica: Replica | RemoteModel) -> None:
-        replica.leases -= 1
-        if isinstance(replica, RemoteModel):
+    def release(self, place: Place) -> None:
+        place.leases -= 1
+        if isinstance(place, RemoteModel):
             self.reconsider()
             return
-        replica.last_used = _now()
-        model = self._managed.get(replica.replica_id[0])
-        if not replica.leases:
-            if model is not None and replica.engine is not None and not self._closed:
-                self._learn_pace(model, replica, replica.engine)
+        place.last_used = _now()
+        model = self._managed.get(place.replica_id[0])
+        if not place.leases:
+            if model is not None and place.engine is not None and not self._closed:
+                self._learn_pace(model, place, place.engine)
             self.reconsider()
-        elif model is not None and model.waiting and not self._closed:
-            model.serve()
+        elif model is not None and model.dispatcher.waiting and not self._closed:
+            model.dispatcher.serve()
 
     async def unload(self, model: ManagedModel) -> None:
         """Stop a model's engines when unused, and wait for that. New requests wait meanwhile."""
-        leaving = [replica for replica in model.instances if replica.state != "absent"]
-        for replica in model.instances:
-            replica.asked = None
+        leaving = [replica for replica in model.places.replicas if replica.state != "absent"]
+        for replica in model.places.replicas:
+            replica.preload_since = None
         for replica in leaving:
             replica.leaving = True
         self.reconsider()
@@ -259,22 +260,22 @@ class Residency:
             reason, end_of_log = str(engine.failure), engine.failure.log if engine.failure is not None else ""
             lost = isinstance(engine.failure, MachineLost)  # neither the model nor its engine has failed
             if lost:
-                model.last_failure = reason
+                model.failures.last = reason
             else:
-                model.failed(_now(), reason)
+                model.failures.note(_now(), reason)
             log.warning("an engine died", model=name, pid=engine.info.pid, reason=reason, engine_log=end_of_log)
-            broken = model.broken_for(_now()) > 0
+            broken = model.failures.broken_for(_now()) > 0
             if model.pinned and not broken and not lost:
-                replica.asked = _now()
-            if broken and not model.coming:
-                model.refuse(model.broken(_now()), only_here=True)
+                replica.preload_since = _now()
+            if broken and not model.places.loaded_or_loading:
+                model.dispatcher.refuse(model.failures.error(_now()), only_here=True)
         self.reconsider()
 
     def _try_hot_again(self) -> None:
         for model in self._managed.values():
-            if not model.failures:  # then the last failure was that it did not fit
-                model.last_failure = None
-            _preload(model)
+            if not model.failures.times:  # then the last failure was that it did not fit
+                model.failures.last = None
+            model.preload(_now())
 
     def reconsider(self) -> None:
         if self._closed:
@@ -285,8 +286,8 @@ class Residency:
         actions = decide(self._view(), self.rules)
         self._carry_out(actions)
         for model in self._managed.values():
-            if model.waiting:
-                model.serve()
+            if model.dispatcher.waiting:
+                model.dispatcher.serve()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -296,18 +297,18 @@ class Residency:
     def _finish_retiring(self) -> None:
         # Retiring models without processes are removed or replaced.
         for name, model in tuple(self._managed.items()):
-            if model.retiring and not model.absent:
+            if model.retiring and not model.places.absent:
                 model.retire(model.successor)
             elif model.retiring and model.successor is None:
                 del self._managed[name]
-                for server in model.servers:
+                for server in model.places.servers:
                     self._retire(server)
             elif model.retiring and model.successor is not None:
                 model.become(model.successor, self._machines.here.topology, self._machines.others)
                 self._connect(model)
-                _preload(model)
+                model.preload(_now())
                 if model.why_not is not None:
-                    model.refuse(ModelUnavailable(name, model.why_not))
+                    model.dispatcher.refuse(ModelUnavailable(name, model.why_not))
 
     def needed(self, model: ManagedModel) -> int:
         """Return the bytes that another engine of a model needs; 0 if the model cannot be loaded."""
@@ -315,7 +316,7 @@ class Residency:
 
     def _view(self) -> PoolView:
         models = tuple(
-            model.view(self.needed(model) if _might_load(model) else 0, partial(self._on_disk, model))
+            model.view(self.needed(model) if model.might_load else 0, partial(self._on_disk, model))
             for model in self._managed.values()
         )
         return PoolView(now=_now(), budget=replace(self.budget, machines=self._machines.budgets), models=models)
@@ -333,12 +334,12 @@ class Residency:
             self._refuse(*self._at(refusal.replica_id), refusal.why)
         for replica_id in actions.loads:
             model, replica = self._at(replica_id)
-            replica.begin(self._footprints.needed(model.entry), _now())
+            replica.start_loading(self._footprints.needed(model.entry), _now())
             load = self._tasks.create_task(self._load(model, replica, self._machines[replica.machine]))
             self._loads.add(load)
             load.add_done_callback(self._loads.discard)
         for model in self._managed.values():
-            for replica in model.instances:
+            for replica in model.places.replicas:
                 replica.draining = replica.replica_id in actions.draining
 
     async def _load(self, model: ManagedModel, replica: Replica, machine: Machine) -> None:
@@ -356,22 +357,22 @@ class Residency:
                 self._load_elsewhere(model, machine.name, error)
                 return
             lasting = not (isinstance(error, ModelLoadFailed) and error.passing)
-            model.load_failed(_now(), str(error), lasting=lasting)
+            model.failures.note_load(_now(), str(error), lasting=lasting)
             end_of_log = error.log if isinstance(error, ModelLoadFailed) else ""
             log.warning("a model could not be loaded", model=entry.id, reason=str(error), engine_log=end_of_log)
-            if not model.coming and not (model.retiring and model.successor is not None):  # the next entry may load
+            if not model.places.loaded_or_loading and model.successor is None:  # else the next entry may load
                 self._refuse_or_rest(model, error)
         except asyncio.CancelledError:
             replica.vacate()
             raise
         else:
-            replica.loaded(engine, threads, _now())
-            model.loaded()
+            replica.finish_loading(engine, threads, _now())
+            model.failures.note_loaded()
             self._engines.add(engine)
             self._tasks.create_task(self._watch(replica, engine))
             self._measure(model, replica)
             self._learn_pace(model, replica, engine)
-            if model.pinned and not model.waiting:
+            if model.pinned and not model.dispatcher.waiting:
                 self._tasks.create_task(self._compute_ahead(model, replica, engine, system_prompts))
             log.info("a model was loaded", model=model.entry.id, pid=engine.info.pid, seconds=engine.info.load_seconds)
         self.reconsider()  # before any request is served: if many wait, further replicas are loaded for them
@@ -379,12 +380,12 @@ class Residency:
     def _load_elsewhere(self, model: ManagedModel, machine: str, error: ModelLoadFailed) -> None:
         # The machine is at fault, and not the model.
         log.warning("a model could not be loaded on a node", model=model.entry.id, node=machine, reason=str(error))
-        model.last_failure = str(error)
+        model.failures.last = str(error)
         if error.kind == "place":
-            model.bar(machine, str(error))
+            model.places.barred[machine] = str(error)
             self._arrange()
-        if model.misplaced is not None:
-            model.refuse(ModelUnavailable(model.entry.id, model.misplaced), only_here=True)
+        if model.places.misplaced is not None:
+            model.dispatcher.refuse(ModelUnavailable(model.entry.id, model.places.misplaced), only_here=True)
         self.reconsider()
 
     async def _compute_ahead(
@@ -403,10 +404,10 @@ class Residency:
 
     @staticmethod
     def _refuse_or_rest(model: ManagedModel, error: EngineError) -> None:
-        if model.unloadable:
-            model.refuse(error, only_here=True)
-        elif model.hopeless or model.broken_for(_now()) > 0:
-            model.refuse(model.broken(_now()), only_here=True)
+        if model.failures.lasting:
+            model.dispatcher.refuse(error, only_here=True)
+        elif model.failures.hopeless or model.failures.broken_for(_now()) > 0:
+            model.dispatcher.refuse(model.failures.error(_now()), only_here=True)
 
     def _stop(self, model: ManagedModel, replica: Replica) -> None:
         assert replica.engine is not None, "only an engine that is ready is stopped"
@@ -416,7 +417,7 @@ class Residency:
 
     def _learn_pace(self, model: ManagedModel, replica: Replica, engine: EngineHandle) -> None:
         # Only machines differ: replicas of one have the same cores.
-        if model.clustered:
+        if model.places.clustered:
             self._tasks.create_task(_note_pace(replica, engine))
 
     def _measure(self, model: ManagedModel, replica: Replica) -> None:
@@ -432,11 +433,11 @@ class Residency:
     def _refuse(self, model: ManagedModel, replica: Replica, why: NeverFits) -> None:
         entry = model.entry
         error = _too_large(entry, self._footprints.needed(entry), self._footprints.describe(entry), why)
-        replica.asked = None
-        model.last_failure = str(error)
+        replica.preload_since = None
+        model.failures.last = str(error)
         log.warning("a model does not fit", model=entry.id, reason=str(error))
-        if not model.coming:
-            model.refuse(error, only_here=True)
+        if not model.places.loaded_or_loading:
+            model.dispatcher.refuse(error, only_here=True)
 
     async def _watch(self, replica: Replica, engine: EngineHandle) -> None:
         await engine.wait_dead()
@@ -445,7 +446,7 @@ class Residency:
 
     def _at(self, replica_id: ReplicaId) -> tuple[ManagedModel, Replica]:
         model = self._managed[replica_id[0]]
-        return model, model.replica(replica_id[1])
+        return model, model.places.replica(replica_id[1])
 
     def _closing(self, model: ManagedModel) -> PoolClosed:
         return PoolClosed(model.entry.id, f"model {model.entry.id}: the pool has stopped")
@@ -492,22 +493,6 @@ def _beginning(prompt: SystemPrompt) -> Generation:
     )
 
 
-def _preload(model: ManagedModel) -> None:
-    # unless it has been unpinned
-    if not (model.hot and model.pinned and model.why_not is None):
-        return
-    coming = sum(replica.state != "absent" or replica.asked is not None for replica in model.instances)
-    absent = (replica for replica in model.instances if replica.state == "absent" and replica.asked is None)
-    for replica in itertools.islice(absent, max(0, model.least - coming)):
-        replica.asked = _now()
-
-
-def _might_load(model: ManagedModel) -> bool:
-    # Otherwise the policy does not need the bytes of another engine.
-    preloads = any(replica.asked is not None for replica in model.instances)
-    return bool(model.waiting) or preloads or (len(model.instances) > 1 and model.coming)
-
-
 def _too_large(entry: ModelEntry, needed: int, parts: str, why: NeverFits) -> ModelTooLarge:
     held = f", of which HOT and pinned models keep {size(why.pinned)}" if why.pinned else ""
     where = "the budget" if why.node is None else f"the budget of NUMA node {why.node}"
@@ -525,16 +510,6 @@ async def _note_pace(replica: Replica, engine: EngineHandle) -> None:
         times = (await engine.stats()).step_times
         if times is not None and times.decode and replica.engine is engine:
             replica.pace = Pace(times.prompt_token, times.decode)
-
-
-async def _rest(model: ManagedModel, seconds: float) -> None:
-    model.resting += 1
-    try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await model.reopened.wait()
-    finally:
-        model.resting -= 1
 
 
 def _now() -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Final
 
-from orchestrator.pool.managed_model import BATCH_SLACK
+from orchestrator.pool.dispatch import BATCH_SLACK
 from orchestrator.registry.models import Registry
 from orchestrator.run.services import Services
 from orchestrator.run.steps.attempt import Attempt, StepRunner

@@ -13,7 +13,8 @@ from benchmarks.models import ModelShape, write_llama
 from orchestrator.api.metrics import exposition
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
-from orchestrator.pool.managed_model import ManagedModel, Replica
+from orchestrator.pool.managed_model import ManagedModel
+from orchestrator.pool.places import Replica
 from orchestrator.pool.pool import Pool
 from orchestrator.registry.forms import HEAD
 from orchestrator.registry.load import load_registry
@@ -57,7 +58,7 @@ async def computed_alone(registry: Registry, request: Generation) -> str:
 def replica_on(pool: Pool, machine: str) -> tuple[ManagedModel, Replica]:
     model = pool._managed["m"]
     return model, next(
-        replica for replica in model.instances if replica.machine == ("" if machine == HEAD else machine)
+        replica for replica in model.places.replicas if replica.machine == ("" if machine == HEAD else machine)
     )
 
 
@@ -104,7 +105,7 @@ async def service_of(
         pool = service.orchestrator.pool
         await pool.load("m")
         async with asyncio.timeout(100):
-            while sum(replica.pace is not None for replica in pool._managed["m"].instances) < 2:  # noqa: ASYNC110
+            while sum(replica.pace is not None for replica in pool._managed["m"].places.replicas) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         yield service, registry
 
@@ -207,6 +208,6 @@ async def test_a_machine_that_stands_still_costs_no_more_than_computing(
             completion = await pool.generate("m", request)
         assert machines_of(completion) == ("b",)
         assert completion.usage.shipped == ()
-        assert ("a", "b") in pool._managed["m"].paused
+        assert ("a", "b") in pool._managed["m"].dispatcher.paused
         await two_nodes.signal("a", signal.SIGCONT)
         assert completion.text == await computed_alone(registry, request)

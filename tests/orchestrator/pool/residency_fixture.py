@@ -22,11 +22,13 @@ from orchestrator.engine.errors import (
     ModelLoadFailed,
 )
 from orchestrator.pool.decoding import Decoding
+from orchestrator.pool.dispatch import LeaseRequest
 from orchestrator.pool.errors import PoolError
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.machine import Node, Topology
 from orchestrator.pool.machines import Machine, Machines
-from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
+from orchestrator.pool.managed_model import ManagedModel
+from orchestrator.pool.places import Replica
 from orchestrator.pool.policy import PoolBudget, Rules
 from orchestrator.pool.residency import Folders, Residency
 from orchestrator.registry.memory import MemoryEstimate
@@ -288,7 +290,7 @@ class ResidencyFixture:
         return next((managed, one) for managed, one in self._instances() if one.engine is engine)
 
     def _instances(self) -> Iterator[tuple[ManagedModel, Replica]]:
-        return ((managed, one) for managed in self.managed_models.values() for one in managed.instances)
+        return ((managed, one) for managed in self.managed_models.values() for one in managed.places.replicas)
 
     def check(self) -> None:
         """Say what must hold whenever nothing is happening."""
@@ -296,15 +298,15 @@ class ResidencyFixture:
         for managed, one in self._instances():
             assert one.leases == sum(request.replica is one for request in self.requests)
             free = one.serves and one.leases < managed.entry.slots
-            assert not (managed.waiting and free), "nobody waits for an engine that has a free slot"
+            assert not (managed.dispatcher.waiting and free), "nobody waits for an engine that has a free slot"
             assert not (one.draining and managed.pinned and not one.leaving), "what is pinned is not drained"
         for request in self.waiting:
             managed = self.managed_models[request.model]
-            assert managed.waiting or managed.resting, "whoever waits is known to"
+            assert managed.dispatcher.waiting or managed.resting, "whoever waits is known to"
         if any(one.draining for _, one in self._instances()):
             overdue = (self.rules.patience, self.rules.batch_patience)
             asked = (
-                one.asked for _, one in self._instances() if one.asked is not None
+                one.preload_since for _, one in self._instances() if one.preload_since is not None
             )  # a HOT model to be loaded again
             assert any(self.now >= request.since + overdue[not request.interactive] for request in self.waiting) or any(
                 self.now >= since + self.rules.patience for since in asked

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.machine import Topology
-from orchestrator.pool.managed_model import Replica
+from orchestrator.pool.places import Replica
 
 
 async def test_what_is_loaded_has_its_share_like_what_decodes() -> None:

@@ -13,7 +13,7 @@ from benchmarks.models import ModelShape, write_adapter, write_llama
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation, Message
 from orchestrator.pool.machine import Node, Topology
-from orchestrator.pool.managed_model import Replica
+from orchestrator.pool.places import Replica
 from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.registry.load import load_registry
 from orchestrator.run.steps.role import resolve_role

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.client.engine import Engine
+from orchestrator.pool.dispatch import LeaseRequest
 from orchestrator.pool.errors import ModelUnavailable
 from orchestrator.pool.machine import Topology
 from orchestrator.pool.machines import Machine
-from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
+from orchestrator.pool.managed_model import ManagedModel
+from orchestrator.pool.places import Replica
 from orchestrator.pool.policy import (
     Demand,
     ModelView,
@@ -207,14 +209,14 @@ def test_more_requests_or_less_of_the_prompt_never_end_earlier(pace: Pace, reque
 
 def test_steps_that_share_a_document_stay_on_a_node_until_it_is_saturated() -> None:
     model = ManagedModel.of(replace(entry("m", 10), nodes=("b", "c")), TOPOLOGY, {"b": TOPOLOGY, "c": TOPOLOGY})
-    for replica in model.instances:
+    for replica in model.places.replicas:
         replica.state, replica.pace = "ready", PACE
         replica.engine = ALIVE  # type: ignore[assignment]
     document = Message("user", "a long document " * 500)
     chosen = []
     for number in range(6):
         hashes = hash_prefixes((document, Message("user", f"step {number}")))
-        serving = model.choose(LeaseRequest(prefix_hashes=hashes))
+        serving = model.dispatcher.choose(LeaseRequest(prefix_hashes=hashes))
         assert isinstance(serving, Replica)
         serving.grant(hashes)
         chosen.append(serving.machine)
@@ -297,8 +299,8 @@ def test_a_machine_that_is_lost_again_and_again_does_not_break_a_model() -> None
             leaving = fixture.leave("b")
             assert leaving.done()
             fixture.give_back(request)
-            assert fixture.managed_models["m"].instances == ()
-        assert fixture.managed_models["m"].broken_for(fixture.now) == 0
+            assert fixture.managed_models["m"].places.replicas == ()
+        assert fixture.managed_models["m"].failures.broken_for(fixture.now) == 0
 
 
 def test_a_lost_machine_passes_its_hot_model_on() -> None:

@@ -31,7 +31,7 @@ def test_what_fits_is_loaded_when_someone_waits_for_it() -> None:
     assert _decide(0, _alone(_one("a"))) == PoolActions()
     assert _decide(0, _alone(_one("a"), demand=Demand(since=0, interactive_since=0))).loads == (("a", 0),)
     assert _decide(0, _alone(_one("a", "loading"), demand=Demand(since=0, interactive_since=0))).loads == ()
-    assert _decide(0, _alone(_one("a", asked=0.0))).loads == (("a", 0),)
+    assert _decide(0, _alone(_one("a", preload_since=0.0))).loads == (("a", 0),)
 
 
 def test_an_idle_engine_makes_room_and_the_other_is_loaded_when_it_is_gone() -> None:

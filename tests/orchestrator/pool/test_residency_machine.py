@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from orchestrator.engine.errors import EngineError
+from orchestrator.pool.dispatch import LeaseRequest
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge
-from orchestrator.pool.managed_model import LeaseRequest
 from orchestrator.pool.policy import Rules
 from orchestrator.registry.models import ModelEntry
 from tests.orchestrator.pool.residency_fixture import SLOTS, Request, ResidencyFixture, entry
@@ -232,7 +232,7 @@ def test_no_replica_takes_what_another_one_could_do_that_is_coming(
         assert len(fixture.loading) == (2 if len(crowd) >= 2 * SLOTS else 1)
         fixture.loading[0].set_result(None)
         fixture.run(loads[0])
-        assert sum(one.leases for one in managed.instances) == min(SLOTS, len(crowd))
+        assert sum(one.leases for one in managed.places.replicas) == min(SLOTS, len(crowd))
         first = sorted(not one.interactive for one in fixture.served)
         assert first == sorted(not one for one in crowd)[: len(first)], "interactive requests are served first"
         for request in fixture.served[:done]:
@@ -242,6 +242,6 @@ def test_no_replica_takes_what_another_one_could_do_that_is_coming(
             fixture.loading[0].set_result(None)
             fixture.run(loads[1])
             assert not fixture.waiting
-            leases = [one.leases for one in managed.instances]
+            leases = [one.leases for one in managed.places.replicas]
             assert max(leases) - min(leases) <= 1 or max(leases) <= SLOTS
         fixture.check()

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.engine.errors import EngineError
+from orchestrator.pool.dispatch import LeaseRequest
 from orchestrator.pool.errors import ModelBroken, PoolClosed, UnknownModel
-from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILED_LOADS, MAX_FAILURES, LeaseRequest
+from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILED_LOADS, MAX_FAILURES
 from orchestrator.pool.policy import Rules
 from orchestrator.task.stages import PATIENCE_SECONDS, ModelWait, pausing, wait_noted, waiting_for_models
 from tests.orchestrator.pool.residency_fixture import Request, ResidencyFixture, entry

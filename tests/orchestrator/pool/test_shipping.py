@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.contract import Message, PrefixFile
-from orchestrator.pool.managed_model import LeaseRequest, ManagedModel
+from orchestrator.pool.dispatch import LeaseRequest
+from orchestrator.pool.managed_model import ManagedModel
 from orchestrator.pool.policy import BLOCK_TOKENS, Offer, Pace, ReplicaCandidate, choose_replica
 from orchestrator.pool.prompts import hash_prefixes
 from orchestrator.pool.shipping import CALL_SECONDS, READ_RATE, Links, NotCarried
@@ -92,26 +93,26 @@ def placed(pace: Pace, rate: float, document: str) -> tuple[ManagedModel, tuple[
     assert own.memory is not None
     memory = replace(own.memory, kv_cache=TOKEN_BYTES * own.context * own.slots)
     model = ManagedModel.of(replace(own, nodes=("b", "c"), memory=memory), TOPOLOGY, {"b": TOPOLOGY, "c": TOPOLOGY})
-    model.links = links(rate)
-    for replica in model.instances:
+    model.dispatcher.links = links(rate)
+    for replica in model.places.replicas:
         replica.state, replica.pace = "ready", pace
         replica.engine = ALIVE  # type: ignore[assignment]
     hashes = hash_prefixes([Message("user", document)])
     for _ in range(2 * model.entry.slots):
-        model.instances[0].grant(hashes)
+        model.places.replicas[0].grant(hashes)
     return model, hashes
 
 
 async def test_cells_are_promised_to_the_replica_that_gets_the_request() -> None:
     model, hashes = placed(PACE, 1e9, "a long document " * 500)
-    chosen = model.choose(LeaseRequest(prefix_hashes=hashes))
-    assert chosen is model.instances[1]
-    model.grant(chosen, LeaseRequest(prefix_hashes=hashes))
-    (shipment,) = chosen.coming.values()
+    chosen = model.dispatcher.choose(LeaseRequest(prefix_hashes=hashes))
+    assert chosen is model.places.replicas[1]
+    model.dispatcher.grant(chosen, LeaseRequest(prefix_hashes=hashes))
+    (shipment,) = chosen.shipments.values()
     assert shipment.machine == "b"
     assert shipment.seconds == pytest.approx(len(hashes) * BLOCK_TOKENS * PACE.prompt_token)
-    model.grant(chosen, LeaseRequest(prefix_hashes=hashes))  # those that follow wait for the same
-    assert [*chosen.coming.values()] == [shipment]
+    model.dispatcher.grant(chosen, LeaseRequest(prefix_hashes=hashes))  # those that follow wait for the same
+    assert [*chosen.shipments.values()] == [shipment]
 
 
 @pytest.mark.parametrize(
@@ -125,12 +126,12 @@ async def test_cells_are_promised_to_the_replica_that_gets_the_request() -> None
 async def test_nothing_is_promised_that_does_not_pay(pace: Pace, rate: float, document: str) -> None:
     model, hashes = placed(pace, rate, document)
     assert hashes
-    model.grant(model.instances[1], LeaseRequest(prefix_hashes=hashes))
-    assert not model.instances[1].coming
+    model.dispatcher.grant(model.places.replicas[1], LeaseRequest(prefix_hashes=hashes))
+    assert not model.places.replicas[1].shipments
 
 
 async def test_after_a_failure_nothing_is_promised_for_a_while() -> None:
     model, hashes = placed(PACE, 1e9, "a long document " * 500)
-    model.pause("b", "c")
-    model.grant(model.instances[1], LeaseRequest(prefix_hashes=hashes))
-    assert not model.instances[1].coming
+    model.dispatcher.pause("b", "c")
+    model.dispatcher.grant(model.places.replicas[1], LeaseRequest(prefix_hashes=hashes))
+    assert not model.places.replicas[1].shipments

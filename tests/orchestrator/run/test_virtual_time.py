@@ -11,7 +11,7 @@ import pytest
 from orchestrator.bench.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
 from orchestrator.bench.simulate.engines import SimulatedAnswer, SimulatedMachine, words
 from orchestrator.engine.contract import Generation
-from orchestrator.pool.managed_model import BATCH_SLACK
+from orchestrator.pool.dispatch import BATCH_SLACK
 from orchestrator.run.gates.shares import JobRunner
 from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.record.report import Report

@@ -62,7 +62,7 @@ def servers_of(pool: Pool) -> tuple[ServerStatus, ...]:
 
 
 def has_breaker(pool: Pool, number: int, breaker: Breaker) -> RemoteModel:
-    server = pool._managed["m"].servers[number]
+    server = pool._managed["m"].places.servers[number]
     server._breaker = breaker
     return server
 
@@ -291,7 +291,7 @@ async def test_other_servers_leave_the_engine_and_running_requests_alone(
     file = {"file": str(model_file), "residency": "hot"}
     async with Pool(registered(first.url, **file), tmp_path / "logs") as pool:
         await pool.load("m")
-        await until(lambda: pool._managed["m"].instances[0].pace is not None)
+        await until(lambda: pool._managed["m"].places.replicas[0].pace is not None)
         pid = status_of(pool, "m").pid
         running = asyncio.create_task(pool.generate("m", HELLO))
         await until(lambda: servers_of(pool)[0].active == 1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.bench.simulate.clock import run_virtually
 from orchestrator.pool.decoding import LENT_SHARE, Decoding, lendable_cores
 from orchestrator.pool.machine import Topology
-from orchestrator.pool.managed_model import Replica
+from orchestrator.pool.places import Replica
 from orchestrator.run.gates.shares import PATIENCE, JobShares, NoEngines, Turns, share_out
 from orchestrator.run.sandbox.niceness import IDLE, LOWEST, weight
 

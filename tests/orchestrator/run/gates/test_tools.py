@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.machine import Topology
-from orchestrator.pool.managed_model import Replica
+from orchestrator.pool.places import Replica
 from orchestrator.run.gates.contract import GateError, RunJob
 from orchestrator.run.gates.shares import JobRunner, JobShares
 from orchestrator.run.sandbox.contract import JobOutcome, SandboxJob, SandboxLimits
