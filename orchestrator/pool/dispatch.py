@@ -11,17 +11,10 @@ from typing import Final
 
 from orchestrator.engine.kv.prefix_value import LEAST_TOKENS
 from orchestrator.pool.places import Place, Places, Replica
-from orchestrator.pool.policy import (
-    ANSWER_TOKENS,
-    BLOCK_TOKENS,
-    Demand,
-    Offer,
-    Pace,
-    ReplicaCandidate,
-    choose_replica,
-)
+from orchestrator.pool.policy import Demand
 from orchestrator.pool.prompts import PrefixHashes
 from orchestrator.pool.remote.client import RemoteModel
+from orchestrator.pool.replica_choice import ANSWER_TOKENS, BLOCK_TOKENS, Offer, Pace, ReplicaCandidate, choose_replica
 from orchestrator.pool.shipping import PAUSE_SECONDS, Links, Shipment
 from orchestrator.registry.models import ModelEntry
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.machine import Topology, nodes_for
-from orchestrator.pool.policy import Pace, ReplicaId, ReplicaState, ReplicaView
+from orchestrator.pool.policy import ReplicaId, ReplicaState, ReplicaView
 from orchestrator.pool.prompts import PrefixHash, PrefixHashes, SeenPrefixes
 from orchestrator.pool.remote.client import RemoteModel
+from orchestrator.pool.replica_choice import Pace
 from orchestrator.pool.shipping import Shipment
 from orchestrator.pool.status import ReplicaStatus
 from orchestrator.registry.forms import HEAD

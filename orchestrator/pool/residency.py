@@ -24,8 +24,9 @@ from orchestrator.pool.machine import Topology
 from orchestrator.pool.machines import Machine, Machines
 from orchestrator.pool.managed_model import ManagedModel
 from orchestrator.pool.places import Place, Replica
-from orchestrator.pool.policy import NeverFits, Pace, PoolActions, PoolBudget, PoolView, ReplicaId, Rules, decide
+from orchestrator.pool.policy import NeverFits, PoolActions, PoolBudget, PoolView, ReplicaId, Rules, decide
 from orchestrator.pool.remote.client import RemoteModel
+from orchestrator.pool.replica_choice import Pace
 from orchestrator.registry.memory import size
 from orchestrator.registry.models import ModelEntry
 from orchestrator.task.stages import PATIENCE_SECONDS, ModelLoad, ModelWait, is_patient, tell, wait_noted

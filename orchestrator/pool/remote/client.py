@@ -17,7 +17,6 @@ from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation, TokenLogprob
 from orchestrator.engine.errors import BadRequest, EngineError, EngineStopped
 from orchestrator.engine.thinking import ThoughtSplitter
-from orchestrator.pool.policy import Pace
 from orchestrator.pool.remote.breaker import CLOSED, LONGEST_PAUSE, THRESHOLD, Breaker
 from orchestrator.pool.remote.errors import (
     ParameterRefused,
@@ -41,6 +40,7 @@ from orchestrator.pool.remote.wire import (
     finish_of,
     wire_request,
 )
+from orchestrator.pool.replica_choice import Pace
 from orchestrator.pool.status import ServerStatus
 from orchestrator.registry.call_syntax import REMOTE
 from orchestrator.registry.models import Endpoint, ModelEntry

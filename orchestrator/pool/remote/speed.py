@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from orchestrator.pool.policy import Pace
+from orchestrator.pool.replica_choice import Pace
 
 # A server that has had nothing to answer for a while is measured again: its first answer may have waited until it had
 # loaded the model. The while is this long for each of its answers, and at most `MOST_SECONDS`.

@@ -15,20 +15,10 @@ from orchestrator.pool.machine import Topology
 from orchestrator.pool.machines import Machine
 from orchestrator.pool.managed_model import ManagedModel
 from orchestrator.pool.places import Replica
-from orchestrator.pool.policy import (
-    Demand,
-    ModelView,
-    Pace,
-    PoolBudget,
-    PoolView,
-    ReplicaCandidate,
-    ReplicaView,
-    Rules,
-    choose_replica,
-    decide,
-)
+from orchestrator.pool.policy import Demand, ModelView, PoolBudget, PoolView, ReplicaView, Rules, decide
 from orchestrator.pool.pool import Pool
 from orchestrator.pool.prompts import hash_prefixes
+from orchestrator.pool.replica_choice import Pace, ReplicaCandidate, choose_replica
 from orchestrator.registry.forms import ReplicaLimits
 from orchestrator.registry.messages import Message
 from orchestrator.run.steps.attempt import added

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.pool.machine import Node, Topology, nodes_for
-from orchestrator.pool.policy import ReplicaCandidate, choose_replica
+from orchestrator.pool.replica_choice import ReplicaCandidate, choose_replica
 
 ONE = Topology.flat(8, 1 << 34)
 THREE = Topology(tuple(Node(number, ((number,),), 1 << 34) for number in (0, 1, 4)))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from orchestrator.engine.contract import Message, PrefixFile
 from orchestrator.pool.dispatch import LeaseRequest
 from orchestrator.pool.managed_model import ManagedModel
-from orchestrator.pool.policy import BLOCK_TOKENS, Offer, Pace, ReplicaCandidate, choose_replica
 from orchestrator.pool.prompts import hash_prefixes
+from orchestrator.pool.replica_choice import BLOCK_TOKENS, Offer, Pace, ReplicaCandidate, choose_replica
 from orchestrator.pool.shipping import CALL_SECONDS, READ_RATE, Links, NotCarried
 from tests.orchestrator.pool.residency_fixture import entry
 from tests.orchestrator.pool.test_machines import ALIVE, PACE, PACES, TOPOLOGY

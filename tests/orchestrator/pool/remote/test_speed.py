@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.pool.policy import ReplicaCandidate, choose_replica
 from orchestrator.pool.remote.speed import FORGOTTEN_SECONDS, MOST_SECONDS, SentRequest, ServerSpeed
+from orchestrator.pool.replica_choice import ReplicaCandidate, choose_replica
 
 TOKENS = 100  # of every answer
 
