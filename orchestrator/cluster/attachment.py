@@ -9,8 +9,9 @@ from typing import Final, Self
 from orchestrator.engine.client.engine import Engine
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.pool import Pool
+from orchestrator.registry.forms import HEAD
 from orchestrator.run.journal.journal import Journal
-from orchestrator.service.attachments import HEAD, Cluster, NodeStatus, server_nodes
+from orchestrator.service.attachments import Cluster, NodeStatus, server_nodes
 from orchestrator.service.configuration import ClusterSettings
 from orchestrator.service.extent import Extent
 from orchestrator.service.service import Service

@@ -50,11 +50,12 @@ from orchestrator.engine.protocol import Frames, ProtocolError
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.machines import Machine
 from orchestrator.pool.pool import Pool
+from orchestrator.registry.forms import HEAD
 from orchestrator.registry.models import ModelEntry
 from orchestrator.registry.watch import files_of
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import Journal
-from orchestrator.service.attachments import HEAD, NodeStatus, StandbyStatus, server_nodes
+from orchestrator.service.attachments import NodeStatus, StandbyStatus, server_nodes
 from orchestrator.service.configuration import ClusterSettings
 from orchestrator.service.service import Service
 

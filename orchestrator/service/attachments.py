@@ -15,7 +15,6 @@ from orchestrator.engine.contract import EngineSpec
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.pool import Pool
 from orchestrator.pool.status import MachineStatus, ServerStatus
-from orchestrator.registry.forms import HEAD as HEAD
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.orchestrator import Orchestrator
