@@ -1,10 +1,12 @@
 """Compute the SHA-256 of model files once, and remember it as long as a file's size and time stay the same."""
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from orchestrator.cluster.store import ShippedFile
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.files import replace_file
 from orchestrator.registry.gguf import pieces
@@ -18,15 +20,57 @@ def digests_of(spec: EngineSpec, digest: Callable[[str], str]) -> dict[str, str]
     return {spec.file: model, **{adapter: digest(adapter) for adapter in adapters}}
 
 
-class Digests:
-    """The digests of this machine's model files, stored in `file`, which daemon and bridge share. Not thread-safe."""
+def named_files(spec: EngineSpec) -> tuple[str, ...]:
+    """Return the files that an engine names. Some are the first of several pieces."""
+    drafts = () if spec.speculation is None else (spec.speculation.draft,)
+    heads = () if spec.eagle is None else (spec.eagle.file,)
+    return tuple(dict.fromkeys((spec.file, *drafts, *heads, *(adapter.file for adapter in spec.lora), *spec.adapters)))
+
+
+class ModelFiles:
+    """The model files of this machine. Their digests are stored in `file`, which daemon and bridge share.
+
+    Methods raise OSError. Large files take seconds, in a thread.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._digests = _Digests(file)
+        self._hashing = asyncio.Lock()
+
+    async def digests_of(self, spec: EngineSpec) -> dict[str, str]:
+        """Return `EngineSpec.digests`."""
+        async with self._hashing:
+            return await asyncio.to_thread(digests_of, spec, self._digests.of)
+
+    async def of(self, spec: EngineSpec) -> dict[str, ShippedFile]:
+        """Return all files of a model by path, the pieces of one next to each other."""
+        async with self._hashing:
+            return await asyncio.to_thread(self._of, spec)
+
+    def _of(self, spec: EngineSpec) -> dict[str, ShippedFile]:
+        files = {}
+        for named in named_files(spec):
+            parts = [str(piece) for piece in pieces(Path(named))]
+            group = self._digests.of(parts[0])
+            for part in parts:
+                file = Path(part)
+                files[part] = ShippedFile(group, file.name, self._digests.of(part), file.stat().st_size)
+        return files
+
+    async def among(self, digests: Iterable[str]) -> tuple[str, ...]:
+        """Return the files whose digests are stored and among these."""
+        async with self._hashing:
+            return self._digests.among(frozenset(digests))
+
+
+class _Digests:
+    # Not thread-safe.
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._by_path = _read(file)
 
     def of(self, path: str) -> str:
-        """Return the digest of a file. Blocks: a large file takes seconds. Raises OSError."""
         version = _version(path)
         if self._by_path.get(path, ("", ""))[0] != version:
             self._by_path |= _read(self._file)
@@ -39,7 +83,6 @@ class Digests:
         return digest
 
     def among(self, digests: frozenset[str]) -> tuple[str, ...]:
-        """Return the files whose digests are stored and among these."""
         return tuple(
             path for path, (version, digest) in self._by_path.items() if digest in digests and _is(path, version)
         )

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Coroutine
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import structlog
 
 from orchestrator.cluster.carrier import PrefixCarrier
-from orchestrator.cluster.digests import Digests, digests_of
+from orchestrator.cluster.digests import ModelFiles
 from orchestrator.cluster.messages import (
     NUMBER_BYTES,
     BridgeMessage,
@@ -95,8 +95,6 @@ class RayCluster:
         self._loaded: WeakKeyDictionary[EngineHandle, NodeProcess] = WeakKeyDictionary()
         self._connection: _Connection | None = None
         self._carrier = PrefixCarrier(self._send, self._epoch)
-        self._digests: Digests | None = None
-        self._hashing = asyncio.Lock()
         self._problem: str | None = None
         self.head_epoch = 0  # higher than those of earlier heads; 0 without a standby
         self.changed = asyncio.Event()  # set, and then replaced, when `nodes` has changed
@@ -233,7 +231,7 @@ class RayCluster:
             case PrefixCarried():
                 self._carrier.note(message)
             case EngineStarted() | EngineRefused() | EngineBeat() | EngineEnded():
-                self._tell(message)
+                self._note_engine(message)
 
     def _note_files(self, message: FileShipped | FilesRemoved) -> None:
         node = self._nodes.get(message.epoch)
@@ -245,7 +243,7 @@ class RayCluster:
             case FilesRemoved(_, files):
                 node.files.difference_update(files)
 
-    def _tell(self, message: EngineStarted | EngineRefused | EngineBeat | EngineEnded) -> None:
+    def _note_engine(self, message: EngineStarted | EngineRefused | EngineBeat | EngineEnded) -> None:
         node = next((node for node in self._nodes.values() if message.engine in node.processes), None)
         if node is None:
             return  # its node was lost, and so was the engine for us
@@ -311,16 +309,15 @@ class RayCluster:
 
     async def start_engine(self, spec: EngineSpec) -> EngineHandle:
         """Start an engine on this machine, whose stored prompts those of other machines can use, too."""
-        async with self._hashing:
-            digests = await asyncio.to_thread(self._hash, spec)
+        try:
+            digests = await self._files.digests_of(spec)
+        except OSError:  # the engine will say which file cannot be read
+            digests = {}
         return await Engine.start(dataclasses.replace(spec, digests=digests))
 
-    def _hash(self, spec: EngineSpec) -> dict[str, str]:
-        self._digests = self._digests or Digests(_digests_file(Home(self._service.home)))
-        try:
-            return digests_of(spec, self._digests.of)
-        except OSError:  # the engine will say which file cannot be read
-            return {}
+    @cached_property
+    def _files(self) -> ModelFiles:
+        return ModelFiles(_digests_file(Home(self._service.home)))
 
     async def _start(self, node: Node, spec: EngineSpec) -> EngineHandle:
         if (problem := spec.problem()) is not None:

@@ -16,7 +16,7 @@ from orchestrator.engine.contract import PrefixFile
 from orchestrator.engine.kv.prefix_store import LEAST_FREE_BYTES
 from orchestrator.registry.memory import size as shown
 
-CHUNK_BYTES: Final = 8 << 20
+CHUNK_BYTES: Final = 8 << 20  # smaller ones take most of their time for the call
 _DIGEST_BYTES: Final = 32
 _NAME = re.compile(r"[0-9a-f]{32}\.kv")
 _TRANSFER = re.compile(r"[0-9a-f]{32}")
