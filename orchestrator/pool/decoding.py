@@ -136,9 +136,8 @@ class Decoding:
             work.due.remove(due)
             if not work.due:
                 del self._work[replica]
-                await self._set_threads(
-                    replica, max(1, replica.threads)
-                )  # so that it does not rest when the next request comes
+                # It must not rest when the next request comes.
+                await self._set_threads(replica, max(1, replica.threads))
             if not work.due or self._turns_needed.is_set():
                 await self._share()
 
