@@ -3,7 +3,6 @@
 import asyncio
 import heapq
 import itertools
-import json
 import math
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,10 +12,10 @@ from typing import Final
 
 import structlog
 
-from orchestrator.engine.client.engine import Completion, OnText, StopGenerating, TextPiece
-from orchestrator.engine.contract import Finish, Generation, TokenLogprob
+from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
+from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.errors import BadRequest, EngineError, EngineStopped
-from orchestrator.engine.thinking import ThoughtSplitter
+from orchestrator.pool.remote.answer import Answer, ThoughtTooLong
 from orchestrator.pool.remote.breaker import CLOSED, LONGEST_PAUSE, THRESHOLD, Breaker
 from orchestrator.pool.remote.errors import (
     ParameterRefused,
@@ -31,22 +30,21 @@ from orchestrator.pool.remote.errors import (
 from orchestrator.pool.remote.http import Server, pause
 from orchestrator.pool.remote.speed import SentRequest, ServerSpeed
 from orchestrator.pool.remote.wire import (
-    BYTES_A_TOKEN,
     SUBSTITUTES,
-    CallDelta,
-    Chunk,
-    Counts,
     WireRequest,
     finish_of,
     wire_request,
 )
 from orchestrator.pool.replica_choice import Pace
 from orchestrator.pool.status import ServerStatus
-from orchestrator.registry.call_syntax import REMOTE
 from orchestrator.registry.models import Endpoint, ModelEntry
-from orchestrator.registry.thinking import TAGS
-from orchestrator.task.events import Usage
 from orchestrator.task.stages import PATIENCE_SECONDS, ModelWait, is_patient, pausing, wait_noted
+
+# HTTP statuses with which a server refuses all requests for the model: a wrong key, path or model name.
+_UNFIT: Final = (401, 403, 404)
+USAGE_SECONDS: Final = 1.0  # wait after the end of an answer for token counts and the end of the stream
+
+log = structlog.get_logger(__name__)
 
 
 class RequestSlots:
@@ -88,13 +86,6 @@ class RequestSlots:
                 turn.set_result(None)
                 return
         self._free += 1
-
-
-# HTTP statuses with which a server refuses all requests for the model: a wrong key, path or model name.
-_UNFIT: Final = (401, 403, 404)
-USAGE_SECONDS: Final = 1.0  # wait after the end of an answer for token counts and the end of the stream
-
-log = structlog.get_logger(__name__)
 
 
 class RemoteModel:
@@ -178,7 +169,7 @@ class RemoteModel:
         if request.tools and self._no_tools is not None:
             raise self._no_tools
         wire = wire_request(self.endpoint.model, request, self.entry.context)
-        answer = _Answer(wire, on_text, on_thought, _now(), _budget(request), elsewhere)
+        answer = Answer(wire, on_text, on_thought, _now(), _budget(request), elsewhere)
         scope = asyncio.timeout(request.deadline_seconds)
         try:
             with self._counted(scope):
@@ -199,9 +190,7 @@ class RemoteModel:
             finish = "deadline"
         return answer.completion(finish, _now())
 
-    async def _answered(
-        self, request: Generation, wire: WireRequest, answer: "_Answer", scope: asyncio.Timeout
-    ) -> Finish:
+    async def _answered(self, request: Generation, wire: WireRequest, answer: Answer, scope: asyncio.Timeout) -> Finish:
         due = _now() + request.slack
         while True:
             if not answer.elsewhere:
@@ -214,7 +203,7 @@ class RemoteModel:
                 self.active += 1
                 try:
                     return await self._with_accepted_parameters(request, wire, answer, scope)
-                except _ThoughtTooLong:
+                except ThoughtTooLong:
                     # A server cannot be made to end its reasoning, so the model is asked again without.
                     request = replace(request, thinking="off")
                     wire = wire_request(self.endpoint.model, request, self.entry.context)
@@ -299,7 +288,7 @@ class RemoteModel:
                 self._idle.set()
 
     async def _with_accepted_parameters(
-        self, request: Generation, wire: WireRequest, answer: "_Answer", scope: asyncio.Timeout
+        self, request: Generation, wire: WireRequest, answer: Answer, scope: asyncio.Timeout
     ) -> Finish:
         while True:
             if wire.parameters & self._refused:
@@ -315,7 +304,7 @@ class RemoteModel:
                 instead = SUBSTITUTES[refused.parameter] or "nothing"
                 log.warning("a parameter is not sent any more", instead=instead, model=self.entry.id, why=str(refused))
 
-    async def _with_retries(self, wire: WireRequest, answer: "_Answer", scope: asyncio.Timeout) -> Finish:
+    async def _with_retries(self, wire: WireRequest, answer: Answer, scope: asyncio.Timeout) -> Finish:
         for tries in itertools.count(1):
             breaker, permit = self._breaker.ask(_now())
             if permit is None:
@@ -337,7 +326,7 @@ class RemoteModel:
                     raise
         raise AssertionError("unreachable")
 
-    async def _try_once(self, wire: WireRequest, answer: "_Answer", permit: int) -> Finish:
+    async def _try_once(self, wire: WireRequest, answer: Answer, permit: int) -> Finish:
         sent, tokens = self._speed.sent(_now()), (0, 0)
         try:
             finish = await self._request(wire, answer, permit, sent)
@@ -346,7 +335,7 @@ class RemoteModel:
             self._fail(error, permit, 1 if answer.elsewhere else THRESHOLD)
             raise
         # A server that refuses a request is healthy.
-        except (RemoteBusy, BadRequest, _ThoughtTooLong) as error:
+        except (RemoteBusy, BadRequest, ThoughtTooLong) as error:
             if answer.elsewhere and self._is_unfit(error):
                 self._fail(error, permit, 1)
             self._settle(self._breaker.succeeded(permit))
@@ -369,7 +358,7 @@ class RemoteModel:
             return not self._speed.busy()
         return isinstance(error, RemoteRefused) and error.status in _UNFIT
 
-    async def _request(self, wire: WireRequest, answer: "_Answer", permit: int, sent: SentRequest) -> Finish:
+    async def _request(self, wire: WireRequest, answer: Answer, permit: int, sent: SentRequest) -> Finish:
         answer.begin(_now())
         reason: str | None = None
         async with aclosing(self._server.chunks(wire)) as chunks:
@@ -412,183 +401,8 @@ class RemoteModel:
         return EngineStopped(f"{self._server.where}: was cancelled, because the pool has stopped")
 
 
-class _ThoughtTooLong(Exception):
-    """The reasoning has used up its budget."""
-
-
 def _budget(request: Generation) -> int | None:
     return request.thinking if isinstance(request.thinking, int) and request.thinking else None
-
-
-class _Answer:
-    # Most servers send reasoning as a field of its own; others put it at the start of the text, in tags.
-    def __init__(
-        self,
-        wire: WireRequest,
-        on_text: OnText | None,
-        on_thought: OnText | None,
-        now: float,
-        budget: int | None,
-        elsewhere: bool,
-    ) -> None:
-        self.elsewhere = elsewhere  # another replica can answer instead
-        self._wire_request = wire
-        self._on_text = on_text
-        self._on_thought = on_thought
-        self._budget = budget
-        self._splitter = ThoughtSplitter(TAGS[0])
-        self._thoughts: list[str] = []
-        self._given_up = 0
-        self._queued_at = now
-        self._sent: float | None = None
-        self._first: float | None = None
-        self._last = now
-        self._pieces: list[str] = []
-        self._chunks = 0
-        self._length = 0
-        self._logprobs: list[TokenLogprob] = []
-        self._sent_logprobs = 0
-        self._counts = Counts()
-        self._call: int | None = None  # index of the unfinished tool call
-        self._has_arguments = False
-
-    @property
-    def begun(self) -> bool:
-        return bool(self._pieces or self._thoughts)
-
-    @property
-    def delivered(self) -> bool:
-        """Whether the caller has got a part of it."""
-        return bool((self._pieces and self._on_text) or (self._thoughts and self._on_thought))
-
-    @property
-    def last(self) -> float:
-        """When the last piece came."""
-        return self._last
-
-    @property
-    def tokens(self) -> tuple[int, int]:
-        """The tokens of prompt and answer; none if the model was asked twice, because both answers count in them."""
-        usage = self._usage(self._last)
-        return (0, 0) if self._given_up else (usage.prompt_tokens, usage.output_tokens)
-
-    @property
-    def is_too_long(self) -> bool:
-        # Some servers ignore max_tokens.
-        wire = self._wire_request
-        return self._length > wire.max_text or self._chunks > wire.max_chunks or len(self._logprobs) > wire.max_logprobs
-
-    def begin(self, now: float) -> None:
-        self._sent = self._last = now
-        self._counts = Counts()
-        self._splitter = ThoughtSplitter(TAGS[0])
-
-    def take(self, chunk: Chunk, now: float) -> None:
-        # Raises _ThoughtTooLong, or what a callback raises.
-        self._last = now
-        self._chunks += 1
-        self.count(chunk.counts)
-        self._logprobs += chunk.logprobs
-        if chunk.text or chunk.thought or chunk.calls:
-            self._first = self._first or now
-        thought, text = self._splitter.push(_encoded(chunk.text)) if chunk.text else (b"", b"")
-        self._add_thought(chunk.thought + _decoded(thought))
-        self._add_text(_decoded(text))
-        for call in chunk.calls:
-            self._take_call(call)
-        if self._budget is not None and not self._pieces and len(self._thoughts) > self._budget:
-            raise _ThoughtTooLong
-
-    def _take_call(self, piece: CallDelta) -> None:
-        # A new call has another index, or a name.
-        number = self._call if piece.index is None and not piece.name else piece.index or 0
-        if self._call is None or number != self._call or (piece.index is None and piece.name):
-            self._end_call()
-            self._add_held()
-            self._call, self._has_arguments = number or 0, False
-            self._add_text(f"{REMOTE.opening}{json.dumps(piece.name)[1:-1]}{REMOTE.middle}")
-        if piece.arguments:
-            self._has_arguments = True
-            self._add_text(piece.arguments)
-
-    def _end_call(self) -> None:
-        if self._call is not None:
-            self._add_text(("" if self._has_arguments else "{}") + REMOTE.closing)
-            self._call = None
-
-    def ask_again(self) -> None:
-        # So far there was only reasoning; the next answer has none.
-        self._budget, self._given_up = None, len(self._thoughts)
-
-    def _add_thought(self, thought: str) -> None:
-        if thought:
-            self._length += len(thought)
-            self._thoughts.append(thought)
-            if self._on_thought is not None:
-                self._on_thought(thought)
-
-    def _add_text(self, text: str) -> None:
-        if text:
-            self._length += len(text)
-            self._pieces.append(text)
-            sent, self._sent_logprobs = self._sent_logprobs, len(self._logprobs)
-            if self._on_text is not None:
-                self._on_text(TextPiece(text, self._logprobs[sent:]) if self._logprobs[sent:] else text)
-
-    def count(self, counts: Counts | None) -> None:
-        self._counts = counts or self._counts
-
-    def completion(self, finish: Finish, now: float) -> Completion:
-        usage = self._usage(now)
-        text, thoughts = "".join(self._pieces), "".join(self._thoughts)
-        return Completion(text, finish, usage, thoughts, logprobs=tuple(self._logprobs))
-
-    def end(self) -> None:
-        # Held-back text might have been the start of a tag. Raises what a callback raises.
-        self._end_call()
-        self._add_held()
-
-    def _add_held(self) -> None:
-        thought, text = self._splitter.finish()
-        self._add_thought(_decoded(thought))
-        self._add_text(_decoded(text))
-
-    def _usage(self, now: float) -> Usage:
-        # Without counts from the server, each chunk counts as one token, as is usual.
-        counts = self._counts
-        guessed_prompt = -(-self._wire_request.prompt_bytes // BYTES_A_TOKEN) if counts.prompt_tokens is None else 0
-        thoughts = len(self._thoughts) - self._given_up
-        guessed_output = self._given_up
-        if counts.completion_tokens is None:
-            guessed_output += len(self._pieces) + thoughts
-        output = (counts.completion_tokens or 0) + guessed_output
-        reasoning = self._given_up + (thoughts if counts.reasoning_tokens is None else counts.reasoning_tokens)
-        if self._sent is None:
-            return Usage(queued_seconds=now - self._queued_at)
-        first = self._last if self._first is None else self._first
-        took = self._last - self._sent
-        return Usage(
-            prompt_tokens=counts.prompt_tokens or guessed_prompt,
-            cached_tokens=counts.cached_tokens,
-            output_tokens=output,
-            reasoning_tokens=min(output, reasoning),
-            estimated_tokens=guessed_prompt + guessed_output,
-            queued_seconds=self._sent - self._queued_at,
-            prefill_seconds=first - self._sent,
-            decode_seconds=self._last - first,
-            # How the server shares its time is unknown: all of it counts as work for this request, none of it on our
-            # cores.
-            work_seconds=took,
-            alone_seconds=took,
-        )
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode(errors="surrogatepass")
-
-
-def _decoded(data: bytes) -> str:
-    return data.decode(errors="surrogatepass")
 
 
 def _now() -> float:
