@@ -287,13 +287,15 @@ class Residency:
     def _finish_retiring(self) -> None:
         # Retiring models without processes are removed or replaced.
         for name, model in tuple(self._managed.items()):
-            if model.retiring and not model.places.absent:
+            if not model.retiring:
+                continue
+            if not model.places.absent:
                 model.retire(model.successor)
-            elif model.retiring and model.successor is None:
+            elif model.successor is None:
                 del self._managed[name]
                 for server in model.places.servers:
                     self._retire(server)
-            elif model.retiring and model.successor is not None:
+            else:
                 model.become(model.successor, self._machines.here.topology, self._machines.others)
                 self._connect(model)
                 model.preload(_now())
