@@ -75,7 +75,6 @@ function Attempt({ run, step, attempt, bar }) {
     <h3>${name} <${State} name=${attempt.outcome} /></h3>
     <p class="facts"><span>${t("role_on", { role: line(attempt.role), model: line(attempt.model) })}</span>
       ${attempt.usage.nodes ? html`<span>${t("on_node")} <bdi>${line(attempt.usage.nodes.join(", "))}</bdi></span>` : null}
-      ${(attempt.usage.shipped || []).map((part, at) => html`<span key=${at}>${t("shipped_from", { count: number(part.tokens), machine: line(part.source), size: bytes(part.bytes) })}</span>`)}
       ${attempt.finished === null ? null : html`<span>${duration(attempt.finished - attempt.started)}</span>`}</p>
     ${attempt.message ? html`<p class="cause"><${Text}>${attempt.message}<//></p>` : null}
     ${bar ? html`<${Spent} bar=${bar} />` : null}
@@ -91,15 +90,33 @@ function Attempt({ run, step, attempt, bar }) {
 
 function Prompt({ run, parts, usage }) {
   const titles = { system: "prompt_system", persona: "prompt_persona", input: "prompt_input", item: "prompt_item", task: "prompt_task", evidence: "prompt_evidence" };
-  const computed = usage.prompt_tokens - usage.cached_tokens;
-  return html`<details open><summary>${t("prompt")}
-      <span class="dim">${t("prompt_read")}: ${number(usage.prompt_tokens)} (${number(usage.cached_tokens)} ${t("prompt_reused")}, ${number(computed)} ${t("prompt_computed")})</span></summary>
+  return html`<details open><summary>${t("prompt")}</summary>
+    <${Saved} usage=${usage} />
     <div class="prompt">${parts.map((part, at) => html`<section key=${at} class=${part.shared_with ? "part shared" : "part"}>
       <h5>${t(titles[part.kind])} ${part.name ? html`<bdi>${line(part.name)}</bdi>` : null}
         ${part.shared_with ? html`<span class="badge">${t("prompt_shared", { step: line(part.shared_with) })}</span>` : null}</h5>
       ${part.why_not ? html`<p class="empty"><${Text}>${part.why_not}<//></p>` : html`<pre class="text" tabindex="0" aria-label=${t(titles[part.kind])}><bdi>${shown(part.text)}</bdi></pre>`}
     </section>`)}</div>
   </details>`;
+}
+
+// How many tokens of the prompt were computed and how many were not, as a bar and in words; and why some were computed again.
+function Saved({ usage }) {
+  const { prompt_tokens: all, cached_tokens: reused, reuse, shipped = [] } = usage;
+  if (!all) return null; // nothing has been read yet
+  const lost = Object.entries(reuse.lost_tokens).sort(([, one], [, other]) => other - one);
+  const about = usage.estimated_tokens ? "≈ " : "";
+  const again = lost.reduce((sum, [, count]) => sum + count, 0);
+  const lines = [
+    ["reused", t("saved_reused", { count: about + number(reused), share: number((100 * reused) / all) })],
+    ["computed", t("saved_computed", { count: about + number(all - reused) })],
+    ...lost.map(([cause, count]) => ["lost", t("saved_lost", { count: number(count), why: word("loss", cause) })]),
+    ...shipped.map((part) => [null, t("shipped_from", { count: number(part.tokens), machine: line(part.source), size: bytes(part.bytes) })]),
+  ];
+  return html`<svg class="scale saved" viewBox="0 0 ${all} 1" preserveAspectRatio="none" aria-hidden="true">
+      <rect class="saved-computed" width=${all} height="1" /><rect class="saved-lost" width=${reused + again} height="1" /><rect class="saved-reused" width=${reused} height="1" /></svg>
+    <ul class="spent" aria-label=${t("prompt_read")}>${lines.map(([kind, text], at) => html`<li key=${at}>
+      ${kind ? html`<svg width="10" height="10" aria-hidden="true"><rect class=${`saved-${kind}`} width="10" height="10" /></svg>` : null}<bdi>${text}</bdi></li>`)}</ul>`;
 }
 
 // The answer, each of several outputs below its name. Findings are in the output whose file they name.

@@ -30,6 +30,7 @@ from orchestrator.run.record.picture import PartKind
 from orchestrator.task.analysis import Reason
 from orchestrator.task.events import CallOutcome, Event, FailureKind, GateResult, ReplanOutcome
 from orchestrator.task.modes import Mode, Priority, RunStatus
+from orchestrator.task.reuse import LossCause
 from orchestrator.task.states import State
 from orchestrator.task.taskir.models import StepKind, TaskIR
 from tests.orchestrator.api.daemon_process import Running
@@ -50,6 +51,7 @@ BUILT: Final = (
     "edge_",
     "kind_",
     "level_",
+    "loss_",
     "limit_",
     "maker_",
     "mode_",
@@ -197,6 +199,7 @@ ENUMERATIONS: Final[tuple[tuple[str, object], ...]] = (
     ("kind", StepKind),
     ("level", LEVELS),
     ("limit", LimitsBody.model_fields),
+    ("loss", LossCause),
     ("maker", Maker),
     ("residency", (*get_args(ResidencyTier), "remote")),
     ("router", ROUTERS),

@@ -29,12 +29,14 @@ from orchestrator.task.events import (
     StepsPlanned,
     Usage,
 )
+from orchestrator.task.reuse import Reuse
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.api.callers import client_of, daemon_with
 from tests.orchestrator.api.daemon_process import RECORDS, ROOT, Running, executed, lasting, submitted, summary
 from tests.orchestrator.api.page.browser import PATIENCE, SIZES, Visit, check_view, link_of, visiting
 
 TWO_FILES: Final = "20260101-000000-two-files"
+TWO_ATTEMPTS: Final = "20260101-000000-two-attempts"
 SHIPPED: Final = (Shipped(tokens=704, bytes=3 << 20, seconds=0.1, source="west"),)
 REQUEST: Final = "Summarize a, b, c and d, then compare them"
 
@@ -59,7 +61,7 @@ async def write_two_files(home: Path) -> None:
             AttemptStarted(at=1.0, role="worker", persona=None, model="m", reason="a test", **of_step),
             AttemptGenerated(
                 at=2.0,
-                usage=Usage(prompt_tokens=9, output_tokens=9, nodes=("east",), shipped=SHIPPED),
+                usage=Usage(prompt_tokens=9, output_tokens=9, nodes=("east",)),
                 outputs=outputs,
                 **of_step,
             ),
@@ -69,12 +71,37 @@ async def write_two_files(home: Path) -> None:
         await journal.append(TWO_FILES, events)
 
 
+async def write_two_attempts(home: Path) -> None:
+    """Write a run into a journal whose step had prompts that were computed in part, and a third that was never read."""
+    step = Step(id="S1", actor="worker", action="Write.", outputs=("text",))
+    lost = Reuse(1000, {"prompt differs": 40, "evicted": 160})
+    usages = (
+        Usage(prompt_tokens=1000, cached_tokens=800, reuse=lost, shipped=SHIPPED),
+        Usage(prompt_tokens=1200, output_tokens=9, estimated_tokens=1209),
+    )
+    events: list[Event] = [
+        RunAccepted(at=1.0, run=TWO_ATTEMPTS, mode="as-planned", request="two attempts"),
+        StepsPlanned(at=1.0, steps=(step,)),
+        PlanFinished(at=1.0, origin="taskir"),
+    ]
+    for number in (1, 2, 3):
+        of_step: dict[str, Any] = {"step": "S1", "number": number}
+        events.append(AttemptStarted(at=number, role="worker", persona=None, model="m", reason="a test", **of_step))
+        if number <= len(usages):
+            events.append(AttemptGenerated(at=number + 0.5, usage=usages[number - 1], **of_step))
+        events.append(AttemptFailed(at=number + 0.5, failure=Failure(FailureKind.CODE, "wrong"), **of_step))
+    events.append(RunFinished(at=4.0, status="failed", error="S1 failed"))
+    with Journal.open(home) as journal:
+        await journal.append(TWO_ATTEMPTS, events)
+
+
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A daemon of its own, so that its runs are those of this file; the token `reader` sees all and changes nothing."""
     folder = tmp_path_factory.mktemp("views")
     with ThreadPoolExecutor(1) as pool:  # in the thread of the tests the browser's event loop may run
-        pool.submit(asyncio.run, write_two_files(folder / "home")).result()
+        for write in (write_two_files, write_two_attempts):
+            pool.submit(asyncio.run, write(folder / "home")).result()
     with daemon_with(folder, {"reader": "read:all"}, ORCHESTRATOR_MEMORY_USE="shadow") as running:
         yield running
 
@@ -283,6 +310,44 @@ def test_a_step_shows_its_prompt_and_what_it_shares(visit: Visit, planned: dict[
     expect(page.get_by_role("heading", name=REQUEST)).to_be_visible()
 
 
+def test_each_attempt_says_how_many_tokens_were_saved(visit: Visit) -> None:
+    page = visit.page
+    visit.ready("h1")
+    visit.go("runs", TWO_ATTEMPTS, "steps", "S1")
+    attempts = [page.get_by_role("article", name=f"Attempt {number}") for number in (1, 2, 3)]
+    saved = [attempt.get_by_role("list", name="Tokens of the prompt") for attempt in attempts]
+    expect(saved[0].get_by_role("listitem")).to_have_text(
+        [
+            "800 tokens reused (80 % saved)",
+            "200 tokens computed",
+            "160 of them computed again: the cache was full and had dropped them",
+            "40 of them computed again: the text before them differs",
+            "704 tokens shipped from west (3.1 MB)",
+        ]
+    )
+    expect(saved[1].get_by_role("listitem")).to_have_text(["≈ 0 tokens reused (0 % saved)", "≈ 1,200 tokens computed"])
+    expect(attempts[2].get_by_text("Prompt", exact=True)).to_be_visible()
+    expect(saved[2]).to_have_count(0)
+    widths = [attempts[0].locator(f".saved rect.saved-{kind}") for kind in ("reused", "lost", "computed")]
+    assert [rect.get_attribute("width") for rect in widths] == ["800", "1000", "1000"], "each covers the one before"
+    page.get_by_label("Language").select_option("de")
+    expect(saved[0]).to_have_count(0)
+    german = page.get_by_role("list", name="Token des Prompts").last
+    expect(german).to_contain_text("800 Token wiederverwendet (80 % gespart)")
+    expect(german).to_contain_text("160 davon erneut berechnet: der Cache war voll und hatte sie verworfen")
+
+
+def test_a_prompt_that_an_engine_has_read_before_is_saved(visit: Visit, client: httpx2.Client) -> None:
+    run = [executed(client, summary(output="saved.txt"))["run_id"] for _ in range(2)][-1]
+    usage = client.get(f"/v1/runs/{run}/steps/S1").json()["step"]["attempts"][0]["usage"]
+    assert 0 < usage["cached_tokens"] < usage["prompt_tokens"]
+    visit.ready("h1")
+    visit.go("runs", run, "steps", "S1")
+    saved = visit.page.get_by_role("list", name="Tokens of the prompt").get_by_role("listitem")
+    expect(saved.first).to_contain_text(f"{usage['cached_tokens']} tokens reused")
+    expect(saved.nth(1)).to_have_text(f"{usage['prompt_tokens'] - usage['cached_tokens']} tokens computed")
+
+
 def test_a_step_shows_its_gates(visit: Visit, gated: dict[str, Any]) -> None:
     visit.ready("h1")
     visit.go("runs", gated["run_id"], "steps", "S1")
@@ -296,7 +361,6 @@ def test_findings_are_at_their_line_of_the_right_output(visit: Visit) -> None:
     visit.ready("h1")
     visit.go("runs", TWO_FILES, "steps", "S1")
     expect(visit.page.locator(".attempt .facts")).to_contain_text("node east")
-    expect(visit.page.locator(".attempt .facts")).to_contain_text("704 tokens shipped from west (3.1 MB)")
     outputs = visit.page.locator(".output")
     expect(outputs).to_have_count(2)
     for at, name in enumerate(("one.py", "two.py")):
