@@ -5,6 +5,7 @@ import { ask, Lost } from "./api.js";
 import { Compare } from "./compare.js";
 import { Doctor } from "./doctor.js";
 import { keepFocus } from "./focus.js";
+import { line } from "./format.js";
 import { enter, hasCode, Login } from "./login.js";
 import { Learning } from "./learning.js";
 import { Machine } from "./machine.js";
@@ -18,6 +19,8 @@ import { StepView } from "./step.js";
 import { t } from "./texts.js";
 import { WhatIf } from "./what_if.js";
 
+const PARENTS = { compare: "runs" }; // views that have no place of their own
+const NEEDS = { new: "submit", learning: "read:all", procedures: "read:all", doctor: "operate", "what-if": "submit" }; // permissions, by view
 const RESERVED = ["executions", "audit"]; // no procedure has such a name
 
 function App() {
@@ -62,7 +65,9 @@ function Current() {
   if (view === "runs" && part === "steps" && step !== undefined) {
     return html`<${StepView} key=${`${run}/${step}`} run=${run} step=${step} />`;
   }
-  return html`<main id="content"><p>${t("not_here")} <a href=${address("runs")}>${t("runs")}</a></p></main>`;
+  const needed = view === "runs" ? NEEDS[part] : NEEDS[view];
+  const why = needed && !may(needed) ? t("not_yours", { name: line(session.value.key), permission: needed }) : t("not_here");
+  return html`<main id="content"><p>${why} <a href=${address("runs")}>${t("runs")}</a></p></main>`;
 }
 
 function Frame({ children }) {

@@ -338,6 +338,10 @@ const TEXTS = {
   "of_which_thoughts": ["Thoughts", "Gedanken"],
   "on_node": ["node", "Knoten"],
   "open_step": ["Open the step", "Schritt öffnen"],
+  "not_yours": [
+    "{name} lacks the permission {permission} for this. Ask the owner of the daemon for it, or log in as somebody who has it.",
+    "{name} fehlt dafür das Recht {permission}. Bitte den Besitzer des Daemons darum, oder melde dich als jemand an, der es hat.",
+  ],
   "output_tokens": ["Tokens written", "Geschriebene Token"],
   "owner_daemon": ["the daemon", "der Daemon"],
   "owner_programs": ["gates, tools, code", "Prüfungen, Werkzeuge, Code"],

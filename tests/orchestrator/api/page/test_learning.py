@@ -125,7 +125,7 @@ def test_who_sees_only_runs_of_their_own_is_not_offered_it(daemon: Running, brow
         expect(visit.page.get_by_role("link", name="Learning")).to_have_count(0)
         expect(visit.page.get_by_role("link", name="Procedures")).to_have_count(0)
         visit.go("learning")
-        expect(visit.page.get_by_text("There is nothing at this address.")).to_be_visible()
+        expect(visit.page.get_by_text("ann lacks the permission read:all")).to_be_visible()
 
 
 @SIZES

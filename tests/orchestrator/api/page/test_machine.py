@@ -179,7 +179,7 @@ def test_only_what_the_caller_may_do_is_offered(browser: Browser, daemon: Runnin
         visit.ready("h1:has-text('Runs')")
         expect(page.get_by_role("link", name="Doctor")).to_have_count(0)
         visit.go("doctor")
-        expect(page.get_by_text("There is nothing at this address.")).to_be_visible()
+        expect(page.get_by_text("lacks the permission operate")).to_be_visible()
         visit.go("machine")
         expect(region(visit, "Models").locator("tr", has_text="tiny-large")).to_be_visible()
         expect(page.get_by_role("button", name="Load: ")).to_have_count(0)

@@ -601,8 +601,13 @@ def test_only_what_the_caller_may_do_is_offered(browser: Browser, daemon: Runnin
         expect(page.get_by_role("button", name="Log out")).to_be_visible()
         expect(page.get_by_role("button", name="Run again")).to_have_count(0)
         expect(page.get_by_role("link", name="New")).to_have_count(0)
-        visit.go("new")
-        expect(page.get_by_text("There is nothing at this address.")).to_be_visible()
+        for view, permission in (
+            (("new",), "submit"),
+            (("doctor",), "operate"),
+            (("runs", planned["run_id"], "what-if"), "submit"),
+        ):
+            visit.go(*view)
+            expect(page.get_by_text(f"lacks the permission {permission} for this.")).to_be_visible()
 
 
 def test_the_page_speaks_german(
