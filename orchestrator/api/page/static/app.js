@@ -10,7 +10,7 @@ import { enter, hasCode, Login } from "./login.js";
 import { Learning } from "./learning.js";
 import { Machine } from "./machine.js";
 import { New } from "./new.js";
-import { html, Language, Problem, Skip, Text } from "./parts.js";
+import { html, Language, Problem, Skip, Text, withCode } from "./parts.js";
 import { ExecutionView, Procedures, ProcedureView } from "./procedures.js";
 import { RunView } from "./run.js";
 import { Runs } from "./runs.js";
@@ -72,7 +72,7 @@ function Current() {
 
 function Frame({ children }) {
   const [refusal, setRefusal] = useState(null);
-  const here = route.value[0] ?? "runs";
+  const here = PARENTS[route.value[0]] ?? route.value[0] ?? "runs";
   const places = ["runs", ...(may("submit") ? ["new"] : []), ...(may("read:all") ? ["learning", "procedures"] : []), "machine", ...(may("operate") ? ["doctor"] : [])];
   const logout = async () => {
     setRefusal(null);
@@ -93,7 +93,7 @@ function Frame({ children }) {
       ${session.value ? html`<span class="who"><${Text}>${session.value.key}<//></span>` : null}
       ${session.value?.seconds_left != null ? html`<button type="button" onClick=${logout}>${t("logout")}</button>` : null}
     </header>
-    <div class="notice" role="status">${lost.value ? t("daemon_lost") : ""}</div>
+    <div class="notice" role="status">${lost.value ? withCode(t("daemon_lost")) : ""}</div>
     ${session.value ? html`<${Problem} error=${refusal} />` : null}
     ${children}`;
 }

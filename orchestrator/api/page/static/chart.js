@@ -304,7 +304,7 @@ function TableOf({ picture }) {
       ${moreSteps}
       <table>
         <caption>${t("edges")}</caption>
-        <${Head} keys=${["before", "after", "reason", "artifact"]} />
+        <${Head} keys=${["before", "later", "reason", "artifact"]} />
         <tbody>${edges.map((edge) => html`<tr key=${`${edge.before}-${edge.after}`}>
           <td><bdi>${line(rows[edge.before].id)}</bdi></td><td><bdi>${line(rows[edge.after].id)}</bdi></td>
           <td>${word("edge", edge.reason)}</td><td><bdi>${line(edge.artifact)}</bdi></td>

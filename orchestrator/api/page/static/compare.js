@@ -20,7 +20,7 @@ export function Compare({ first, second }) {
     <div class="head"><h1>${t("compare")}</h1></div>
     <ul class="plain">${runs.map((run, at) => html`<li key=${at}>${NAMES[at]}: <a href=${address("runs", run.run_id)}><bdi>${line(run.request) || run.run_id}</bdi></a> (<${Moment} at=${run.accepted_at} />)
       <br />◆ <bdi>${line(run.path.join(" → "))}</bdi>: ${duration(run.figures.path_seconds)}</li>`)}</ul>
-    ${facts.same_plan ? null : html`<p class="cause">${t("compare_plans")}</p>`}
+    ${facts.same_plan ? null : html`<p class="differs">${t("compare_plans")}</p>`}
     <div class="scroll" tabindex="0" role="region" aria-label=${t("steps")}><table>
       <${Head} keys=${["step", "run", "state", "role", "attempts", "duration", "predicted", "prompt_read", "output_tokens"]} />
       ${[{ id: t("run"), sides: whole }, ...steps].map(({ id, action, sides }) => html`<tbody key=${id}>${sides.map((side, at) => html`<tr key=${at}>
@@ -36,7 +36,7 @@ export function Compare({ first, second }) {
 function Side({ side, other, longest }) {
   const differs = (...names) => (other && names.some((name) => other[name] !== side[name]) ? "differs" : null);
   return html`<td class=${differs("state")}><${State} name=${side.state} /></td>
-    <td class=${differs("role", "model")}><bdi>${line(`${side.role} ${side.model ?? ""}`)}</bdi></td>
+    <td class=${differs("role", "model")}><bdi>${side.model ? t("role_on", { role: line(side.role), model: line(side.model) }) : line(side.role)}</bdi></td>
     <td class=${differs("attempts")}>${side.attempts}</td>
     <td><svg width="80" height="8" aria-hidden="true"><rect class=${side.critical ? "bar-onpath" : "bar-write"} width=${(80 * side.seconds) / longest} height="8" /></svg> ${duration(side.seconds)}${side.critical ? " ◆" : ""}</td>
     <td>${duration(side.predicted_seconds)}</td><td>${number(side.prompt_tokens)}</td><td>${number(side.output_tokens)}</td>`;

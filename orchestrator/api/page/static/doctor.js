@@ -12,18 +12,24 @@ const MARKS = { ok: "done", note: "doubt", broken: "failed", warning: "doubt", e
 
 export function Doctor() {
   useTitle(t("doctor"));
-  return html`<main id="content"><${Checks} /><${Log} /></main>`;
+  const [looked, setLooked] = useState(false); // what is below the checks would move when they come
+  return html`<main id="content"><${Checks} onEnd=${() => setLooked(true)} />${looked ? html`<${Log} />` : null}</main>`;
 }
 
-function Checks() {
+function Checks({ onEnd }) {
   const [found, setFound] = useState(null);
   const [error, setError] = useState(null);
-  const look = () => {
-    setFound(null);
+  const [busy, setBusy] = useState(false);
+  const look = async () => {
+    setBusy(true);
     setError(null);
-    ask("GET", "/v1/doctor").then(setFound, setError);
+    await ask("GET", "/v1/doctor").then(setFound, setError);
+    setBusy(false);
+    onEnd();
   };
-  useEffect(look, []);
+  useEffect(() => {
+    look();
+  }, []);
   const order = "bno"; // broken, note, ok
   const checks = [...(found?.checks ?? [])].sort((one, other) => order.indexOf(one.state[0]) - order.indexOf(other.state[0]));
   const rows = checks.map((check) => [
@@ -32,10 +38,10 @@ function Checks() {
     html`<bdi>${shown(check.found)}</bdi>${check.mend ? html`<br />→ <bdi>${shown(check.mend)}</bdi>` : null}`,
   ]);
   return html`<div class="head"><h1>${t("doctor")}</h1>
-      <button type="button" aria-disabled=${!found && !error} onClick=${look}>${t("again")}</button></div>
+      <button type="button" aria-disabled=${busy} onClick=${look}>${t("doctor_again")}</button></div>
     <${Problem} error=${error} />
     ${found ? html`<p role="status">${t(found.healthy ? "doctor_healthy" : "doctor_broken")}</p>
-      <${Table} caption=${t("doctor")} head=${["check", "state", "evidence"]} rows=${rows} />` : error ? null : t("loading")}`;
+      <${Table} caption=${t("doctor")} head=${["check", "state", "evidence"]} sentences=${[2]} rows=${rows} />` : error ? null : t("loading")}`;
 }
 
 function Log() {
@@ -59,5 +65,5 @@ function Log() {
         <select value=${level} onChange=${(event) => setLevel(event.target.value)}>${LEVELS.map((name) => html`<option key=${name} value=${name}>${word("level", name)}</option>`)}</select>
       </label></div>
     <${Problem} error=${error} />
-    ${rows.length ? html`<${Table} caption=${t("log")} head=${["time", "log_level", "event"]} rows=${rows} />` : html`<${Empty} text=${t("log_none")} />`}`;
+    ${rows.length ? html`<${Table} caption=${t("log")} head=${["time", "log_level", "event"]} sentences=${[2]} rows=${rows} />` : error ? null : html`<${Empty} text=${t("log_none")} />`}`;
 }

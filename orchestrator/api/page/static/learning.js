@@ -91,11 +91,13 @@ function Rewards({ spans }) {
 
 function Calibration({ bins }) {
   const most = Math.max(...bins.map((bin) => bin.choices));
+  const end = Math.max(1, ...bins.flatMap((bin) => [bin.expected, bin.reward])); // a reward may be above 1
+  const place = (value) => (100 * value) / end;
   return html`<${Part} name="learn_calibration" none="learn_no_choices" rows=${bins}>
     <p class="dim">${t("learn_calibration_how")}</p>
     <svg class="square" viewBox="-4 -4 108 108" role="img" aria-label=${t("learn_calibration")}>
       <path class="frame" d="M0 0V100H100M0 100L100 0" />
-      ${bins.map((bin) => html`<circle key=${bin.low} cx=${100 * bin.expected} cy=${100 - 100 * bin.reward} r=${1.5 + 2.5 * Math.sqrt(bin.choices / most)} />`)}</svg>
+      ${bins.map((bin) => html`<circle key=${bin.low} cx=${place(bin.expected)} cy=${100 - place(bin.reward)} r=${1.5 + 2.5 * Math.sqrt(bin.choices / most)} />`)}</svg>
     <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Table} caption=${t("learn_calibration")} figures=${[1, 2]}
       head=${["learn_expected", "learn_reward", "learn_choices"]} rows=${bins.map((bin) => [figure(bin.expected), figure(bin.reward), number(bin.choices)])} />`}<//>
   <//>`;

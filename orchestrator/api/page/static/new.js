@@ -199,7 +199,7 @@ function Drop({ files, setFiles, setProblem, loading, setLoading }) {
     event.target.value = "";
   };
   return html`<div class=${`drop${over ? " over" : ""}`} onDragOver=${hover(true)} onDragLeave=${hover(false)} onDrop=${drop}>
-    <label>${t("new_files")} <input type="file" multiple onChange=${choose} /></label>
+    <label class="chooser">${t("new_files")} <span class="button">${t("new_choose")}</span><input class="unseen" type="file" multiple onChange=${choose} /></label>
     <span class="dim" role="status">${loading ? t("loading") : ""}</span>
     ${files.length ? html`<ul class="files">${files.map((file) => html`<li key=${file.id}><bdi>${line(file.name)}</bdi> <span class="dim">${bytes(file.bytes)}</span>
       <button type="button" onClick=${() => remove(file)} aria-label=${t("new_remove", { name: line(file.name) })}>×</button></li>`)}</ul>` : null}
@@ -217,7 +217,7 @@ function Plan({ forecast, kind, waiting, selected, onSelect, task, edit, edited,
     [t("predicted"), forecast.has_data ? `${duration(forecast.run_seconds)} (${duration(forecast.range_seconds[0])} – ${duration(forecast.range_seconds[1])})` : t("new_no_data")],
     [t("new_serial"), forecast.has_data ? duration(forecast.serial_seconds) : "–"],
     [t("new_prompt"), number(forecast.prompt_tokens)],
-    [t("output_tokens"), number(forecast.output_tokens)],
+    [t("new_output"), number(forecast.output_tokens)],
     [t("new_models"), loads.map(([model, size]) => `${line(model)}: ${size ? t("new_to_load", { size: bytes(size) }) : t("new_loaded")}`).join(", ")],
     [t("new_memory"), t("new_memory_of", { size: bytes(forecast.memory_bytes), budget: bytes(forecast.memory_budget) })],
     [t("new_direct_time"), forecast.direct_seconds === null ? null : duration(forecast.direct_seconds)],

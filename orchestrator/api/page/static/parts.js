@@ -13,9 +13,14 @@ export function Text({ children }) {
   return html`<bdi>${shown(children)}</bdi>`;
 }
 
-// What will be in an empty place, and how to get it; commands are in backticks.
+// A text of the table whose commands are in backticks.
+export function withCode(text) {
+  return text.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
+}
+
+// What will be in an empty place, and how to get it.
 export function Empty({ text, children }) {
-  return html`<p class="empty">${text.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part))} ${children}</p>`;
+  return html`<p class="empty">${withCode(text)} ${children}</p>`;
 }
 
 export function State({ name, doubt }) {
@@ -42,8 +47,8 @@ export function Moment({ at, exact = false }) {
 export function Problem({ error, again }) {
   if (!error) return null;
   const lost = error instanceof Lost;
-  return html`<div class="problem" role="alert">
-    <p>${lost ? t("daemon_lost") : html`<strong>${t("refused")}:</strong> <${Text}>${error.message}<//>`}</p>
+  return html`<div class=${lost ? "problem lost" : "problem"} role="alert">
+    <p>${lost ? withCode(t("daemon_lost")) : html`<strong>${t("refused")}:</strong> <${Text}>${error.message}<//>`}</p>
     ${again ? html`<button type="button" onClick=${again}>${t("again")}</button>` : null}
   </div>`;
 }
@@ -78,12 +83,13 @@ export function Sure({ label, sure = t("stop_sure"), keep = t("close"), disabled
   </span>`;
 }
 
-// A table that scrolls by itself. `figures` are the numbers of columns that have figures; the first column names the row.
-export function Table({ caption, head, rows, figures = [] }) {
-  const kind = (at) => (figures.includes(at) ? "figure" : null);
+// A table that scrolls by itself. `figures` are the numbers of columns that have figures, and `sentences` of those that need some
+// width; the first column names the row.
+export function Table({ caption, head, rows, figures = [], sentences = [] }) {
+  const kind = (at) => (figures.includes(at) ? "figure" : sentences.includes(at) ? "sentence" : null);
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table class="list">
     <thead><tr>${head.map((key, at) => html`<th key=${key} scope="col" class=${kind(at)}>${t(key)}</th>`)}</tr></thead>
-    <tbody>${rows.map((cells, row) => html`<tr key=${row}>${cells.map((cell, at) => (at ? html`<td key=${at} class=${kind(at)}>${cell}</td>` : html`<th key=${at} scope="row">${cell}</th>`))}</tr>`)}</tbody>
+    <tbody>${rows.map((cells, row) => html`<tr key=${row}>${cells.map((cell, at) => (at ? html`<td key=${at} class=${kind(at)}>${cell}</td>` : html`<th key=${at} scope="row" class=${kind(at)}>${cell}</th>`))}</tr>`)}</tbody>
   </table></div>`;
 }
 

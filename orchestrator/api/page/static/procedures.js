@@ -26,7 +26,7 @@ export function Procedures() {
     <${Problem} error=${error} again=${reload} />
     ${answers ? html`
       ${list.broken.length ? html`<ul class="notices">${list.broken.map((text) => html`<li key=${text} class="error"><${Text}>${text}<//></li>`)}</ul>` : null}
-      <${Table} caption=${t("procedures")} head=${["proc_name", "proc_what", "proc_needs", "proc_roles"]}
+      <${Table} caption=${t("procedures")} sentences=${[1]} head=${["proc_name", "proc_what", "proc_needs", "proc_roles"]}
         rows=${list.procedures.map((row) => [html`<a href=${address("procedures", row.id)}>${line(row.id)}</a>`, html`<${Text}>${row.description.trim().split("\n")[0]}<//>`, needs(row.permissions), line(row.permissions.roles.join(", "))])} />
       <h2>${t("proc_schedules")}</h2>
       ${list.schedules.length ? html`<${Table} caption=${t("proc_schedules")} head=${["proc_schedule", "proc_next", "proc_last", "proc_missed"]}
@@ -89,7 +89,7 @@ export function ProcedureView({ name }) {
   const begin = (digest) => send("executions", { digest }, (execution) => (location.hash = address("procedures", "executions", execution.id)));
   return html`<main id="content" class="new"><${Back} />
     <div class="head"><div><h1>${line(procedure.id)}</h1><p class="action"><${Text}>${procedure.description.trim()}<//></p>
-      <p class="facts"><span>${line(procedure.version)}</span><span>${needs(procedure.permissions)}</span></p></div></div>
+      <p class="facts"><span>${t("proc_version", { version: line(procedure.version) })}</span><span>${needs(procedure.permissions)}</span></p></div></div>
     ${isOf(procedure.permissions.roles) ? html`<form onSubmit=${(event) => event.preventDefault()}>
         <div class="grid">${Object.entries(procedure.inputs).map(([input, form]) => html`<${Input} key=${input} name=${input} form=${form} value=${inputs[input] ?? ""} onInput=${set(input)} />`)}</div>
         <div class="actions"><button type="button" class="main" aria-disabled=${busy} onClick=${send("plan", {}, setPlan)}>${t("new_look")}</button>

@@ -1,7 +1,7 @@
 // The view *Step*: why this role and model, the prompt with its shared part, and all attempts with texts and gates.
 import { runPath } from "./api.js";
 import { bytes, duration, line, number, shown } from "./format.js";
-import { Empty, Head, html, Problem, State, Text, useAnswer, useTitle } from "./parts.js";
+import { Empty, Head, html, Problem, State, stateClass, Text, useAnswer, useTitle } from "./parts.js";
 import { rowOf, Spent, useRun, Writing } from "./run.js";
 import { address } from "./state.js";
 import { ENDED, StepActions, useAct } from "./step_actions.js";
@@ -72,7 +72,8 @@ function Attempt({ run, step, attempt, bar }) {
   const [body, problem] = useAnswer(runPath(run, "steps", step, "attempts", attempt.number), attempt.outcome);
   const name = t("attempt", { number: attempt.number });
   return html`<article class="attempt panel" aria-label=${name}>
-    <h3>${name} <${State} name=${attempt.outcome} /></h3>
+    <h3>${name} ${stateClass(attempt.outcome) === "failed" ? html`<span class="state failed">${stateName("failed")} (${stateName(attempt.outcome)})</span>`
+      : html`<${State} name=${attempt.outcome} />`}</h3>
     <p class="facts"><span>${t("role_on", { role: line(attempt.role), model: line(attempt.model) })}</span>
       ${attempt.usage.nodes ? html`<span>${t("on_node")} <bdi>${line(attempt.usage.nodes.join(", "))}</bdi></span>` : null}
       ${attempt.finished === null ? null : html`<span>${duration(attempt.finished - attempt.started)}</span>`}</p>
@@ -83,8 +84,7 @@ function Attempt({ run, step, attempt, bar }) {
       <${Prompt} run=${run} parts=${body.prompt} usage=${attempt.usage} />
       ${body.reasoning ? html`<details><summary>${t("of_which_thoughts")} (${number(attempt.usage.reasoning_tokens)})</summary><pre class="text thinking"><bdi>${shown(body.reasoning)}</bdi></pre></details>` : null}
       <${Answer} body=${body} gates=${attempt.gates} />` : null}
-    <${Gates} gates=${attempt.gates} />
-    <${Calls} calls=${attempt.calls} />
+    ${body || problem ? html`<${Gates} gates=${attempt.gates} /><${Calls} calls=${attempt.calls} />` : t("loading")}
   </article>`;
 }
 

@@ -63,10 +63,11 @@ export function Rating({ picture, body, ratings, live, act, busy, reload }) {
     act("ratings", { ...body, score: Number(score), note }, reload)();
     setNote("");
   };
+  const label = t(body.step ? "rating_step" : "rating_run");
   return html`
     ${ratings.length ? html`<ul class="plain">${ratings.map((rating, at) => html`<li key=${at}>${t("rated", { score: number(rating.score, 2), by: line(rating.by) })} <${Text}>${rating.note}<//></li>`)}</ul>` : null}
-    ${mayDo("teach", picture) ? html`<form class="filters" aria-label=${t("rating")} onSubmit=${send}>
-      <label>${t("rating")}<input type="number" min="0" max="1" step="any" required value=${score} onInput=${(event) => setScore(event.target.value)} /></label>
+    ${mayDo("teach", picture) ? html`<form class="filters" aria-label=${label} onSubmit=${send}>
+      <label>${label}<input type="number" min="0" max="1" step="any" required value=${score} onInput=${(event) => setScore(event.target.value)} /></label>
       <label>${t("note")}<input value=${note} maxlength="10000" onInput=${(event) => setNote(event.target.value)} /></label>
       <button aria-disabled=${busy}>${t("rate")}</button></form>` : null}`;
 }

@@ -49,6 +49,6 @@ function Replays({ answer }) {
     bytes(replay.bytes),
     html`<bdi>${line(replay.path.join(" → "))}</bdi>`,
   ]);
-  return html`<${Table} caption=${t("what_if")} head=${["machine", "duration", "path_time", "width", "memory", "critical"]} rows=${rows} figures=${[1, 2, 3, 4]} />
+  return html`<${Table} caption=${t("what_if")} head=${["machine", "duration", "path_time", "width", "memory", "critical"]} rows=${rows} figures=${[1, 2, 3, 4]} sentences=${[0]} />
     <p class="dim">${t("not_simulated", { time: duration(answer.other_seconds), factor: number(answer.factor, 2) })}</p>`;
 }

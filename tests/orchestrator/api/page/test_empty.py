@@ -47,7 +47,7 @@ def test_an_empty_view_says_what_will_be_there(daemon: Running, browser: Browser
             if place == "procedures":
                 page.locator("summary").click()
             if place == "doctor":
-                page.locator("select").last.select_option("error")
+                page.get_by_label(WORDS["log_level"][language]).select_option("error")
             check(keys)
 
 

@@ -230,9 +230,9 @@ def carry_out_a_procedure(visit: Visit, run: str) -> None:
 def look_again(visit: Visit, run: str) -> None:
     page = visit.page
     visit.go("doctor")
-    press(button(page, "Try again"))
+    press(button(page, "Check again"))
     visit.ready(".list .state")
-    focus_is_in(page, "Try again")
+    focus_is_in(page, "Check again")
     page.get_by_label("Level").focus()
     page.keyboard.press("ArrowDown")
     expect(page.get_by_label("Level")).to_have_value("warning")

@@ -199,7 +199,7 @@ def test_the_views_speak_german(
         visit.go("doctor")
         expect(page.get_by_role("heading", name="Protokoll")).to_be_visible()
         visit.go("runs", planned["run_id"], "what-if")
-        expect(page.get_by_role("heading", name="Was wäre wenn")).to_be_visible()
+        expect(page.get_by_role("heading", name="Was wäre, wenn")).to_be_visible()
 
 
 @SIZES

@@ -82,7 +82,7 @@ def test_a_run_and_its_steps_are_rated(visit: Visit, client: httpx2.Client, ende
     visit.go("runs", ended)
     page.get_by_role("option", name="S1").click()
     step = page.locator("section", has=page.locator("#step-title"))
-    step.get_by_label("Rating, 0 (bad)").and_(page.locator("input")).fill("0.25")
+    step.get_by_label("Rating of the step, 0 (bad)").and_(page.locator("input")).fill("0.25")
     step.get_by_label("Note").fill("too <b>long</b>")
     step.get_by_role("button", name="Rate").click()
     expect(step.locator("li", has_text="Rated 0.25")).to_contain_text("too <b>long</b>")

@@ -480,6 +480,20 @@ def test_a_request_is_planned_priced_and_run(visit: Visit, client: httpx2.Client
     assert client.get("/v1/files").json()["data"] == []
 
 
+def test_the_places_stay_where_they_are(visit: Visit) -> None:
+    page = visit.page
+    visit.ready("table.runs")
+
+    def boxes() -> list[Any]:
+        return [link.bounding_box() for link in page.get_by_role("navigation").get_by_role("link").all()]
+
+    before = boxes()
+    for place in ("new", "machine", "doctor"):
+        visit.go(place)
+        expect(page.locator("nav [aria-current]")).to_have_attribute("href", f"#/{place}")
+        assert boxes() == before
+
+
 def test_a_job_is_submitted_once(visit: Visit, client: httpx2.Client) -> None:
     page, sent = visit.page, list[Route]()
     visit.ready("h1")
