@@ -59,7 +59,7 @@ function Audit() {
     <${Problem} error=${damage} />
     ${log.entries.length ? null : html`<${Empty} text=${t("proc_audit_none")} />`}
     <${Table} caption=${t("proc_audit")} head=${["proc_number", "time", "proc_event", "proc_subject", "proc_execution", "made_by"]}
-      rows=${[...log.entries].reverse().map((entry) => [entry.number, html`<${Moment} at=${entry.at} />`, entryName(entry.kind), html`<${Text}>${entry.step ?? entry.procedure ?? entry.state ?? ""}<//>`, entry.execution ? executionLink(entry.execution) : "", html`<${Text}>${entry.caller ?? ""}<//>`])} />`;
+      rows=${[...log.entries].reverse().map((entry) => [entry.number, html`<${Moment} at=${entry.at} />`, entryName(entry.kind), html`<${Text}>${entry.step ?? entry.procedure ?? (entry.state ? stateName(entry.state) : "")}<//>`, entry.execution ? executionLink(entry.execution) : "", html`<${Text}>${entry.caller ?? ""}<//>`])} />`;
 }
 
 export function ProcedureView({ name }) {

@@ -213,7 +213,7 @@ function Figures({ picture, live }) {
     [t("critical"), picture.path.length ? line(picture.path.length > 6 ? [...picture.path.slice(0, 3), "…", ...picture.path.slice(-2)].join(" → ") : picture.path.join(" → ")) : null],
     [t("predicted"), duration(picture.predicted_seconds)],
     [t("concurrency"), live ? null : number(picture.concurrency, 2)],
-    [t("prompt_read"), `${number(read)} (${number(reused)} ${t("prompt_reused")})`],
+    [t("prompt_read"), read ? t("saved_share", { count: number(read), share: number((100 * reused) / read) }) : number(read)],
     [t("output_tokens"), number(written)],
   ];
   return html`<dl class="figures">${figures

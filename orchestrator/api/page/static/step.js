@@ -23,7 +23,8 @@ export function StepView({ run, step }) {
       <p><a href=${address("runs", run)}>${t("back_run")}</a></p></main>`;
   }
   const attempts = facts.step.attempts;
-  const writing = row.bars.length && row.bars.at(-1).end === null;
+  const live = !ENDED.includes(picture.status);
+  const open = live && !ENDED.includes(row.state); // so what it writes keeps its place from one attempt to the next
   return html`<main id="content" class="step">
     <p class="back"><a href=${address("runs", run)}>← ${t("back_run")}</a></p>
     <div class="head"><div>
@@ -32,8 +33,8 @@ export function StepView({ run, step }) {
     </div></div>
     <${Problem} error=${problem} again=${reload} />
     <${Facts} run=${run} facts=${facts} row=${row} />
-    <${StepActions} picture=${picture} row=${row} live=${!ENDED.includes(picture.status)} act=${act} busy=${busy} reload=${reload} />
-    ${writing ? html`<section class="panel"><h2>${t("written")}</h2><${Writing} run=${run} row=${row} progress=${progress.of(step)} /></section>` : null}
+    <${StepActions} picture=${picture} row=${row} live=${live} act=${act} busy=${busy} reload=${reload} />
+    ${open ? html`<section class="panel writing" aria-labelledby="writing-title"><h2 id="writing-title">${t("written")}</h2><${Writing} run=${run} row=${row} progress=${progress.of(step)} /></section>` : null}
     <section aria-labelledby="attempts-title">
       <h2 id="attempts-title">${t("attempts")}</h2>
       ${attempts.length ? null : html`<${Empty} text=${t("attempts_none")} />`}

@@ -449,6 +449,21 @@ def test_a_run_is_live_without_moving_anything(visit: Visit, client: httpx2.Clie
     expect(page.locator(".head .state").first).to_have_text("cancelled")
 
 
+def test_tokens_move_nothing_in_the_view_of_their_step(visit: Visit, client: httpx2.Client) -> None:
+    run = submitted(client, lasting())
+    page = visit.page
+    visit.ready("h1")
+    visit.go("runs", run, "steps", "S1")
+    written = page.get_by_role("region", name="What it wrote").locator("pre")
+    expect(written).not_to_be_empty()
+    attempts = page.get_by_role("heading", name="Attempts")
+    before = attempts.bounding_box()
+    page.wait_for_function("() => document.querySelector('.writing pre').textContent.length > 400")
+    assert attempts.bounding_box() == before
+    client.post(f"/v1/runs/{run}/cancel")
+    expect(written).to_have_count(0)
+
+
 def test_a_request_is_planned_priced_and_run(visit: Visit, client: httpx2.Client, planned: dict[str, Any]) -> None:
     page = visit.page
     visit.ready("h1")
