@@ -17,6 +17,7 @@ from typing import Final
 
 from orchestrator.run.frontdoor.line_lists import ListForm
 from orchestrator.run.frontdoor.request import RequestFiles, instruction
+from orchestrator.run.frontdoor.sources import LANGUAGE_SUFFIX, PROSE, in_sentence, problem_with
 from orchestrator.run.frontdoor.wishes import (
     LANGUAGE_NAMES,
     Amount,
@@ -29,15 +30,10 @@ from orchestrator.run.frontdoor.wishes import (
 )
 from orchestrator.run.frontdoor.words import LEAST_COMMON, folded, related, words
 
-PROSE: Final = frozenset(("", ".md", ".txt", ".rst", ".adoc"))  # endings of files whose language and length count
 READ_BYTES: Final = 200_000  # longer outputs are not read
 SLACK: Final = 1.1  # how much too long a text may be, because words are counted in different ways
-COPIED: Final = 0.75  # share of the word runs of a text that is in its sources, if it is a copy
-COPIED_LENGTH: Final = 0.6  # least length of a copy, as a share of its sources: a summary may quote some sentences
 ALIKE: Final = 0.9  # share of words in common, in the same order, that makes two texts the same
 MOST_COMPARED: Final = 500  # words of each text that are compared
-_SHINGLE: Final = 5  # words of a run
-_LEAST_COPY: Final = 20
 _LEAST_PROSE: Final = 12  # the language of an answer with fewer words is not doubted
 
 
@@ -160,24 +156,6 @@ _SPEAKS = re.compile(
     r"prompt|chat\w*|entschuldig\w*|absag\w*|ablehn\w*|antwort\w*|brief|einlad\w*|frage\w*|ubersetz\w*|satz\w*|"
     r"excus\w*|reponse|repond\w*|lettre|tradu\w*|disculp\w*|respuesta|respond\w*|carta|correo|mensaje|pregunta\w*)\b"
 )
-_COPIES = re.compile(
-    r"\b(?:repeat|say|print|copy|echo|quote|cite|translate|complete|continue|correct|fix|rewrite|wiederhol\w*|sag\w*|"
-    r"kopier\w*|zitier\w*|ubersetz\w*|korrigier\w*|repete\w*|dis|copie\w*|corrige\w*|repite|di|copia)\b"
-)
-# asks for a text that may be nearly the old one
-_KEEPS = re.compile(
-    r"\b(?:copy|quote|cite|complete|continue|correct|fix|proofread|typos?|spelling|grammar|merge|join|combine|sort|format|"
-    r"korrigier\w*|rechtschreib\w*|fehler|zitier\w*|corrige\w*|fautes?|orthographe|ortografia)\b"
-)
-_CHANGES = re.compile(
-    r"\b(?:explain\w*|erklar\w*|expliqu\w*|explic\w*|friendlier|nicer|politer|shorter|simpler|freundlicher|hoflicher|kurzer|einfacher|"
-    r"plus (?:poli|court|simple)\w*|"
-    r"mas (?:amable|cort|sencill)\w*|rewrite|reword|rephrase|simplify|\w+er versions?|umschreib\w*|umformulier\w*|"
-    r"vereinfach\w*|reformule\w*|reecri\w*|simplifi\w*|reescrib\w*|version(?:en|es)|"
-    r"summari[sz]e|summary|shorten|condense|translate|translation|paraphrase|fasse?|zusammenfass\w*|"
-    r"zusammenfassung|kurz(?:e|en)|ubersetz\w*|resume[rz]?|resumen|traduis\w*|traduire|raccourci\w*|traduc\w*|"
-    r"acorta\w*|abrevia\w*)\b"
-)
 
 
 def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> Iterator[Doubt]:
@@ -204,7 +182,7 @@ def _about_text(which: str, request: str, name: str, text: str, answer: WrittenA
         return f"{which} repeats the same lines."
     if _ASKS_BACK.search(folded(text)) and len(spoken) < 50 and not _SPEAKS.search(order):
         return f"{which} asks for something instead of answering."
-    return _about_repetition(which, spoken, order, request, answer)
+    return problem_with(which, request, text, answer.outputs, answer.inputs)
 
 
 _ADDRESSES = re.compile(
@@ -219,7 +197,7 @@ def _about_addresses(which: str, name: str, text: str, order: str) -> Iterator[D
     strays = [line for line in lines if "@" not in line]
     if strays and len(strays) < len(lines) and _ADDRESSES.search(order):
         corrected = "\n".join(line for line in text.splitlines() if "@" in line)
-        shown = f"{which[0].lower()}{which[1:]} has {strays[0][:60]!r} among them"
+        shown = f"{in_sentence(which)} has {strays[0][:60]!r} among them"
         yield Doubt(f"You asked for e-mail addresses; {shown}.", name, corrected)
 
 
@@ -227,58 +205,6 @@ def _loops(text: str) -> bool:
     counts = Counter(line.strip() for line in _FENCED.sub(" ", text).splitlines() if len(line.split()) > 4)
     repeated = sum(count for count in counts.values() if count > 2)
     return repeated > 5 and repeated > counts.total() / 2
-
-
-def _about_repetition(which: str, spoken: list[str], order: str, request: str, answer: WrittenAnswer) -> str:
-    query = words(request)
-    if (
-        len(spoken) >= 5
-        and spoken == query[: len(spoken)]
-        and len(spoken) >= 0.8 * len(query)
-        and not _COPIES.search(order)
-    ):
-        return f"{which} only repeats the request."
-    if len(spoken) >= 8 and _CHANGES.search(order) and not _KEEPS.search(order):
-        for name, text in answer.inputs.items():
-            if spoken == words(text):
-                return f"{which} only repeats {name}."
-        if len(spoken) >= _LEAST_PROSE and len(_shingles(spoken) & _shingles(query)) >= COPIED * len(_shingles(spoken)):
-            return f"{which} only repeats the request."
-        if _copied(spoken, [words(text) for text in answer.inputs.values()]):
-            return f"{which} only repeats {next(iter(answer.inputs)) if len(answer.inputs) == 1 else 'the texts'}."
-    return _about_summary(which, spoken, request, answer)
-
-
-_SUMMARY = re.compile(
-    r"\b(?:summari[sz]e\w*|summar(?:y|ies)|condense|zusammenfass\w*|fasse?\b[^.?!]*\bzusammen|"
-    r"resumen|resum(?:e[rz]?|ir)\s(?:chacune?|chaque|l[ea]s?\b|l['\u2019]|ce\b|ces\b|cette|el|los|cada))"
-)
-_LONG_SUMMARY = re.compile(
-    r"\b(?:long\w*|detail\w*|thorough\w*|complete\w*|full|lange?\w*|ausfuhrlich\w*|complet\w*|larg[oa]\w*)\b"
-)
-_LEAST_SUMMARISED = 60  # the summary of a text with fewer words may be longer
-
-
-def _about_summary(which: str, spoken: list[str], request: str, answer: WrittenAnswer) -> str:
-    order, wishes = folded(instruction(request)), Wishes.of(request)
-    named = _SUMMARY.search(folded(" ".join(answer.outputs))) is not None
-    if wishes.code or not (named or (_SUMMARY.search(order) and not wishes.several)) or _LONG_SUMMARY.search(order):
-        return ""
-    read = sum(len(words(text)) for text in answer.inputs.values())
-    if _LEAST_SUMMARISED <= read < len(spoken):
-        return f"You asked for a summary; {which[0].lower()}{which[1:]} is longer than what it was made from."
-    return ""
-
-
-def _copied(spoken: list[str], sources: list[list[str]]) -> bool:
-    read = [source for source in sources if _shingles(source) & _shingles(spoken)]
-    of_all = _shingles(spoken) & set[tuple[str, ...]]().union(*map(_shingles, read))
-    long_enough = len(spoken) >= max(_LEAST_COPY, COPIED_LENGTH * sum(map(len, read)))
-    return long_enough and len(of_all) >= COPIED * len(_shingles(spoken))
-
-
-def _shingles(text: list[str]) -> set[tuple[str, ...]]:
-    return {tuple(text[at : at + _SHINGLE]) for at in range(len(text) - _SHINGLE + 1)}
 
 
 def _about_twins(request: str, answer: WrittenAnswer, doubted: Collection[str | None]) -> Iterator[Doubt]:
@@ -550,7 +476,7 @@ def _about_language(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     spoken = {name: language for name, text in prose.items() if (language := language_of(_without_code(text)))}
     languages = languages_wanted(instruction(request))
     for name, language in spoken.items():
-        by_name = re.search(r"[._-](en|de|fr|es|it|pt|nl)\.\w+$", name)
+        by_name = LANGUAGE_SUFFIX.search(name)
         expected = by_name[1] if by_name else _expected(request, languages, answer, language)
         if expected is not None and language != expected:
             which = "the answer" if len(answer.outputs) == 1 else name
@@ -558,6 +484,24 @@ def _about_language(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
             yield Doubt(
                 f"You asked {preposition} {LANGUAGE_NAMES[expected]}; {which} is in {LANGUAGE_NAMES[language]}.", name
             )
+        elif not by_name and not names_language(request):
+            yield from _about_paragraphs(name, language, request, answer)
+
+
+def _about_paragraphs(name: str, language: str, request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
+    # one that is in a language of neither the request nor a text; without texts, it may be what was asked about
+    read = {language_of(text) for text in answer.inputs.values()}
+    if language_of(instruction(request)) != language or language not in read or Wishes.of(request).code:
+        return
+    for paragraph in re.split(r"\n\s*\n", _without_code(answer.outputs[name])):
+        other = language_of(paragraph) if len(paragraph.split()) >= _LEAST_PROSE else None
+        texts = (request, *answer.inputs.values())
+        if other not in (None, language) and not any(has_words_of(other, text, language) for text in texts):
+            which = "the answer" if len(answer.outputs) == 1 else name
+            yield Doubt(
+                f"You asked in {LANGUAGE_NAMES[language]}; some of {which} is in {LANGUAGE_NAMES[other]}.", name
+            )
+            return
 
 
 def _expected(request: str, languages: tuple[str, ...], answer: WrittenAnswer, language: str) -> str | None:
