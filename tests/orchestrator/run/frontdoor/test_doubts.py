@@ -266,6 +266,17 @@ def test_an_answer_of_files_alone_is_doubted_if_something_was_to_be_told(
     assert (doubt in doubts(request_text, ("a.txt", "b.txt"), answer)) is is_doubted
 
 
+def test_a_paragraph_in_another_language_than_all_else_is_doubted() -> None:
+    request = "Was steht in notes.txt, und was muss ich noch für die Gäste machen, wenn der Raum nicht frei ist?"
+    mixed = f"{GERMAN * 3}\n\n{ENGLISH}"
+    doubt = "You asked in German; some of the answer is in English."
+    assert against(request, mixed, **{"notes.txt": GERMAN}) == [doubt]
+    assert against(request, GERMAN, **{"notes.txt": GERMAN}) == []
+    assert against(request, mixed, **{"notes.txt": GERMAN, "a.txt": ENGLISH}) == []
+    assert against(f"{request} Die Gäste sind zum Teil englische Freunde.", mixed, **{"notes.txt": GERMAN}) == []
+    assert against("Erkläre mir bitte, was in dem alten Gedicht von der Rose steht.", mixed) == [], "it may be quoted"
+
+
 def test_an_answer_in_the_language_of_what_it_was_made_from_is_not_doubted() -> None:
     request = "Correct the mistakes in the text of notes.txt and keep all the rest as it is."
     assert against(request, GERMAN, **{"notes.txt": GERMAN.replace("Gäste", "Geste")}) == []
@@ -285,6 +296,9 @@ def test_an_answer_with_lines_for_some_of_the_files_is_doubted() -> None:
     assert against(request, f"{some}\nr2.txt and r3.txt: the same", **texts) == []
     assert against("Which of the files are in French?", some, **texts) == []
     assert against(request, "All of them are short.", **texts) == []
+    rules = {"rules.txt": "Any language is welcome."}
+    every = "\n".join(f"{name}: French" for name in texts)
+    assert against("Check r1 to r4 against rules.txt.", every, **texts, **rules) == []
 
 
 def test_a_summary_that_copies_nearly_all_of_its_inputs_is_doubted() -> None:
