@@ -8,6 +8,7 @@ from benchmarks.jobs import checks, code, one_call
 from benchmarks.jobs.checks import code_blocks, language_of, list_items
 from benchmarks.jobs.job import BenchJob, Check, JobAnswer
 from benchmarks.jobs.measure import GROUPS, JOBS
+from orchestrator.run.frontdoor.doubts import WrittenAnswer, doubts
 from tests.benchmarks.job_answers import ANSWERS
 from tests.benchmarks.job_code_answers import CODE_ANSWERS
 
@@ -140,6 +141,13 @@ def test_check_of_a_job_is_fair(job: BenchJob) -> None:
         assert job.check(answer) == [], answer
     for answer in (*answers.wrong, *worthless(job)):
         assert job.check(answer), answer
+
+
+@pytest.mark.parametrize("job", one_call.JOBS, ids=lambda job: job.name)
+def test_no_right_answer_is_doubted(job: BenchJob) -> None:
+    right = ANSWERS[job.name].right[0]
+    outputs = right.files or {"s1.txt": right.text}
+    assert doubts(job.request, (*job.files,), WrittenAnswer(outputs, outputs, job.files)) == ()
 
 
 @pytest.mark.slow

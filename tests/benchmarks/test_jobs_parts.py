@@ -9,6 +9,7 @@ from benchmarks.jobs.job import BenchJob, JobAnswer
 from benchmarks.jobs.part_checks import attributes, each_part, only, unlike
 from benchmarks.jobs.part_files import folder
 from benchmarks.jobs.parts import COMMENT_LABELS, JOBS, SHOPPING
+from orchestrator.run.frontdoor.doubts import WrittenAnswer, doubts
 
 TEXTS = folder("""
 --- three-minutes
@@ -354,6 +355,12 @@ def job(request: pytest.FixtureRequest) -> BenchJob:
 
 def test_each_right_answer_is_accepted(job: BenchJob) -> None:
     assert job.check(_right(job)) == []
+
+
+def test_no_right_answer_is_doubted(job: BenchJob) -> None:
+    outputs = FILES.get(job.name, {}) | ({"s1.txt": TEXTS[job.name]} if job.name in TEXTS else {})
+    answer = WrittenAnswer(outputs, outputs, job.files)
+    assert doubts(job.request, (*job.files,), answer) == ()
 
 
 @pytest.mark.parametrize(("name", "text"), OTHER_WORDS.items())
