@@ -8,6 +8,7 @@ is tested by the tests of `orchestrator serve`.
 
 import array
 import atexit
+import gc
 import json
 import os
 import resource
@@ -188,6 +189,8 @@ def main(descriptor: int) -> int:
     """Fork daemons. Returns the exit code of this process, or in a forked one that of the daemon."""
     import_module(ENGINE)
     parts = attached()
+    _ = parts.endpoints  # imports them
+    gc.freeze()  # no daemon looks through all this
     with socket.socket(fileno=descriptor) as requests:
         request = serve(requests)
     if request is None:
