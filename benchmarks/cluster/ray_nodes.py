@@ -3,7 +3,8 @@
 `python -m benchmarks.cluster.ray_nodes` starts the head, and prints its address. Then it carries out the commands that
 it reads, one a line, each with the name of a node, and prints a line for each: `add`, `pid` (of the raylet, of which
 all processes of a node are descendants), `remove`. After `add` and the name there may be a folder from which the node's
-processes import first. `end-arbiter -` kills the actor that gives leases. It ends with its standard input.
+processes import first. `end-arbiter -` kills the actor that gives leases. `end-head -` kills Ray's control plane with
+its node, and `start-head -` starts both again at the same address. It ends with its standard input.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import secrets
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -29,12 +31,13 @@ PRIORITY: Final = {"RAY_worker_niceness": "0"}
 class RayNodes:
     """The nodes of a Ray cluster, which a process of its own starts; see above."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, environment: Mapping[str, str] = TOKEN) -> None:
+        """`environment` is for all nodes, in addition to that of this process."""
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.cluster.ray_nodes"],
                 cwd=ROOT,
-                env={**os.environ, **TOKEN, **PRIORITY},
+                env={**os.environ, **environment, **PRIORITY},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -80,6 +83,14 @@ class RayNodes:
         """End the actor that gives leases, for good."""
         self._do("end-arbiter -")
 
+    async def end_head(self) -> None:
+        """Kill Ray's control plane, and the node next to it."""
+        await asyncio.to_thread(self._do, "end-head -")
+
+    async def start_head(self) -> None:
+        """Start Ray's control plane again, which has forgotten everything, at the same address."""
+        await asyncio.to_thread(self._do, "start-head -")
+
     def close(self) -> None:
         self._process.communicate()
 
@@ -96,11 +107,10 @@ def main() -> None:
     import ray
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, "node_name": "head-of-ray"}
-    )
-    nodes = {}
-    print(cluster.address, flush=True)
+    head = {"num_cpus": 0, "include_dashboard": False, "node_name": "head-of-ray"}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    address, nodes = cluster.address, {}
+    print(address, flush=True)
     for line in sys.stdin:
         verb, name, *first = line.split()
         if verb == "add":
@@ -114,8 +124,12 @@ def main() -> None:
             )
         elif verb == "remove":
             cluster.remove_node(nodes.pop(name), allow_graceful=False)
+        elif verb == "end-head":
+            cluster.remove_node(cluster.head_node, allow_graceful=False)
+        elif verb == "start-head":
+            cluster.add_node(gcs_server_port=int(address.rpartition(":")[2]), **head)
         elif verb == "end-arbiter":
-            ray.init(address=cluster.address, namespace="orchestrator", log_to_driver=False, logging_level="error")
+            ray.init(address=address, namespace="orchestrator", log_to_driver=False, logging_level="error")
             ray.kill(ray.get_actor("arbiter"))
             ray.shutdown()
         print(nodes[name].all_processes["raylet"][0].process.pid if name in nodes else 0, flush=True)

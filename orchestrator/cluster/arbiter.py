@@ -14,11 +14,11 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 
 from orchestrator.cluster.arbiter_client import Unreachable, encode_unreachable, now
+from orchestrator.cluster.driver import NAMESPACE, NotConnected, connect
 from orchestrator.cluster.lease import Arbiter, Record, decode_record, decode_request, encode
 from orchestrator.cluster.stream import receive_frame, send_frame
 from orchestrator.files import lock_file, replace_file, user_folder
 
-NAMESPACE: Final = "orchestrator"
 NAME: Final = "arbiter"
 START_SECONDS: Final = 60.0  # for Ray to start the actor, which imports this module
 CONTROL_PLANE: Final = {"node:__internal_head__": 0.001}  # Ray's resource of the node that runs it
@@ -72,12 +72,12 @@ def ask(handle: Any, body: bytes, seconds: float) -> bytes:
 def serve(connection: socket.socket, address: str, folder: str, seconds: float) -> str:
     """Pass requests on until the connection is closed. Returns why it ended early, or nothing."""
     try:
-        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="error")
+        connect(address)
         handle, patience = find_arbiter(folder), START_SECONDS
         while (body := receive_frame(connection)) is not None:
             send_frame(connection, ask(handle, body, patience))
             patience = seconds
-    except (RayError, ConnectionError, ValueError, RuntimeError) as error:  # the latter two: of `ray.init`
+    except (NotConnected, RayError, ValueError, RuntimeError) as error:
         return str(error).strip().rpartition("\n")[2]
     return ""
 

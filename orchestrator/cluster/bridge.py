@@ -24,6 +24,7 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.cluster.digests import ModelFiles
+from orchestrator.cluster.driver import NotConnected, check_control_plane, connect, is_same_cluster
 from orchestrator.cluster.host import Host
 from orchestrator.cluster.members import node_name, why_rejected
 from orchestrator.cluster.messages import (
@@ -32,6 +33,7 @@ from orchestrator.cluster.messages import (
     CarryPrefix,
     Connect,
     Connected,
+    ControlPlane,
     EngineRefused,
     Failing,
     GiveUpPrefix,
@@ -49,7 +51,6 @@ from orchestrator.cluster.prefixes import FolderHere, Place, PrefixFolder, carry
 from orchestrator.cluster.ray_node import MEASURED_BYTES, FolderThere, RayNode, first_line, measure
 from orchestrator.engine.client.library import LibraryFailed, probe_library
 
-NAMESPACE: Final = "orchestrator"
 MEMBERS_SECONDS: Final = 1.0  # between two looks at Ray's list of nodes, which does not notify
 START_SECONDS: Final = 120.0  # for Ray to start an actor, which imports this program
 RETRY_SECONDS: Final = 5.0  # after an actor has ended before its first answer
@@ -93,8 +94,17 @@ class Bridge:
                 node.lose("the daemon has ended")
 
     async def _follow(self) -> None:
-        own = ray.get_runtime_context().get_node_id()
+        context = ray.get_runtime_context()
+        own, address, problem = context.get_node_id(), context.gcs_address, ""
         while True:
+            before, problem = problem, await asyncio.to_thread(control_plane_problem, address)
+            if problem != before:
+                self.send(ControlPlane(problem))
+            if problem:  # Ray would wait for it
+                await asyncio.sleep(MEMBERS_SECONDS)
+                continue
+            if before and not await asyncio.to_thread(is_same_cluster, address):
+                await self._end(f"the control plane at {address} was started again, and has forgotten its nodes")
             listed = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
             self._alive = alive = {node["NodeID"]: node for node in listed}
             for key in self._rejected.keys() - alive.keys():
@@ -105,6 +115,11 @@ class Bridge:
                     self._serving.add(key)
                     self._tasks.create_task(self._serve(key, name, node["NodeManagerAddress"]))
             await asyncio.sleep(MEMBERS_SECONDS)
+
+    async def _end(self, reason: str) -> None:
+        self.send(Failing(f"{reason}; accepted: nodes that are started again, too (`ray stop`, `ray start`)"))
+        await self._writer.drain()
+        os._exit(1)  # at its first call of such a control plane, Ray would abort this process
 
     async def _serve(self, key: str, name: str, address: str) -> None:
         epoch = next(self._epochs)
@@ -233,16 +248,19 @@ class Bridge:
         return next((node for node in self._nodes.values() if node is not receiver and node.offers(digest)), None)
 
 
+def control_plane_problem(address: str) -> str:
+    try:
+        check_control_plane(address, os.environ)
+    except NotConnected as error:
+        return str(error)
+    return ""
+
+
 def own_library() -> str:
     try:
         return probe_library().build
     except LibraryFailed as error:
         return f"none: {error}"
-
-
-def connect(address: str) -> None:
-    """Become a driver of the cluster. Blocks. Raises ConnectionError, RayError."""
-    ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="error")
 
 
 async def frames(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
@@ -261,9 +279,8 @@ async def serve(control: socket.socket, descriptors: socket.socket) -> int:
     try:
         await asyncio.to_thread(connect, settings.address)
         await Bridge(settings, writer, descriptors).run(reader)
-    except (ConnectionError, RayError, ValueError, RuntimeError) as error:
-        accepted = "the address of a running cluster, and its token if it has one"
-        writer.write(encode(Failing(f"{first_line(error)}; accepted: {accepted}")))
+    except (NotConnected, RayError, RuntimeError) as error:
+        writer.write(encode(Failing(first_line(error))))
         with contextlib.suppress(ConnectionError):
             await writer.drain()
         return 1

@@ -71,6 +71,12 @@ class Connected(WireMessage, frozen=True):
     """The driver is a part of the cluster."""
 
 
+class ControlPlane(WireMessage, frozen=True):
+    """Ray's control plane answers no longer, or again. Nodes continue without it, for a while."""
+
+    problem: str  # or nothing
+
+
 class Failing(WireMessage, frozen=True):
     """The last message: why the process ends."""
 
@@ -162,6 +168,7 @@ class PrefixCarried(WireMessage, frozen=True):
 DaemonMessage = Connect | StartEngine | KillEngine | CarryPrefix | GiveUpPrefix
 BridgeMessage = (
     Connected
+    | ControlPlane
     | Failing
     | NodeJoined
     | NodeRejected

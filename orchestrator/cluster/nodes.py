@@ -24,6 +24,7 @@ from orchestrator.cluster.messages import (
     BridgeMessage,
     Connect,
     Connected,
+    ControlPlane,
     DaemonMessage,
     EngineBeat,
     EngineEnded,
@@ -186,7 +187,7 @@ class RayCluster:
     async def _run(self) -> None:
         pause, home = FIRST_PAUSE, Home(self._service.home)
         while True:
-            reason = f"its process ended; its log is in {home.logs / LOG}"
+            reason = ended = f"its process ended; its log is in {home.logs / LOG}"
             try:
                 async with _Connection.open(self._settings, home, self.head_epoch) as connection:
                     self._connection = connection
@@ -195,6 +196,8 @@ class RayCluster:
                             pause = FIRST_PAUSE
                         if isinstance(message, Failing):
                             reason = message.reason
+                        if isinstance(message, ControlPlane):
+                            reason = message.problem or ended
                         self._handle(message)
             except (OSError, ProtocolError) as error:
                 reason = str(error)
@@ -212,6 +215,11 @@ class RayCluster:
         match message:
             case Connected():
                 self._problem = None
+                self._change()
+            case ControlPlane(problem):
+                self._problem = problem or None
+                log.warning("Ray's control plane", problem=problem)
+                self._change()
             case Failing():
                 pass  # the reason of what follows
             case NodeJoined(epoch, name):

@@ -1,6 +1,7 @@
-"""Make self-signed certificates with the `openssl` program."""
+"""Make certificates with the `openssl` program."""
 
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ commonName = supplied
 subjectAltName = DNS:localhost, IP:127.0.0.1
 [for_clients]
 extendedKeyUsage = clientAuth
+[authority]
+basicConstraints = critical, CA:TRUE
 """
 YESTERDAY = ("20200101000000Z", "20200102000000Z")
 ALWAYS = ("20200101000000Z", "20990101000000Z")
@@ -46,6 +49,18 @@ def self_signed(
     dates = ("-startdate", valid[0], "-enddate", valid[1])
     signing = ("-selfsign", "-rand_serial", "-keyfile", key, "-extensions", extensions)
     openssl(folder, "ca", "-config", "ca.conf", "-batch", *signing, *dates, "-notext", "-in", request, "-out", made)
+    return Pair(made, key)
+
+
+def signed_by(authority: Pair, name: str, addresses: Collection[str]) -> Pair:
+    """Return a certificate for these addresses, made in the folder of an authority, and its key."""
+    folder = authority.key.parent
+    key, request, made = (folder / f"{name}.{kind}" for kind in ("key", "csr", "pem"))
+    (folder / "names.conf").write_text("subjectAltName = " + ", ".join(f"IP:{address}" for address in addresses))
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl(folder, "req", *curve, "-keyout", key, "-out", request, "-subj", f"/CN={name}")
+    signing = ("-CA", authority.certificate, "-CAkey", authority.key, "-CAcreateserial", "-days", "36500")
+    openssl(folder, "x509", "-req", *signing, "-extfile", "names.conf", "-in", request, "-out", made)
     return Pair(made, key)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.cluster.ray_nodes import RayNodes
 from orchestrator.app import attached
-from orchestrator.cluster.nodes import CONNECTING, PROGRAM, RayCluster
+from orchestrator.cluster.nodes import PROGRAM, RayCluster
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.protocol import VERSION
 from orchestrator.pool.errors import ModelUnavailable
@@ -453,25 +453,6 @@ async def test_a_process_that_ends_with_ray_is_started_again(tmp_path: Path, ray
         assert pool.machines()["m"].models == ("tiny-small",)
         assert service.cluster.problem is None
     await ray_nodes.remove("m")
-
-
-async def test_a_daemon_without_the_token_gets_no_nodes_and_works_alone(
-    tmp_path: Path, ray_nodes: RayNodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 32)
-    async with service_on(tmp_path, ray_nodes, registry_on("head")) as service:
-        await until_problem(service)
-        assert [status.name for status in service.cluster.nodes()] == ["head"]
-        await service.orchestrator.pool.load("tiny-small")
-
-
-async def until_problem(service: Service) -> None:
-    """Wait until the cluster could not be connected to."""
-    assert isinstance(service.cluster, RayCluster)
-    while service.cluster.problem == CONNECTING:
-        await service.cluster.changed.wait()
-    assert service.cluster.problem is not None
-    assert "accepted: the address of a running cluster, and its token" in service.cluster.problem
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and `ip`")

@@ -1,0 +1,107 @@
+"""Become a driver of a Ray cluster, or say why that is not possible: Ray tries for minutes, and names no cause.
+
+So the control plane is asked over a connection of our own first, whether it is there and accepts our certificate.
+"""
+
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Final
+
+import ray
+from ray._private.services import canonicalize_bootstrap_address_or_die
+from ray._private.worker import global_worker
+from ray._raylet import GcsClient  # type: ignore[attr-defined] # of a compiled module
+from ray.exceptions import AuthenticationError, RayError
+
+from orchestrator.cluster.stream import address_of
+
+NAMESPACE: Final = "orchestrator"
+SECONDS: Final = 10.0  # for the control plane to answer
+TRIES: Final = "5"  # of Ray to connect to a control plane that answers, a second each
+TLS_FILES: Final = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
+TOKEN: Final = "RAY_AUTH_MODE=token with the cluster's in RAY_AUTH_TOKEN or ~/.ray/auth_token"  # noqa: S105
+_SETTINGS_TYPE: Final = 4
+_FRAME_BYTES: Final = 9  # of the header of a frame of HTTP/2
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS_TYPE, 0, 0, 0, 0, 0])
+
+
+class NotConnected(Exception):
+    """The cluster cannot be used. The message says why, and what would be accepted."""
+
+
+def connect(address: str) -> None:
+    """Become a driver of the cluster. Blocks. Raises NotConnected."""
+    try:
+        check_control_plane(canonicalize_bootstrap_address_or_die(address), os.environ)
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", TRIES)
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="error")
+    except (ConnectionError, RayError, ValueError, RuntimeError) as error:
+        if isinstance(error, AuthenticationError) or AuthenticationError.__name__ in str(error.__cause__):
+            raise NotConnected(f"the cluster at {address} does not accept this token; accepted: {TOKEN}") from error
+        reason = str(error).strip().partition("\n")[0]
+        raise NotConnected(f"{reason}; accepted: the address of a running cluster") from error
+
+
+def is_same_cluster(address: str) -> bool:
+    """Return whether the control plane there is the one that this driver is connected to. Blocks. Raises RayError."""
+    client = GcsClient(address=address)
+    return bool(client.cluster_id == global_worker.gcs_client.cluster_id)
+
+
+def check_control_plane(address: str, environ: Mapping[str, str]) -> None:
+    """Check that Ray's control plane listens there, with TLS if `environ` asks for it. Raises NotConnected."""
+    host, port = address_of(address)
+    context, place = tls_context(environ), f"the control plane at {address}"
+    try:
+        with socket.create_connection((host, port), SECONDS) as plain:
+            connection = plain if context is None else context.wrap_socket(plain, server_hostname=host)
+            with connection:
+                connection.sendall(_PREFACE)
+                answer = connection.recv(_FRAME_BYTES)
+    except ssl.SSLCertVerificationError as error:
+        accepted = f"one that is signed by RAY_TLS_CA_CERT and names {host} as subjectAltName"
+        reason = f"the certificate of {place} is not accepted: {error.verify_message}"
+        raise NotConnected(f"{reason}; accepted: {accepted}") from error
+    except ssl.SSLError as error:
+        if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+            raise NotConnected(f"{place} does not use TLS; accepted: no RAY_USE_TLS") from error
+        raise NotConnected(_refused(place, str(error.reason))) from error
+    except ConnectionResetError as error:
+        raise NotConnected(_refused(place, "") if context else _needs_tls(place)) from error
+    except OSError as error:
+        why = error.strerror or f"no answer for {SECONDS:g} s"
+        raise NotConnected(f"{place} does not answer: {why}; accepted: a running one (`ray start --head`)") from error
+    if answer[3:4] != bytes([_SETTINGS_TYPE]):
+        raise NotConnected(_refused(place, "") if context else _needs_tls(place))
+
+
+def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext | None:
+    """Return how this process connects with Ray's settings, None without TLS. Raises NotConnected."""
+    if environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
+        return None
+    for name in TLS_FILES:
+        if not os.access(environ.get(name, ""), os.R_OK):
+            read = f"{environ[name]} cannot be read" if environ.get(name) else "is not set"
+            raise NotConnected(f"{name}: {read}; accepted with RAY_USE_TLS=1: a PEM file")
+    certificate, key, authority = (environ[name] for name in TLS_FILES)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_cert_chain(certificate, key, password=lambda: "")
+        context.load_verify_locations(authority)
+    except (ssl.SSLError, OSError) as error:
+        reason = getattr(error, "reason", None) or error
+        files = "a certificate, its key without a password, and the certificate of its authority, as PEM files"
+        raise NotConnected(f"{', '.join(TLS_FILES)}: {reason}; accepted: {files}") from error
+    return context
+
+
+def _refused(place: str, reason: str) -> str:
+    why = f" ({reason})" if reason else ""
+    return f"{place} refuses the certificate of RAY_TLS_SERVER_CERT{why}; accepted: one of the cluster's authority"
+
+
+def _needs_tls(place: str) -> str:
+    return f"{place} does not answer without TLS; accepted: RAY_USE_TLS=1, {', '.join(TLS_FILES)}"
