@@ -3,8 +3,9 @@
 `python -m benchmarks.cluster.ray_nodes` starts the head, and prints its address. Then it carries out the commands that
 it reads, one a line, each with the name of a node, and prints a line for each: `add`, `pid` (of the raylet, of which
 all processes of a node are descendants), `remove`. After `add` and the name there may be a folder from which the node's
-processes import first. `end-arbiter -` kills the actor that gives leases. `end-head -` kills Ray's control plane with
-its node, and `start-head -` starts both again at the same address. It ends with its standard input.
+processes import first. `end-arbiter -` kills the actor that gives leases. It ends with its standard input. The node
+`head-of-ray` is there from the start. Its processes include Ray's control plane, which has forgotten everything when it
+is added again, at the same address.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ import psutil
 ROOT: Final = Path(__file__).parents[2]
 TOKEN: Final = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
 """What every process of the cluster needs: its nodes, and the daemon, whose bridge gets its environment."""
+HEAD: Final = "head-of-ray"
+SETTINGS: Final = {"num_cpus": 0, "include_dashboard": False}
 PRIORITY: Final = {"RAY_worker_niceness": "0"}
 """Lets engines of nodes have the priority of those of the head."""
 
@@ -83,14 +86,6 @@ class RayNodes:
         """End the actor that gives leases, for good."""
         self._do("end-arbiter -")
 
-    async def end_head(self) -> None:
-        """Kill Ray's control plane, and the node next to it."""
-        await asyncio.to_thread(self._do, "end-head -")
-
-    async def start_head(self) -> None:
-        """Start Ray's control plane again, which has forgotten everything, at the same address."""
-        await asyncio.to_thread(self._do, "start-head -")
-
     def close(self) -> None:
         self._process.communicate()
 
@@ -107,27 +102,23 @@ def main() -> None:
     import ray
     from ray.cluster_utils import Cluster
 
-    head = {"num_cpus": 0, "include_dashboard": False, "node_name": "head-of-ray"}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    address, nodes = cluster.address, {}
+    cluster = Cluster(initialize_head=True, head_node_args=(head := {**SETTINGS, "node_name": HEAD}))
+    address, nodes = cluster.address, {HEAD: cluster.head_node}
     print(address, flush=True)
     for line in sys.stdin:
         verb, name, *first = line.split()
-        if verb == "add":
+        if verb == "add" and name == HEAD:
+            nodes[name] = cluster.add_node(gcs_server_port=int(address.rpartition(":")[2]), **head)
+        elif verb == "add":
             path = os.pathsep.join([*first, os.environ.get("PYTHONPATH", "")])
             nodes[name] = cluster.add_node(
-                num_cpus=0,
+                **SETTINGS,
                 node_name=name,
                 object_store_memory=100 << 20,
-                include_dashboard=False,
                 env_vars={"PYTHONPATH": path},
             )
         elif verb == "remove":
             cluster.remove_node(nodes.pop(name), allow_graceful=False)
-        elif verb == "end-head":
-            cluster.remove_node(cluster.head_node, allow_graceful=False)
-        elif verb == "start-head":
-            cluster.add_node(gcs_server_port=int(address.rpartition(":")[2]), **head)
         elif verb == "end-arbiter":
             ray.init(address=address, namespace="orchestrator", log_to_driver=False, logging_level="error")
             ray.kill(ray.get_actor("arbiter"))

@@ -14,12 +14,13 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 
 from orchestrator.cluster.arbiter_client import Unreachable, encode_unreachable, now
-from orchestrator.cluster.driver import NAMESPACE, NotConnected, connect
+from orchestrator.cluster.driver import NAMESPACE, NotConnected, connect, control_plane_problem, is_same_cluster
 from orchestrator.cluster.lease import Arbiter, Record, decode_record, decode_request, encode
 from orchestrator.cluster.stream import receive_frame, send_frame
 from orchestrator.files import lock_file, replace_file, user_folder
 
 NAME: Final = "arbiter"
+CHECK_SECONDS: Final = 0.5  # for the control plane to answer when the arbiter has not
 START_SECONDS: Final = 60.0  # for Ray to start the actor, which imports this module
 CONTROL_PLANE: Final = {"node:__internal_head__": 0.001}  # Ray's resource of the node that runs it
 
@@ -61,21 +62,24 @@ def find_arbiter(folder: str) -> Any:
     ).remote(folder)
 
 
-def ask(handle: Any, body: bytes, seconds: float) -> bytes:
-    try:
-        answer: bytes = ray.get(handle.ask.remote(body), timeout=seconds)
-    except GetTimeoutError:
-        return encode_unreachable(Unreachable(f"the arbiter did not answer for {seconds:g} s"))
-    return answer
-
-
 def serve(connection: socket.socket, address: str, folder: str, seconds: float) -> str:
     """Pass requests on until the connection is closed. Returns why it ended early, or nothing."""
+    handle, patience = None, START_SECONDS
     try:
-        connect(address)
-        handle, patience = find_arbiter(folder), START_SECONDS
         while (body := receive_frame(connection)) is not None:
-            send_frame(connection, ask(handle, body, patience))
+            if handle is None:
+                if problem := control_plane_problem(address, CHECK_SECONDS):  # Ray would try for longer
+                    send_frame(connection, encode_unreachable(Unreachable(problem)))
+                    continue
+                connect(address)
+                handle = find_arbiter(folder)
+            try:
+                answer: bytes = ray.get(handle.ask.remote(body), timeout=patience)
+            except GetTimeoutError:
+                if not control_plane_problem(address, CHECK_SECONDS) and not is_same_cluster(address):
+                    return "the control plane was started again"  # the next process finds its arbiter
+                answer = encode_unreachable(Unreachable(f"the arbiter did not answer for {patience:g} s"))
+            send_frame(connection, answer)
             patience = seconds
     except (NotConnected, RayError, ValueError, RuntimeError) as error:
         return str(error).strip().rpartition("\n")[2]

@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 import ray
@@ -24,7 +24,7 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.cluster.digests import ModelFiles
-from orchestrator.cluster.driver import NotConnected, check_control_plane, connect, is_same_cluster
+from orchestrator.cluster.driver import NotConnected, connect, control_plane_problem, first_line, is_same_cluster
 from orchestrator.cluster.host import Host
 from orchestrator.cluster.members import node_name, why_rejected
 from orchestrator.cluster.messages import (
@@ -48,7 +48,7 @@ from orchestrator.cluster.messages import (
     encode,
 )
 from orchestrator.cluster.prefixes import FolderHere, Place, PrefixFolder, carry
-from orchestrator.cluster.ray_node import MEASURED_BYTES, FolderThere, RayNode, first_line, measure
+from orchestrator.cluster.ray_node import MEASURED_BYTES, FolderThere, RayNode, measure
 from orchestrator.engine.client.library import LibraryFailed, probe_library
 
 MEMBERS_SECONDS: Final = 1.0  # between two looks at Ray's list of nodes, which does not notify
@@ -99,14 +99,16 @@ class Bridge:
         while True:
             before, problem = problem, await asyncio.to_thread(control_plane_problem, address)
             if problem != before:
-                self.send(ControlPlane(problem))
+                self._send(ControlPlane(problem))
             if problem:  # Ray would wait for it
                 await asyncio.sleep(MEMBERS_SECONDS)
                 continue
-            if before and not await asyncio.to_thread(is_same_cluster, address):
-                await self._end(f"the control plane at {address} was started again, and has forgotten its nodes")
+            if before:
+                await self._check_cluster(address)
             listed = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
             self._alive = alive = {node["NodeID"]: node for node in listed}
+            if own not in alive:
+                await self._end("Ray has ended on this machine; accepted: it is started here, too (`ray start`)")
             for key in self._rejected.keys() - alive.keys():
                 self._send(NodeLost(self._rejected.pop(key), "it has left the cluster"))
             for key, node in alive.items():
@@ -116,10 +118,19 @@ class Bridge:
                     self._tasks.create_task(self._serve(key, name, node["NodeManagerAddress"]))
             await asyncio.sleep(MEMBERS_SECONDS)
 
-    async def _end(self, reason: str) -> None:
-        self.send(Failing(f"{reason}; accepted: nodes that are started again, too (`ray stop`, `ray start`)"))
+    async def _check_cluster(self, address: str) -> None:
+        try:
+            same = await asyncio.to_thread(is_same_cluster, address)
+        except RayError as error:
+            await self._end(first_line(error))
+        if not same:
+            reason = f"the control plane at {address} was started again, and has forgotten its nodes"
+            await self._end(f"{reason}; accepted: nodes that are started again, too (`ray stop`, `ray start`)")
+
+    async def _end(self, reason: str) -> NoReturn:
+        self._send(Failing(reason))
         await self._writer.drain()
-        os._exit(1)  # at its first call of such a control plane, Ray would abort this process
+        os._exit(1)  # an orderly end would call the control plane, and wait for it or be aborted
 
     async def _serve(self, key: str, name: str, address: str) -> None:
         epoch = next(self._epochs)
@@ -246,14 +257,6 @@ class Bridge:
 
     def _source_of(self, digest: str, receiver: RayNode) -> RayNode | None:
         return next((node for node in self._nodes.values() if node is not receiver and node.offers(digest)), None)
-
-
-def control_plane_problem(address: str) -> str:
-    try:
-        check_control_plane(address, os.environ)
-    except NotConnected as error:
-        return str(error)
-    return ""
 
 
 def own_library() -> str:

@@ -34,14 +34,26 @@ class NotConnected(Exception):
 def connect(address: str) -> None:
     """Become a driver of the cluster. Blocks. Raises NotConnected."""
     try:
-        check_control_plane(canonicalize_bootstrap_address_or_die(address), os.environ)
+        check_control_plane(address, os.environ)
         os.environ.setdefault("RAY_gcs_server_port_wait_time_s", TRIES)
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="error")
     except (ConnectionError, RayError, ValueError, RuntimeError) as error:
         if isinstance(error, AuthenticationError) or AuthenticationError.__name__ in str(error.__cause__):
             raise NotConnected(f"the cluster at {address} does not accept this token; accepted: {TOKEN}") from error
-        reason = str(error).strip().partition("\n")[0]
-        raise NotConnected(f"{reason}; accepted: the address of a running cluster") from error
+        raise NotConnected(f"{first_line(error)}; accepted: a running cluster of the same Ray and Python") from error
+
+
+def first_line(text: object) -> str:
+    return str(text).strip().partition("\n")[0]
+
+
+def control_plane_problem(address: str, seconds: float = SECONDS) -> str:
+    """Return why Ray's control plane does not answer this process in this time, or nothing. Blocks."""
+    try:
+        check_control_plane(address, os.environ, seconds)
+    except NotConnected as error:
+        return str(error)
+    return ""
 
 
 def is_same_cluster(address: str) -> bool:
@@ -50,12 +62,20 @@ def is_same_cluster(address: str) -> bool:
     return bool(client.cluster_id == global_worker.gcs_client.cluster_id)
 
 
-def check_control_plane(address: str, environ: Mapping[str, str]) -> None:
-    """Check that Ray's control plane listens there, with TLS if `environ` asks for it. Raises NotConnected."""
-    host, port = address_of(address)
-    context, place = tls_context(environ), f"the control plane at {address}"
+def check_control_plane(address: str, environ: Mapping[str, str], seconds: float = SECONDS) -> None:
+    """Check that Ray's control plane answers at a configured address, with TLS if `environ` asks for it.
+
+    Raises NotConnected.
+    """
+    context = tls_context(environ)
     try:
-        with socket.create_connection((host, port), SECONDS) as plain:
+        address = canonicalize_bootstrap_address_or_die(address)
+    except (ConnectionError, ValueError) as error:  # `auto`, and there is none on this machine
+        raise _not_there(str(error)) from error
+    host, port = address_of(address)
+    place = f"the control plane at {address}"
+    try:
+        with socket.create_connection((host, port), seconds) as plain:
             connection = plain if context is None else context.wrap_socket(plain, server_hostname=host)
             with connection:
                 connection.sendall(_PREFACE)
@@ -71,8 +91,8 @@ def check_control_plane(address: str, environ: Mapping[str, str]) -> None:
     except ConnectionResetError as error:
         raise NotConnected(_refused(place, "") if context else _needs_tls(place)) from error
     except OSError as error:
-        why = error.strerror or f"no answer for {SECONDS:g} s"
-        raise NotConnected(f"{place} does not answer: {why}; accepted: a running one (`ray start --head`)") from error
+        why = error.strerror or f"no answer for {seconds:g} s"
+        raise _not_there(f"{place} does not answer: {why}") from error
     if answer[3:4] != bytes([_SETTINGS_TYPE]):
         raise NotConnected(_refused(place, "") if context else _needs_tls(place))
 
@@ -96,6 +116,10 @@ def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext | None:
         files = "a certificate, its key without a password, and the certificate of its authority, as PEM files"
         raise NotConnected(f"{', '.join(TLS_FILES)}: {reason}; accepted: {files}") from error
     return context
+
+
+def _not_there(reason: str) -> NotConnected:
+    return NotConnected(f"{first_line(reason)}; accepted: the address of a running one (`ray start --head`)")
 
 
 def _refused(place: str, reason: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ray.exceptions import RayError
 
 from orchestrator.cluster.digests import ModelFiles, digests_of, named_files
+from orchestrator.cluster.driver import first_line
 from orchestrator.cluster.host import READ_BYTES, Beat, Begun
 from orchestrator.cluster.messages import (
     BridgeMessage,
@@ -304,7 +305,3 @@ def _read_chunk(path: str, offset: int) -> bytes:
     with open(path, "rb") as file:
         file.seek(offset)
         return file.read(CHUNK_BYTES)
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

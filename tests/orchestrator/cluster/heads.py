@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,11 +88,18 @@ class Machine:
 
     def until_standby(self, state: str) -> dict[str, Any]:
         """Wait until this head says that its standby has this state."""
+        return self._until_status(lambda status: status["state"] == state)
+
+    def until_arbiter(self, *, answers: bool) -> dict[str, Any]:
+        """Wait until this head says that the arbiter answers, or does not."""
+        return self._until_status(lambda status: (status["problem"] is None) == answers)
+
+    def _until_status(self, matches: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         end = time.monotonic() + PATIENCE
         with self.client() as client:
             while True:
                 status: dict[str, Any] = client.get("/v1/nodes").json()["standby"]
-                if status["state"] == state:
+                if matches(status):
                     return status
                 assert time.monotonic() < end, status
                 time.sleep(0.05)
