@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 import structlog
 
 from orchestrator.cluster.arbiter_client import ArbiterClient, Unreachable, now
+from orchestrator.cluster.history import History, Item
 from orchestrator.cluster.lease import Granted, HeadLease, Refused
 from orchestrator.cluster.stream import (
     SLICE_BYTES,
@@ -52,6 +53,7 @@ PROOF_SECONDS: Final = 10.0  # for somebody who connects to say who he is
 COPY_SECONDS: Final = 120.0  # for an answer of a standby that stores a copy
 LOOK_SECONDS: Final = 0.5  # between two looks at the clock, since a suspended machine wakes nobody in time
 STOP_SECONDS: Final = 5.0  # for the answer to a last renewal
+HISTORY_BYTES: Final = 32 << 20  # of changes, for a standby that comes back
 MOST_CHANGES: Final = 256  # in a message
 
 M = TypeVar("M", bound=Message)
@@ -70,9 +72,8 @@ class _Link:
     connection: socket.socket
     member: str
     address: str
-    queue: list[Change | str] = dataclasses.field(default_factory=list)  # with digests of objects
-    queued: int = 0  # of all time
-    done: int = 0  # on the standby's disk
+    queue: list[Item]
+    done: int  # the number of the last item that is on the standby's disk
     caught_up: bool = False  # it has everything, and commits wait for it
     dropped: str = ""  # why it is not used any more
 
@@ -101,6 +102,7 @@ class Replicator:
         self._end = end
         self._changed = threading.Condition()
         self._link: _Link | None = None
+        self._history: History | None = None  # since a standby has connected for the first time
         self._serving = False  # there is a journal
         self._stopped = False
         self._lost: str | None = None
@@ -141,6 +143,7 @@ class Replicator:
         """Serve nobody, since the journal is closed and may be replaced. The lease is still held."""
         with self._changed:
             self._serving = False
+            self._history = None
             if self._link is not None:
                 self._drop(self._link, "the journal is closed")
 
@@ -176,22 +179,23 @@ class Replicator:
         """Return when the standby has a change, or when nobody can take over without it. Raises LeaseLost."""
         with self._changed:
             link = self._queue(change)
-            number = 0 if link is None else link.queued
+            number = 0 if self._history is None else self._history.end
             self._changed.notify_all()
             while not self._is_safe(link, number):
                 self.check()
                 self._changed.wait(LOOK_SECONDS)
             self.check()
 
-    def _queue(self, item: Change | str) -> _Link | None:
+    def _queue(self, item: Item) -> _Link | None:
+        if self._history is not None:
+            self._history.add(item)
         if (link := self._link) is not None:
             link.queue.append(item)
-            link.queued += 1
         return link
 
     def _is_safe(self, link: _Link | None, number: int) -> bool:
         current = self._link
-        if current is not link:  # a later one copies a database that has the change
+        if current is not link:  # a later one copies a database that has the change, or gets it from the history
             return self._lease.alone or (current is not None and current.caught_up)
         if link is None:
             return self._lease.alone
@@ -259,17 +263,19 @@ class Replicator:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.settimeout(PROOF_SECONDS)
                 prove_to_standby(connection, self._lease.record.key)
-                link = self._welcome(connection, address)
+                link, continued = self._welcome(connection, address)
                 stack.callback(self._forget, link)
                 connection.settimeout(COPY_SECONDS)
-                self._copy(link)
-                log.info("the standby has a copy", address=address)
+                if not continued:
+                    self._copy(link)
+                log.info("the standby has a copy", address=address, continued=continued)
                 while True:
                     self._send_changes(link)
             except (Broken, JournalError, OSError) as error:
                 log.warning("the standby is not served any more", address=address, reason=str(error))
 
-    def _welcome(self, connection: socket.socket, address: str) -> _Link:
+    def _welcome(self, connection: socket.socket, address: str) -> tuple[_Link, bool]:
+        # Returns also whether the standby needs nothing but the queue.
         hello = _expect(Hello, receive(connection))
         record = self._lease.record
         reason = ""
@@ -283,8 +289,10 @@ class Replicator:
         if reason:
             send(connection, Rejected(reason))
             raise Broken(reason)
-        link = _Link(connection, hello.member, address)
         with self._changed:
+            history = self._history = self._history or History(HISTORY_BYTES)
+            missed = history.after(hello.stream, hello.number)
+            link = _Link(connection, hello.member, address, missed or [], history.end - len(missed or []))
             if self._link is not None:
                 self._drop(self._link, f"another standby has connected, from {address}")
             self._link = link
@@ -295,8 +303,9 @@ class Replicator:
             if link.dropped or not ready:
                 self._drop(link, link.dropped or "the arbiter cannot be reached")
                 raise Broken(link.dropped)
-        send(connection, Welcome(record.epoch, record.seconds))
-        return link
+        continued = missed is not None
+        send(connection, Welcome(record.epoch, record.seconds, history.stream, continued))
+        return link, continued
 
     def _drop(self, link: _Link, reason: str) -> None:
         link.dropped = link.dropped or reason
@@ -347,10 +356,11 @@ class Replicator:
         for digest in items:
             if isinstance(digest, str):
                 self._send_object(link, digest)
-        send(link.connection, Changes(tuple(item for item in items if not isinstance(item, str)), caught_up and synced))
+        changes, number = tuple(item for item in items if not isinstance(item, str)), link.done + len(items)
+        send(link.connection, Changes(changes, number, caught_up and synced))
         _expect(Done, receive(link.connection))
         with self._changed:
-            link.done += len(items)
+            link.done = number
             if caught_up:
                 self._lease.note_confirmed(sent)
             elif not link.queue:

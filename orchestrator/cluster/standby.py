@@ -70,6 +70,7 @@ class Standby:
         self._replica = Replica(home)
         self._promise = Promise(now())
         self._is_whole = self._member.is_copy and home.database.exists()
+        self._stream, self._number = "", 0  # what this process has of the head's stream; no stream if nothing
 
     def take_over(self) -> None:
         """Return when this machine has the lease, which the daemon that starts next gets. Raises JournalError."""
@@ -119,7 +120,7 @@ class Standby:
             with socket.create_connection(address_of(record.address), CONNECT_SECONDS) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 prove_to_head(connection, record.key)
-                send(connection, Hello(VERSION, SCHEMA, self._member.id))
+                send(connection, Hello(VERSION, SCHEMA, self._member.id, self._stream, self._number))
                 connection.settimeout(COPY_SECONDS)
                 self._receive_all(connection, record)
         except (Broken, OSError, JournalError) as error:
@@ -127,18 +128,21 @@ class Standby:
             self._say(f"gets nothing from the head at {record.address}: {error}; {may}")
 
     def _receive_all(self, connection: socket.socket, record: Record) -> None:
-        head = f"the head at {record.address}, epoch {record.epoch}"
+        head, stream = f"the head at {record.address}, epoch {record.epoch}", ""
         while True:
             message = receive(connection)
             self._promise.note_heard(now())
             match message:
                 case Rejected(reason):
                     raise Broken(f"the head rejects this standby: {reason}")
-                case Welcome(epoch):
-                    self._begin(epoch)
-                    self._say(f"gets a copy of the journal of {head}")
-                case Changes(changes, synced):
+                case Welcome(epoch, _, stream, continued):
+                    self._check_epoch(epoch)
+                    if not continued:
+                        self._begin(epoch)
+                        self._say(f"gets a copy of the journal of {head}")
+                case Changes(changes, number, synced):
                     self._apply(changes)
+                    self._stream, self._number = stream, number
                     send(connection, Done())
                     self._promise.note_heard(now())
                     if synced:
@@ -162,20 +166,22 @@ class Standby:
                 self._replica.put(data)
 
     def _apply(self, changes: Iterable[Change]) -> None:
-        self._is_whole = False
+        self._is_whole, self._stream = False, ""
         for change in changes:
             self._replica.apply(change)
         self._is_whole = True
 
-    def _begin(self, epoch: int) -> None:
+    def _check_epoch(self, epoch: int) -> None:
         if epoch < self._member.epoch:
             raise Broken(f"its epoch is {epoch}; accepted: {self._member.epoch} or higher")
+
+    def _begin(self, epoch: int) -> None:
         if not self._member.is_copy and (aside := put_journal_aside(self._home)) is not None:
             self._show(f"standby: the journal of this machine is in {aside} now")
         self._member = self._member.changed(epoch=epoch, is_copy=True)
         self._member.save(self._home)
         self._part.unlink(missing_ok=True)
-        self._is_whole = False
+        self._is_whole, self._stream = False, ""
 
 
 def run(home: Home, settings: ClusterSettings) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from orchestrator.run.journal.replica import Change
 
-VERSION: Final = 1
+VERSION: Final = 2
 SLICE_BYTES: Final = 1 << 20  # has to be sent within the time limit of the socket
 _LENGTH_BYTES: Final = 8
 _NONCE_BYTES: Final = 32
@@ -29,13 +29,17 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     version: int
     schema: int  # of the journal
     member: str
+    stream: str = ""  # whose items it has, up to `number`; empty if it needs a copy
+    number: int = 0
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
-    """Database and Objects follow, then Changes without end."""
+    """Database and Objects follow unless the stream is continued, then Changes without end."""
 
     epoch: int
     seconds: float  # of the lease
+    stream: str  # a `History`
+    continued: bool
 
 
 class Rejected(msgspec.Struct, frozen=True, tag=True):
@@ -68,6 +72,7 @@ class Changes(msgspec.Struct, frozen=True, tag=True):
     """What was committed since the last one; maybe nothing."""
 
     changes: tuple[Change, ...]
+    number: int  # of the last item of the stream that the standby has then, objects included
     synced: bool  # the standby can take over: the head commits nothing any more that it does not have
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cluster import replicator
 from orchestrator.cluster.arbiter_client import ArbiterClient, Unreachable, now
 from orchestrator.cluster.head import wanted_lease
 from orchestrator.cluster.lease import Answer, Arbiter, Granted, HeadLease, Record, Request
@@ -58,6 +59,12 @@ class Head:
 
     def append(self, run: str) -> None:
         asyncio.run(self.journal.append(run, [replace(accepted(), run=run)]))
+
+    def cut(self) -> None:
+        """Break the connection to the standby, which connects again."""
+        link = self.replicator._link
+        assert link is not None
+        link.connection.shutdown(socket.SHUT_RDWR)
 
     def until(self, state: str) -> None:
         changed = self.replicator._changed
@@ -149,6 +156,46 @@ def test_a_head_alone_continues_and_a_standby_that_missed_something_waits(tmp_pa
         head.replicator.open()
         head.until("in sync")
         assert standby.runs() == ["alone"]
+
+
+def test_a_standby_that_comes_back_gets_what_it_missed_alone(tmp_path: Path) -> None:
+    judge = arbiter()
+    standby = Following(Home(tmp_path / "standby"), LocalArbiter(judge))
+    with running_head(tmp_path / "head", judge) as head:
+        head.append("before")
+        standby.start()
+        head.until("in sync")
+        head.append("during")
+        copy = standby.home.database.stat().st_ino
+        for number in range(3):
+            head.cut()
+            digest = head.journal.put(f"object {number}".encode())
+            head.append(f"missed-{number}")
+            head.until("in sync")
+            head.append(f"after-{number}")
+            with JournalReader.open_to_read(standby.home.path) as journal:
+                assert journal.get(digest) == f"object {number}".encode()
+        assert standby.home.database.stat().st_ino == copy
+        assert [said.startswith("standby: gets a copy") for said in standby.says].count(True) == 1
+        runs = [row.run for row in head.journal.runs()]
+    assert standby.took_over.wait(PATIENCE)
+    assert standby.runs() == runs
+    assert runs[-2:] == ["during", "before"]
+
+
+def test_a_standby_that_missed_too_much_gets_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicator, "HISTORY_BYTES", 10)
+    judge = arbiter()
+    standby = Following(Home(tmp_path / "standby"), LocalArbiter(judge))
+    with running_head(tmp_path / "head", judge) as head:
+        standby.start()
+        head.until("in sync")
+        copy = standby.home.database.stat().st_ino
+        head.cut()
+        head.append("missed")
+        head.until("in sync")
+        assert standby.runs() == ["missed"]
+        assert standby.home.database.stat().st_ino != copy
 
 
 def test_a_head_that_hears_from_nobody_ends_and_acknowledges_nothing(tmp_path: Path) -> None:
