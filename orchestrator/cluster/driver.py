@@ -88,7 +88,7 @@ def check_control_plane(address: str, environ: Mapping[str, str], seconds: float
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
             raise NotConnected(f"{place} does not use TLS; accepted: no RAY_USE_TLS") from error
         raise NotConnected(_refused(place, str(error.reason))) from error
-    except ConnectionResetError as error:
+    except (ConnectionResetError, BrokenPipeError) as error:
         raise NotConnected(_refused(place, "") if context else _needs_tls(place)) from error
     except OSError as error:
         why = error.strerror or f"no answer for {seconds:g} s"
