@@ -218,7 +218,7 @@ class RayCluster:
                 self._change()
             case ControlPlane(problem):
                 self._problem = problem or None
-                log.warning("Ray's control plane", problem=problem)
+                log.warning("Ray's control plane", problem=problem or "it answers again")
                 self._change()
             case Failing():
                 pass  # the reason of what follows
