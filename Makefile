@@ -25,7 +25,7 @@ test-train: $(READY)  ## the tests of trainings, with the extra `train` (PyTorch
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]'
 	$(BIN)/python -m pytest tests/memrl/parl tests/benchmarks/test_adapter_training.py tests/benchmarks/test_heads.py tests/procedures/test_library.py -m "not crash"
 
-test-cluster: $(READY)  ## engines on several nodes of a Ray cluster on this machine, with the extra `ray`, which is installed first (a quarter of an hour; CHURN_SEED=7 for other disturbances of nodes)
+test-cluster: $(READY)  ## engines on several nodes of a Ray cluster on this machine, with the extra `ray`, which is installed first (twenty minutes; CHURN_SEED=7 for other disturbances of nodes)
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,ray]'
 	$(BIN)/python -m pytest -m "slow or not slow" tests/orchestrator/cluster
 
