@@ -32,7 +32,8 @@ def ai(daemon: Running) -> Iterator[OpenAI]:
 
 def ask(ai: OpenAI, **more: Any) -> Any:
     """Return a chat completion of the role `worker`. Options that the client has no name for go into the body."""
-    named = ("stream", "logprobs", "top_logprobs", "logit_bias", "n", "seed", "stop", "temperature", "messages")
+    options = ("stream", "logprobs", "top_logprobs", "logit_bias", "n", "seed", "stop", "temperature")
+    named = ("model", "messages", *options)
     asked: dict[str, Any] = {"model": "worker", "messages": QUESTION, "max_tokens": 48}
     asked |= {name: value for name, value in more.items() if name in named}
     body = {name: value for name, value in more.items() if name not in named}
@@ -103,7 +104,7 @@ def test_truncation_keeps_the_most_likely_token(ai: OpenAI) -> None:
 
 def test_the_limit_of_minus_one_is_what_the_context_has_left(ai: OpenAI) -> None:
     long = [{"role": "user", "content": "The ship carries tea. " * 130}]
-    done = ask(ai, messages=long, max_tokens=-1, ignore_eos=True)
+    done = ask(ai, model="tiny-small", messages=long, max_tokens=-1, ignore_eos=True)
     assert done.choices[0].finish_reason == "length"
     assert done.usage.total_tokens == 2048
     with pytest.raises(openai.BadRequestError, match="max_tokens"):
