@@ -111,6 +111,7 @@ def test_requests_with_one_key_make_a_step_again_once(client: httpx2.Client) -> 
     first, second = repeated(), repeated()
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.json()["run_id"] == second.json()["run_id"] != run
+    client.post(f"/v1/runs/{first.json()['run_id']}/cancel")
 
 
 def test_a_step_goes_first_with_what_it_waits_for(client: httpx2.Client) -> None:
