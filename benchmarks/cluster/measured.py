@@ -9,6 +9,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -80,7 +81,7 @@ async def measure(rounds: int, say: Callable[[str], None]) -> Measured:
     """Measure with a Ray cluster that is started for it. Raises what a service does."""
     with tempfile.TemporaryDirectory(prefix="bench-cluster-") as folder:
         home = Path(folder)
-        with RayNodes(home / "ray.log") as nodes:
+        with closing(RayNodes(home / "ray.log")) as nodes:
             settings = {"ray": nodes.address, "folder": str(home / "nodes")}
             configuration = Configuration.model_validate({"cluster": settings})
             async with attached().service(home / "state", registry_here(), configuration) as service:

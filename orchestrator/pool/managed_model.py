@@ -23,8 +23,8 @@ from orchestrator.pool.status import ModelState, ModelStatus, ServerStatus
 from orchestrator.registry.models import ModelEntry
 
 MAX_FAILURES: Final = 3
-FAILURE_WINDOW: Final = 60.0  # A model whose engines failed MAX_FAILURES times in so many seconds is broken.
-MAX_FAILED_LOADS: Final = 9  # After so many failed loads in a row, requests no longer wait.
+FAILURE_WINDOW: Final = 60.0  # A model whose engines failed MAX_FAILURES times within these seconds is broken.
+MAX_FAILED_LOADS: Final = 9  # After this many failed loads in a row, requests no longer wait.
 _RETIRING: Final = "the registry has changed: its engine ends when no request uses it any more"
 _PROBE_SECONDS: Final = 1.0  # after which to look again at a server that one request is trying
 
@@ -111,7 +111,7 @@ class ManagedModel:
             self.reopen()
 
     async def rest(self, seconds: float) -> None:
-        """Wait for so many seconds, or until `reopen`."""
+        """Return after this many seconds, or as soon as `reopen` is called."""
         self.resting += 1
         try:
             with suppress(TimeoutError):

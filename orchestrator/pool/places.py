@@ -40,10 +40,10 @@ class Replica:
     prefixes: SeenPrefixes = field(default_factory=SeenPrefixes)
     # Cells that will come from other machines, by the hash of the last block of each prefix.
     shipments: dict[PrefixHash, Shipment] = field(default_factory=dict)
-    gone: asyncio.Event = field(default_factory=asyncio.Event)  # set while absent
+    vacant: asyncio.Event = field(default_factory=asyncio.Event)  # set while absent
 
     def __post_init__(self) -> None:
-        self.gone.set()
+        self.vacant.set()
 
     @property
     def serves(self) -> bool:
@@ -52,7 +52,7 @@ class Replica:
 
     def start_loading(self, reserved: int, now: float) -> None:
         self.state, self.bytes, self.preload_since, self.started_at = "loading", reserved, None, now
-        self.gone.clear()
+        self.vacant.clear()
 
     def finish_loading(self, engine: EngineHandle, threads: int, now: float) -> None:
         self.state, self.engine, self.threads = "ready", engine, threads
@@ -64,7 +64,7 @@ class Replica:
         self.pace = None
         self.prefixes = SeenPrefixes()
         self.shipments = {}
-        self.gone.set()
+        self.vacant.set()
 
     def grant(self, prefix_hashes: PrefixHashes) -> None:
         self.leases += 1
@@ -110,7 +110,7 @@ class Replica:
         )
 
 
-Place = Replica | RemoteModel  # where a request is carried out
+Place = Replica | RemoteModel
 
 
 @dataclass(slots=True, eq=False)

@@ -137,7 +137,7 @@ class Residency:
         self._leaving += 1
         self.reconsider()
         there = [replica for model in self._managed.values() for replica in model.places.replicas]
-        await asyncio.gather(*(replica.gone.wait() for replica in there if replica.machine == machine))
+        await asyncio.gather(*(replica.vacant.wait() for replica in there if replica.machine == machine))
         self._leaving -= 1
         for model in self._managed.values():
             model.places.barred.pop(machine, None)
@@ -237,7 +237,7 @@ class Residency:
             replica.leaving = True
         self.reconsider()
         # One of them may be needed and loaded again before another one has ended.
-        await asyncio.gather(*(replica.gone.wait() for replica in leaving))
+        await asyncio.gather(*(replica.vacant.wait() for replica in leaving))
 
     def on_engine_exit(self, replica: Replica, engine: EngineHandle) -> None:
         """Note that an engine's process has ended. HOT models are loaded again at once, others on the next request."""

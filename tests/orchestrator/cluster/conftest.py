@@ -78,10 +78,15 @@ class PartedNode:
         subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 
-@pytest.fixture(scope="module")
-def ray_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayNodes]:
+@pytest.fixture(scope="session")
+def with_ray() -> None:
+    """Skip tests where Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("the extra `ray` is not installed")
+
+
+@pytest.fixture(scope="module")
+def ray_nodes(with_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayNodes]:
     nodes = RayNodes(tmp_path_factory.mktemp("ray") / "nodes.log")
     with pytest.MonkeyPatch.context() as patch, closing(nodes):
         for name, value in TOKEN.items():

@@ -1,7 +1,6 @@
 """Runs, engines and nodes while Ray's control plane, or all of Ray, ends and is started again."""
 
 import asyncio
-import importlib.util
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -37,10 +36,8 @@ RECONNECT_SECONDS = 8
 
 
 @pytest.fixture
-def own_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayNodes]:
+def own_nodes(with_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayNodes]:
     """A cluster whose control plane may end."""
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("the extra `ray` is not installed")
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_SECONDS))
     for name, value in TOKEN.items():
         monkeypatch.setenv(name, value)

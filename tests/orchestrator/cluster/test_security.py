@@ -1,6 +1,5 @@
 """A Ray cluster that requires a token and certificates, and daemons that have them or not."""
 
-import importlib.util
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -49,10 +48,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def secured_nodes(tmp_path_factory: pytest.TempPathFactory, authority: Pair) -> Iterator[RayNodes]:
+def secured_nodes(with_ray: None, tmp_path_factory: pytest.TempPathFactory, authority: Pair) -> Iterator[RayNodes]:
     """A cluster whose environment this process has, too."""
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("the extra `ray` is not installed")
     environment = {**TOKEN, **environment_of(authority, signed_by(authority, "node", own_addresses()))}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
@@ -141,7 +138,7 @@ async def test_a_daemon_that_is_refused_says_why_and_works_alone(
 
 @pytest.mark.usefixtures("secured_nodes")
 async def test_a_cluster_without_tls_says_so(tmp_path: Path) -> None:
-    with RayNodes(tmp_path / "nodes.log", {**TOKEN, **NO_CERTIFICATE}) as plain:
+    with closing(RayNodes(tmp_path / "nodes.log", {**TOKEN, **NO_CERTIFICATE})) as plain:
         async with service_on(tmp_path, plain, registry_on("head")) as service:
             assert "does not use TLS; accepted: no RAY_USE_TLS" in await problem_of(service)
 

@@ -52,9 +52,9 @@ def test_what_takes_less_counts_and_no_other_replica_would_end_earlier(
         without = replace(replica, offers=()).seconds(pace, BLOCKS, 50.0)
         assert replica.seconds(pace, BLOCKS, 50.0) <= without
         ends.append(replica.seconds(pace, BLOCKS, 50.0))
-    chosen = choose_replica(replicas, BLOCKS, 50.0)
-    assert chosen is not None
-    assert ends[chosen] == min(ends)
+    number = choose_replica(replicas, BLOCKS, 50.0)
+    assert number is not None
+    assert ends[number] == min(ends)
 
 
 def test_a_free_machine_that_can_get_the_prefix_is_chosen_instead_of_a_wait() -> None:
@@ -105,14 +105,14 @@ def placed(pace: Pace, rate: float, document: str) -> tuple[ManagedModel, tuple[
 
 async def test_cells_are_promised_to_the_replica_that_gets_the_request() -> None:
     model, hashes = placed(PACE, 1e9, "a long document " * 500)
-    chosen = model.dispatcher.choose(LeaseRequest(prefix_hashes=hashes))
-    assert chosen is model.places.replicas[1]
-    model.dispatcher.grant(chosen, LeaseRequest(prefix_hashes=hashes))
-    (shipment,) = chosen.shipments.values()
+    place = model.dispatcher.choose(LeaseRequest(prefix_hashes=hashes))
+    assert place is model.places.replicas[1]
+    model.dispatcher.grant(place, LeaseRequest(prefix_hashes=hashes))
+    (shipment,) = place.shipments.values()
     assert shipment.machine == "b"
     assert shipment.seconds == pytest.approx(len(hashes) * BLOCK_TOKENS * PACE.prompt_token)
-    model.dispatcher.grant(chosen, LeaseRequest(prefix_hashes=hashes))  # those that follow wait for the same
-    assert [*chosen.shipments.values()] == [shipment]
+    model.dispatcher.grant(place, LeaseRequest(prefix_hashes=hashes))  # those that follow wait for the same
+    assert [*place.shipments.values()] == [shipment]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_translation_is_doubted_if_and_only_if_it_is_shorter_than_half(
 ) -> None:
     length = data.draw(st.integers(8, len(source)))
     text = " ".join(["maison", "pierre", "lampe", "tente", "oiseau"][at % 5] for at in range(length))
-    found = against("Translate a.txt into French.", {"s1.txt": text}, {"a.txt": " ".join(source)})
-    assert bool([doubt for doubt in found if doubt.startswith("You asked for a translation")]) == (
+    doubted = against("Translate a.txt into French.", {"s1.txt": text}, {"a.txt": " ".join(source)})
+    assert bool([doubt for doubt in doubted if doubt.startswith("You asked for a translation")]) == (
         length < len(source) / 2
     )
