@@ -16,11 +16,11 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined] # of a compiled 
 from ray.exceptions import AuthenticationError, RayError
 
 from orchestrator.cluster.stream import address_of
+from orchestrator.cluster.tls import TLS_FILES, TlsUnusable, tls_context
 
 NAMESPACE: Final = "orchestrator"
 SECONDS: Final = 10.0  # for the control plane to answer
 TRIES: Final = "5"  # of Ray to connect to a control plane that answers, a second each
-TLS_FILES: Final = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
 TOKEN: Final = "RAY_AUTH_MODE=token with the cluster's in RAY_AUTH_TOKEN or ~/.ray/auth_token"  # noqa: S105
 _SETTINGS_TYPE: Final = 4
 _FRAME_BYTES: Final = 9  # of the header of a frame of HTTP/2
@@ -67,7 +67,12 @@ def check_control_plane(address: str, environ: Mapping[str, str], seconds: float
 
     Raises NotConnected.
     """
-    context = tls_context(environ)
+    try:
+        context = tls_context(environ)
+    except TlsUnusable as error:
+        raise NotConnected(str(error)) from error
+    if context is not None:
+        context.set_alpn_protocols(["h2"])
     try:
         address = canonicalize_bootstrap_address_or_die(address)
     except (ConnectionError, ValueError) as error:  # `auto`, and there is none on this machine
@@ -95,27 +100,6 @@ def check_control_plane(address: str, environ: Mapping[str, str], seconds: float
         raise _not_there(f"{place} does not answer: {why}") from error
     if answer[3:4] != bytes([_SETTINGS_TYPE]):
         raise NotConnected(_refused(place, "") if context else _needs_tls(place))
-
-
-def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Return how this process connects with Ray's settings, None without TLS. Raises NotConnected."""
-    if environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
-        return None
-    for name in TLS_FILES:
-        if not os.access(environ.get(name, ""), os.R_OK):
-            read = f"{environ[name]} cannot be read" if environ.get(name) else "is not set"
-            raise NotConnected(f"{name}: {read}; accepted with RAY_USE_TLS=1: a PEM file")
-    certificate, key, authority = (environ[name] for name in TLS_FILES)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.set_alpn_protocols(["h2"])
-    try:
-        context.load_cert_chain(certificate, key, password=lambda: "")
-        context.load_verify_locations(authority)
-    except (ssl.SSLError, OSError) as error:
-        reason = getattr(error, "reason", None) or error
-        files = "a certificate, its key without a password, and the certificate of its authority, as PEM files"
-        raise NotConnected(f"{', '.join(TLS_FILES)}: {reason}; accepted: {files}") from error
-    return context
 
 
 def _not_there(reason: str) -> NotConnected:

@@ -9,6 +9,7 @@ current one. They share one condition. None of them needs the daemon's event loo
 """
 
 import dataclasses
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -36,6 +37,8 @@ from orchestrator.cluster.stream import (
     Stored,
     Welcome,
     address_of,
+    cut,
+    encrypted,
     prove_to_standby,
     receive,
     send,
@@ -262,6 +265,7 @@ class Replicator:
             try:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.settimeout(PROOF_SECONDS)
+                connection = stack.enter_context(encrypted(connection, os.environ))
                 prove_to_standby(connection, self._lease.record.key)
                 link, continued = self._welcome(connection, address)
                 stack.callback(self._forget, link)
@@ -311,8 +315,7 @@ class Replicator:
         link.dropped = link.dropped or reason
         if self._link is link:
             self._link = None
-        with suppress(OSError):
-            link.connection.shutdown(socket.SHUT_RDWR)
+        cut(link.connection)
         self._changed.notify_all()
 
     def _forget(self, link: _Link) -> None:

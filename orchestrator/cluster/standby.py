@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Final
 
 import msgspec
@@ -34,6 +35,7 @@ from orchestrator.cluster.stream import (
     Stored,
     Welcome,
     address_of,
+    encrypted,
     prove_to_head,
     receive,
     send,
@@ -116,9 +118,12 @@ class Standby:
 
     def _follow(self, record: Record) -> None:
         # Until the connection ends.
+        host, port = address_of(record.address)
         try:
-            with socket.create_connection(address_of(record.address), CONNECT_SECONDS) as connection:
+            with ExitStack() as stack:
+                connection = stack.enter_context(socket.create_connection((host, port), CONNECT_SECONDS))
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection = stack.enter_context(encrypted(connection, os.environ, host))
                 prove_to_head(connection, record.key)
                 send(connection, Hello(VERSION, SCHEMA, self._member.id, self._stream, self._number))
                 connection.settimeout(COPY_SECONDS)

@@ -1,15 +1,19 @@
 """The connection between the head and its standby: frames, proof of a shared key, and messages.
 
-The standby connects. Each `Changes` is answered by `Done`, so one is under way at a time.
+The standby connects, with TLS if Ray's connections have it. Each `Changes` is answered by `Done`, so one is under way
+at a time.
 """
 
 import hmac
 import secrets
 import socket
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
+from orchestrator.cluster.tls import TlsUnusable, tls_context
 from orchestrator.run.journal.replica import Change
 
 VERSION: Final = 2
@@ -88,6 +92,23 @@ def address_of(text: str) -> tuple[str, int]:
     """Return host and port of a configured address."""
     host, _, port = text.rpartition(":")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def encrypted(connection: socket.socket, environ: Mapping[str, str], head: str | None = None) -> socket.socket:
+    """Return the connection that is to be used from now on. The standby names the host of the head. Raises Broken."""
+    try:
+        if (context := tls_context(environ, serves=head is None)) is None:
+            return connection
+        return context.wrap_socket(connection, server_side=head is None, server_hostname=head)
+    except (TlsUnusable, OSError) as error:
+        raise Broken(f"it cannot be encrypted: {error}") from error
+
+
+def cut(connection: socket.socket) -> None:
+    """End a connection that another thread may be reading."""
+    with suppress(OSError):
+        # `SSLSocket.shutdown` would forget the keys, and the reader would take what still comes for plain text.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def send(connection: socket.socket, message: Message) -> None:

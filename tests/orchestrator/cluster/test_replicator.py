@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,13 +18,25 @@ from orchestrator.cluster.lease import Answer, Arbiter, Granted, HeadLease, Reco
 from orchestrator.cluster.member import Member
 from orchestrator.cluster.replicator import LeaseLost, Replicator, listen
 from orchestrator.cluster.standby import Standby
-from orchestrator.cluster.stream import VERSION, Broken, Hello, Rejected, address_of, prove_to_head, receive, send
+from orchestrator.cluster.stream import (
+    VERSION,
+    Broken,
+    Hello,
+    Rejected,
+    address_of,
+    cut,
+    encrypted,
+    prove_to_head,
+    receive,
+    send,
+)
 from orchestrator.errors import InputError
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.replica import SCHEMA
 from orchestrator.service.configuration import ClusterSettings
+from tests.orchestrator.api.certificates import Pair, self_signed, signed_by
 from tests.orchestrator.api.daemon_process import free_port
 from tests.orchestrator.run.journal.test_journal import accepted
 
@@ -64,7 +77,7 @@ class Head:
         """Break the connection to the standby, which connects again."""
         link = self.replicator._link
         assert link is not None
-        link.connection.shutdown(socket.SHUT_RDWR)
+        cut(link.connection)
 
     def until(self, state: str) -> None:
         changed = self.replicator._changed
@@ -121,6 +134,28 @@ class Following:
 
 def arbiter() -> Arbiter:
     return Arbiter(Record(), now() - 1000.0)
+
+
+@pytest.fixture(scope="module")
+def authorities(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pair, Pair]:
+    folder = tmp_path_factory.mktemp("ca")
+    own, other = (
+        self_signed(folder / name, "authority", extensions="authority", subject=name) for name in ("own", "other")
+    )
+    return own, other
+
+
+def tls_with(authority: Pair, name: str) -> dict[str, str]:
+    """Return the environment of a machine with a certificate of the authority."""
+    pair = signed_by(authority, name, ["127.0.0.1"])
+    files = {"CA_CERT": authority.certificate, "SERVER_CERT": pair.certificate, "SERVER_KEY": pair.key}
+    return {"RAY_USE_TLS": "1", **{f"RAY_TLS_{kind}": str(file) for kind, file in files.items()}}
+
+
+@pytest.fixture
+def with_tls(authorities: tuple[Pair, Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in tls_with(authorities[0], "node").items():
+        monkeypatch.setenv(name, value)
 
 
 def test_a_standby_has_what_was_acknowledged_and_takes_over_when_the_head_ends(tmp_path: Path) -> None:
@@ -255,6 +290,52 @@ def test_whoever_does_not_have_the_key_gets_nothing(tmp_path: Path) -> None:
         with closing(socket.create_connection(address_of(head.settings.standby), PATIENCE)) as connection:
             with pytest.raises(Broken, match="does not have the key"):
                 prove_to_head(connection, "guessed")
+        assert head.replicator.status().state == "absent"
+
+
+@pytest.mark.usefixtures("with_tls")
+def test_a_connection_with_tls_serves_a_standby_as_one_without(tmp_path: Path) -> None:
+    judge = arbiter()
+    standby = Following(Home(tmp_path / "standby"), LocalArbiter(judge))
+    with running_head(tmp_path / "head", judge) as head:
+        head.append("before")
+        standby.start()
+        head.until("in sync")
+        head.append("during")
+        head.cut()
+        digest = head.journal.put(bytes(3 << 20))
+        head.append("missed")
+        head.until("in sync")
+        link = head.replicator._link
+        assert link is not None
+        assert isinstance(link.connection, ssl.SSLSocket)
+        head.append("after")
+    assert standby.took_over.wait(PATIENCE)
+    assert standby.runs() == ["after", "missed", "during", "before"]
+    with JournalReader.open_to_read(standby.home.path) as journal:
+        assert journal.get(digest) == bytes(3 << 20)
+
+
+@pytest.mark.usefixtures("with_tls")
+def test_whoever_has_no_certificate_of_the_authority_gets_nothing(
+    tmp_path: Path, authorities: tuple[Pair, Pair]
+) -> None:
+    judge = arbiter()
+    own, other = authorities
+    strange = tls_with(other, "strange")
+    with running_head(tmp_path / "head", judge) as head:
+        host, port = address_of(head.settings.standby)
+
+        def problem(environ: Mapping[str, str]) -> str:
+            with closing(socket.create_connection((host, port), PATIENCE)) as plain, pytest.raises(Broken) as broken:
+                with closing(encrypted(plain, environ, host)) as connection:
+                    prove_to_head(connection, judge.record.key)
+            return str(broken.value)
+
+        assert "certificate verify failed" in problem(strange)
+        assert "unknown ca" in problem({**strange, "RAY_TLS_CA_CERT": str(own.certificate)})
+        missing = {**strange, "RAY_TLS_CA_CERT": "/none.pem"}
+        assert "RAY_TLS_CA_CERT: /none.pem cannot be read; accepted with RAY_USE_TLS=1: a PEM file" in problem(missing)
         assert head.replicator.status().state == "absent"
 
 
