@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from benchmarks import results
+from benchmarks.parl import BUILD, RESULTS
 from benchmarks.parl.agents import RepeatedAgent, used_by
 from benchmarks.parl.arms import AGENTS, ARMS, CONTROLS, MEMORY, SEEDS, SHIPPED, SUPERVISED, UPDATES, WINNER
 from benchmarks.parl.figures import gain_over, goals, row, rows_of
@@ -39,9 +40,6 @@ from orchestrator.registry.models import Registry
 from orchestrator.registry.options import Adapters, Lora
 from orchestrator.run.frontdoor.planner import FRONTDOOR
 
-ROOT: Final = Path(__file__).parents[2]
-BUILD: Final = ROOT / "build" / "parl"
-RESULTS: Final = results.FOLDER / "parl.json"
 REQUESTS: Final = 108  # held-out ones
 ROLLOUTS: Final = 8
 
@@ -63,7 +61,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=BUILD)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    base = load_registry(ROOT / "model_registry.yaml")
+    base = load_registry(results.ROOT / "model_registry.yaml")
     bench = _Bench(options.folder, base, options.requests)
     if options.part == "publish":
         say("shipped" if bench.publish(base.path) else "not shipped: it is not better for certain")

@@ -73,15 +73,23 @@ def estimate(seeds: Seeds, value: Value, counts: Callable[[HeldOutRun], bool]) -
     """Return the mean with a 95 % interval: seeds, and requests within each, are drawn again (bootstrap)."""
     clustered = [_by_request(runs, value, counts) for runs in seeds]
     clustered = [requests for requests in clustered if requests]
-    if not clustered:
+    return drawn_again(clustered)
+
+
+def drawn_again(clusters: Sequence[Sequence[float]]) -> dict[str, float | None]:
+    """Return the mean of the clusters' means with a 95 % interval: clusters, and values within each, are drawn again.
+
+    All are None if there are no clusters.
+    """
+    if not clusters:
         return {"value": None, "low": None, "high": None}
-    draw = Random(0)  # noqa: S311 - the same runs always have the same interval
+    draw = Random(0)  # noqa: S311 - the same values always have the same interval
     means = sorted(
-        fmean(fmean(draw.choices(requests, k=len(requests))) for requests in draw.choices(clustered, k=len(clustered)))
+        fmean(fmean(draw.choices(values, k=len(values))) for values in draw.choices(clusters, k=len(clusters)))
         for _ in range(RESAMPLES)
     )
     cut = round(0.025 * RESAMPLES)
-    return {"value": fmean(map(fmean, clustered)), "low": means[cut], "high": means[-cut - 1]}
+    return {"value": fmean(map(fmean, clusters)), "low": means[cut], "high": means[-cut - 1]}
 
 
 def _by_request(runs: Sequence[HeldOutRun], value: Value, counts: Callable[[HeldOutRun], bool]) -> list[float]:

@@ -64,6 +64,17 @@ def scratch_of(folder: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
+@contextmanager
+def job_in(folder: Path, request: PlannedRequest, mode: Mode) -> Iterator[tuple[Job, Path]]:
+    """Yield the job of a request with its files, and the path of its state folder. Both are removed at the end."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix="run-") as place:
+        files = Path(place) / "files"
+        files.mkdir()
+        for name, text in request.files.items():
+            (files / name).write_text(text, encoding="utf-8")
+        yield Job(request.text, None, files, mode), Path(place) / "home"
+
+
 class Policy(Protocol):
     """Writes plans. The production planner asks it, and asks again after a flaw."""
 
@@ -192,14 +203,9 @@ class Harness:
         registry = registry_on(machine, self._base, self._worker, by_cores=by_cores)
         plans: list[SampledPlan] = []
         models = dict.fromkeys([registry.roles[FRONTDOOR].model, registry.roles[WORKER].model])
-        with tempfile.TemporaryDirectory(dir=self._folder, prefix="run-") as place:
-            files = Path(place) / "files"
-            files.mkdir()
-            for name, text in request.files.items():
-                (files / name).write_text(text, encoding="utf-8")
-            job = Job(request.text, None, files, mode)
+        with job_in(self._folder, request, mode) as (job, home):
             write = self._writer(registry, policy, plans.append, attempt)
-            (simulated,) = simulate_job(job, machine, registry, Path(place) / "home", write, models)
+            (simulated,) = simulate_job(job, machine, registry, home, write, models)
         result = result_of(simulated.report, request.check(simulated.answer))
         return Rollout(result, tuple(plans), simulated.answer)
 

@@ -110,20 +110,23 @@ def simulate_job(
                 await orchestrator.pool.load(model)
             for _ in range(rounds):
                 begun = asyncio.get_running_loop().time()
-                run = await orchestrator.submit(job)
-                async for _ in orchestrator.watch(run):
-                    pass
+                report, answer = await carry_out(orchestrator, job)
                 seconds = asyncio.get_running_loop().time() - begun
                 steps = sum(engine.steps for engine in simulated.engines)
-                report = load_report(orchestrator.journal, run)
-                answer = tuple(
-                    orchestrator.journal.get(result.digest).decode(errors="replace") for result in report.results
-                )
                 found.append(Simulated(report, seconds, len(simulated.engines), steps, answer))
         return found
 
     made: list[Simulated] = run_virtually(main)
     return made
+
+
+async def carry_out(orchestrator: Orchestrator, job: Job) -> tuple[Report, tuple[str, ...]]:
+    """Run a job to its end, and return its report and the texts that the user gets, in the order of its results."""
+    run = await orchestrator.submit(job)
+    async for _ in orchestrator.watch(run):
+        pass
+    report = load_report(orchestrator.journal, run)
+    return report, tuple(orchestrator.journal.get(result.digest).decode(errors="replace") for result in report.results)
 
 
 @asynccontextmanager
