@@ -51,6 +51,7 @@ from orchestrator.memrl.parl.machines import machines_for
 from orchestrator.memrl.parl.requests import HELD_OUT_WIDTH, WORKER, PlannedRequest, held_out_requests
 from orchestrator.memrl.parl.reward import result_of
 from orchestrator.registry.edit import add_model, change_role
+from orchestrator.registry.errors import GgufError
 from orchestrator.registry.gguf import read_header
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
@@ -80,35 +81,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=BUILD)
     parser.add_argument("--out", type=Path, default=RESULTS, help="the results to complete")
     options = parser.parse_args(arguments)
+    try:
+        worker = None if options.worker is None else read_header(options.worker).name
+    except GgufError as error:
+        parser.error(f"--worker: {error}")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     options.folder.mkdir(parents=True, exist_ok=True)
     base = load_registry(results.ROOT / "model_registry.yaml")
     requests = held_out_requests(options.requests, "benchmark")
-    with _registry(base, options.worker) as registry:
-        bench = _ClockBench(options.folder, base, registry)
+    with registry_with(base, options.worker) as registry:
+        bench = ClockBench(options.folder, base, registry)
         chosen = bench.choose(requests, options.sample)
+        if options.minutes > 0:
+            bench.measure_steps()
         pairs, left = bench.pairs(chosen, options.rounds, 60 * options.minutes)
     if left:
         print(f"{left} pairs are left; the same command continues")
         return 1
-    worker = None if options.worker is None else read_header(options.worker).name
-    rows = rows_of(pairs)
+    embedded, rows = base.roles[WORKER].model, rows_of(pairs)
     figures = {
         "command": " ".join(["python -m benchmarks.parl.clock", *(sys.argv[1:] if arguments is None else arguments)]),
         "machine": environment.machine(),
         "rounds": options.rounds,
+        "texts": None if worker is None else embedded,
         "rows": rows,
     }
     published = results.read(options.out if options.out.exists() else RESULTS)
-    name = worker or base.roles[WORKER].model
-    results.write(options.out, completed(published, name, figures, goal(rows, worker)))
+    results.write(options.out, completed(published, worker or embedded, figures, goal(rows, worker)))
     print(f"written to {options.out}")
     return 0
 
 
 @contextmanager
-def _registry(base: Registry, worker: Path | None) -> Iterator[Registry]:
-    # the registry as it ships, or with a model of its own for the worker, which gets the embedded worker's prompts
+def registry_with(base: Registry, worker: Path | None) -> Iterator[Registry]:
+    """Yield the registry as it ships, or with the model of a file as the worker, whose prompts stay the same."""
     if worker is None:
         yield base
         return
@@ -149,7 +155,7 @@ class DictatedEngine(Engine):
         return replace(computed, text=text, finish="stop")
 
 
-class _ClockBench:
+class ClockBench:
     """A folder with what was simulated and timed so far."""
 
     def __init__(self, folder: Path, base: Registry, registry: Registry) -> None:
@@ -158,7 +164,7 @@ class _ClockBench:
         # what rows depend on: with another adapter or worker, nothing counts that was measured before
         self._policy = _digest(*(adapter.file for adapter in base.roles[FRONTDOOR].lora))
         self._worker = _digest(registry.models[registry.roles[WORKER].model].file)
-        self._costs = folder / f"curves-{self._worker}"
+        self._costs = folder / "curves"
 
     def choose(self, requests: Sequence[PlannedRequest], sample: int) -> list[tuple[PlannedRequest, Row]]:
         """Return the requests to time with how they went on simulated machines.
@@ -191,19 +197,20 @@ class _ClockBench:
             "wide": any(harness.best(request, machine).width >= WIDE for machine in (small, *larger)),
             "both_right": plan.right and direct.right,
             "path": plan.seconds / direct.seconds,
-            "width": plan.width,
         }
+
+    def measure_steps(self) -> None:
+        """Let idle engines measure their steps, as they do in an installation; some seconds on an idle machine."""
+        with RealEngines(self._base, self._folder / ANSWERS) as answers:
+            asyncio.run(self._measure_steps(answers))
 
     def pairs(
         self, chosen: Sequence[tuple[PlannedRequest, Row]], rounds: int, seconds: float
     ) -> tuple[list[Pair], int]:
         """Return the pairs of all rounds, and how many of them are left, since none starts after these seconds."""
-        pairs, left = [], 0
+        begun, pairs, left = time.monotonic(), [], 0
         # its engines start only if an answer is wanted that no simulation has asked for
         with RealEngines(self._base, self._folder / ANSWERS) as answers:
-            if not self._costs.exists() and seconds > 0:
-                asyncio.run(self._measure_steps(answers))
-            begun = time.monotonic()
             for number, (at, (request, simulated)) in product(range(rounds), enumerate(chosen)):
                 key = ("timed", self._policy, self._worker, request.name, str(number))
                 row = self._rows.find(key)
@@ -221,22 +228,20 @@ class _ClockBench:
 
     async def _run(self, answers: RealEngines, request: PlannedRequest, mode: Mode) -> ClockedRun:
         with job_in(self._folder, request, mode) as (job, home):
-            shutil.copytree(self._costs, Home(home).step_costs)
             async with self._loaded(answers, home) as (orchestrator, _):
                 report, answer = await carry_out(orchestrator, job)
         return clocked(report, result_of(report, request.check(answer)))
 
     async def _measure_steps(self, answers: RealEngines) -> None:
-        # as idle engines of an installation do; it takes some seconds on an idle machine
-        with tempfile.TemporaryDirectory(dir=self._folder, prefix="run-") as home:
-            async with self._loaded(answers, Path(home)) as (_, engines):
+        with tempfile.TemporaryDirectory(dir=self._folder, prefix="run-") as place:
+            home = Path(place)
+            async with self._loaded(answers, home) as (_, engines):
                 for engine in engines:
                     await until_calibrated(engine)
-            if (costs := Home(Path(home)).step_costs).exists():
+                if not all([(await engine.stats()).calibrated for engine in engines]):
+                    print("not all steps were measured, so engines measure in between: is this machine idle?")
+            if (costs := Home(home).step_costs).exists():
                 shutil.copytree(costs, self._costs, dirs_exist_ok=True)
-            else:
-                print("the durations of steps could not be measured; engines learn them while they work")
-                self._costs.mkdir(exist_ok=True)
 
     @asynccontextmanager
     async def _loaded(self, answers: RealEngines, home: Path) -> AsyncIterator[tuple[Orchestrator, list[Engine]]]:
@@ -250,6 +255,8 @@ class _ClockBench:
             engines.append(engine)
             return engine
 
+        if self._costs.exists():
+            shutil.copytree(self._costs, Home(home).step_costs)
         ports = Ports(start_engine=start, follows_registry=False)
         async with Orchestrator.open(home, self._registry, ports) as orchestrator:
             for role in (FRONTDOOR, WORKER):

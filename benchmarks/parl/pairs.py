@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any, Final
 
+from benchmarks.page import WIDE_REQUESTS
 from benchmarks.parl.figures import drawn_again
 from benchmarks.routing.rows import goal_with_interval
 from orchestrator.bench.goals import at_most
 from orchestrator.memrl.parl.reward import MeasuredPlan
 from orchestrator.run.record.report import Report
 
-BOTH_RIGHT: Final = "wide, both right"
+BOTH_RIGHT: Final = f"{WIDE_REQUESTS}, both right"
 """The group of the goal, as on simulated machines: an answer that leaves out most of its parts takes no time."""
 GOAL: Final = "wide requests on two real cores"
 LONGEST: Final = 1.05
@@ -62,7 +63,7 @@ def rows_of(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """Return the figures of wide requests, of those that both answer rightly, and of each family."""
     groups: dict[str, Callable[[Pair], bool]] = {
         BOTH_RIGHT: lambda pair: pair.wide and pair.both_right,
-        "wide": lambda pair: pair.wide,
+        WIDE_REQUESTS: lambda pair: pair.wide,
         **{family: _of_family(family) for family in dict.fromkeys(pair.family for pair in pairs)},
     }
     members = {name: [pair for pair in pairs if belongs(pair)] for name, belongs in groups.items()}
