@@ -277,28 +277,30 @@ def parl_table(found: Results) -> Iterator[str]:
 
 
 def _clock_table(worker: str, clock: Results) -> Iterator[str]:
-    own = next(row["not_computing"]["one agent"] for row in clock["rows"] if row["group"] == WIDE_REQUESTS)
+    own = next(row["not_computing"] for row in clock["rows"] if row["group"] == WIDE_REQUESTS)
     texts = clock["texts"]
     stands_in = "" if texts is None else f" It computes as many tokens as the answers of {texts} have, which steps get."
     yield ""
     yield (
         f"By the clock of {_machines(clock)[0]} (`{_command(clock)}`): the frontdoor's plans as it ships and one agent "
-        f"in turn, {clock['rounds']} rounds, each run on new engines, the worker {worker}.{stands_in} In {own:.1%} of "
-        "one agent's critical path no engine computes: that is the orchestrator's own time. Planning is no part of the "
-        "path, only of the time until the answer. Off is the simulated share from the measured one, in the median over "
-        "requests; seconds are medians of critical paths."
+        f"in turn, {clock['rounds']} rounds, each run on new engines, the worker {worker}.{stands_in} In "
+        f"{own['plan']:.1%} of the critical paths of wide plans, and {own['one agent']:.1%} of one agent's, no engine "
+        "computes for them: that is the orchestrator's own time. Planning is no part of the path, only of the time "
+        "until the answer. Off is the simulated share from the measured one, in the median over requests; seconds are "
+        "medians of critical paths. The interval of a single request is one over rounds alone."
     )
     yield ""
     yield (
-        "| requests | count | right | one agent right | critical path ÷ one agent's | simulated | off "
-        "| until the answer ÷ one agent's | seconds | one agent's |"
+        "| requests | count | steps of the plan | right | one agent right | critical path ÷ one agent's | simulated "
+        "| off | until the answer ÷ one agent's | seconds | one agent's |"
     )
-    yield f"|---|{'---:|' * 9}"
+    yield f"|---|{'---:|' * 10}"
     for row in clock["rows"]:
         right, seconds = (row[name] for name in ("right", "seconds"))
         cells = (
             row["group"],
             row["requests"],
+            f"{row['steps']:.1f}",
             *map(_figure, (right["plan"], right["one agent"])),
             _with_interval(row["path"]),
             _figure(row["simulated_path"]),

@@ -2,7 +2,8 @@
 
 `python -m benchmarks.parl` continues where it stopped: a training after its last update, a measurement with the next
 arm. `python -m benchmarks.parl train` leaves out the measurements. Results are written when all are there, and then
-`python -m benchmarks.parl publish` ships the adapter that wins.
+`python -m benchmarks.parl publish` ships the adapter that wins. `python -m benchmarks.parl.clock` completes the results
+with critical paths by the clock of this machine.
 """
 
 import argparse

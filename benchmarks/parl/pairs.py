@@ -82,6 +82,7 @@ def _row(name: str, pairs: Sequence[Pair]) -> dict[str, Any]:
         "group": name,
         "requests": len(paths),
         "pairs": len(pairs),
+        "steps": fmean(pair.plan.result.steps for pair in pairs),
         "right": {
             "plan": fmean(pair.plan.result.right for pair in pairs),
             "one agent": fmean(pair.agent.result.right for pair in pairs),

@@ -94,7 +94,7 @@ def test_published_results_are_completed_and_the_page_follows() -> None:
     assert "Not measured: critical paths" not in told
     assert told.count("By the clock of CPU with 2 cores (`clock`)") == 2
     assert told.count("as many tokens as the answers of tiny-large have") == 1
-    assert f"| {BOTH_RIGHT} | 2 | 1.00 | 1.00 | 1.00 (" in told
+    assert f"| {BOTH_RIGHT} | 2 | 1.0 | 1.00 | 1.00 | 1.00 (" in told
 
 
 def test_a_file_stands_in_for_the_worker_with_the_embedded_answers(tmp_path: Path) -> None:
