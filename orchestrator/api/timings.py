@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from orchestrator.task.events import Usage
+
+# Of draft tokens; left out without drafts.
+_Drafts = Annotated[int | None, Field(exclude_if=lambda count: count is None)]
 
 
 class Timings(BaseModel):
@@ -21,6 +24,8 @@ class Timings(BaseModel):
     predicted_ms: float
     predicted_per_token_ms: float
     predicted_per_second: float
+    draft_n: _Drafts = None  # that were verified
+    draft_n_accepted: _Drafts = None
 
 
 def timings_of(usages: Sequence[Usage]) -> Timings:
@@ -30,7 +35,10 @@ def timings_of(usages: Sequence[Usage]) -> Timings:
     answers = _rates(
         "predicted", sum(usage.output_tokens for usage in usages), max(usage.decode_seconds for usage in usages)
     )
-    return Timings(cache_n=first.cached_tokens, **prompt, **answers)
+    drafted = sum(usage.drafted_tokens for usage in usages)
+    accepted = sum(usage.accepted_tokens for usage in usages)
+    drafts = {"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {}
+    return Timings(cache_n=first.cached_tokens, **prompt, **answers, **drafts)
 
 
 class TimingsSoFar:

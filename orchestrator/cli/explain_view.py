@@ -7,6 +7,7 @@ from rich.text import Text
 from orchestrator.cli.report_view import (
     counted,
     facts,
+    format_drafts,
     format_gates,
     format_losses,
     format_nodes,
@@ -78,6 +79,7 @@ def print_chat(console: Console, record: ChatRecord) -> None:
             outcome.append(f": {answer.failure}: {printable(answer.message)}", style="not bold")
         table.add_row(f"Answer {answer.answer + 1}", outcome)
         tokens = f"{answer.usage.prompt_tokens} prompt and {answer.usage.output_tokens} output tokens"
+        tokens += format_drafts(answer.usage)
         table.add_row("", Text(f"{tokens}, took {seconds(answer.seconds)}{format_nodes(answer.usage)}"))
         if answer.usage.shipped:
             table.add_row("", Text(format_shipped(answer.usage.shipped)))
@@ -187,7 +189,7 @@ def _add_attempt(table: Table, attempt: AttemptRow) -> None:
         about = "about " if usage.estimated_tokens else ""
         thought = f", {usage.reasoning_tokens} of thoughts" if usage.reasoning_tokens else ""
         tokens = f"{usage.prompt_tokens} prompt{shared} and {usage.output_tokens} output tokens{thought}{rate}"
-        table.add_row("", f"{about}{tokens}")
+        table.add_row("", f"{about}{tokens}{format_drafts(usage)}")
         table.add_row("", f"queued {seconds(usage.queued_seconds)}, prefill {seconds(usage.prefill_seconds)}")
     if usage.shipped:
         table.add_row("", Text(format_shipped(usage.shipped)))

@@ -410,6 +410,13 @@ def format_shipped(shipments: Sequence[Shipped]) -> str:
     return f"{tokens:,} tokens shipped from {sources} instead of computed: {memory_size(size)} in {took}"
 
 
+def format_drafts(*usages: Usage) -> str:
+    """Return the end of a phrase about tokens: what speculative decoding did, or nothing without drafts."""
+    drafted = sum(usage.drafted_tokens for usage in usages)
+    accepted = sum(usage.accepted_tokens for usage in usages)
+    return f", {accepted} of {drafted} drafted tokens accepted" if drafted else ""
+
+
 def format_reuse(reuse: Reuse) -> str:
     """Return in one line how many of the tokens that prompts share with earlier ones were not computed again."""
     return f"{reuse.reused_tokens:,} of {reuse.expected_tokens:,} shared tokens reused"
@@ -425,7 +432,8 @@ def _tokens(usages: Sequence[Usage]) -> str:
     shared = f" ({cached} shared)" if cached else ""
     thoughts = sum(usage.reasoning_tokens for usage in usages)
     thought = f" ({thoughts} of thoughts)" if thoughts else ""
-    return f"{prompt} prompt{shared}, {sum(usage.output_tokens for usage in usages)} output{thought}"
+    output = f"{sum(usage.output_tokens for usage in usages)} output{thought}"
+    return f"{prompt} prompt{shared}, {output}{format_drafts(*usages)}"
 
 
 def _bound(path: PathRow) -> str:

@@ -198,6 +198,8 @@ class Finished(WireMessage, frozen=True):
     logprobs: tuple[TokenLogprob, ...] = ()  # all tokens of the text, if the request has `logprobs`
     prompt_logprobs: tuple[TokenLogprob, ...] = ()  # all tokens of the prompt, if the request has `prompt_logprobs`
     reuse: Reuse = Reuse()  # by the prompts before, on this engine
+    drafted_tokens: int = 0  # that were verified, see `events.Usage`
+    accepted_tokens: int = 0
 
 
 class Failed(WireMessage, frozen=True):

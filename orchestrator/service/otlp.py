@@ -191,7 +191,7 @@ class _ExportedRun:
                 return attributes | {
                     f"orchestrator.generation.{name}": fact
                     for name, fact in span.facts.items()
-                    if "seconds" in name or name == "nodes"
+                    if "seconds" in name or name in ("nodes", "drafted_tokens", "accepted_tokens")
                 }
         return attributes | {f"orchestrator.{span.kind}.{name}": fact for name, fact in span.facts.items()}
 

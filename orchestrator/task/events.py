@@ -28,6 +28,7 @@ CallOutcome = Literal["done", "refused", "failed"]
 NoteChange = Literal["added", "edited", "dropped"]
 # Names of nodes of a cluster and of servers; empty, and not written, for this machine alone.
 Nodes = Annotated[tuple[str, ...], Field(exclude_if=lambda nodes: not nodes)]
+DraftCount = Annotated[int, Field(exclude_if=lambda count: not count)]  # tokens; not written without drafts
 
 CHANCE: Final = 0.9  # probability that the range of a prediction holds the measured time
 _Z: Final = 1.6448536269514715  # NormalDist().inv_cdf((1 + CHANCE) / 2), whose module is slow to import
@@ -107,6 +108,8 @@ class Usage:
     nodes: Nodes = ()  # that computed it
     # For requests that others waited with, only the first has it; empty, and not written, for most.
     shipped: Annotated[tuple[Shipped, ...], Field(exclude_if=lambda shipped: not shipped)] = ()
+    drafted_tokens: DraftCount = 0  # by speculative decoding, and verified
+    accepted_tokens: DraftCount = 0  # of the drafted ones; they are part of output_tokens
 
 
 @dataclass(frozen=True, slots=True)

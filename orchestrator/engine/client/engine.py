@@ -273,6 +273,8 @@ class Engine(asyncio.Protocol):
             alone_seconds=reply.alone_seconds,
             packed_seconds=reply.packed_seconds,
             reuse=reply.reuse,
+            drafted_tokens=reply.drafted_tokens,
+            accepted_tokens=reply.accepted_tokens,
         )
         stop = reply.stop_string if reply.stop_string in request.stop else ""  # not one of the chat template's own
         return Completion(

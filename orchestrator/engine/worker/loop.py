@@ -665,7 +665,7 @@ class Loop:
             proposed = self._speculator.drafted(sequence) if len(drafts) and self._speculator is not None else 0
             end = row + len(drafts) + 1
             before = len(sequence.output)
-            kept = min(proposed, self._accept_tokens(sequence, drafts, proposed, logits[row:end], best[row:end]))
+            kept = self._accept_tokens(sequence, drafts, proposed, logits[row:end], best[row:end])
             accepted += kept
             refused += kept < proposed and sequence.finish is None
             if states is not None and self._speculator is not None and sequence.number in self._sequences.all:
@@ -700,7 +700,9 @@ class Loop:
         except LogitsAreNaN:
             error = BrokenModel("the model's logits are NaN: its weights or its KV types are unfit")
         self._take_back(sequence.seq, len(drafts) - cached, before + cached)
-        accepted = max(0, count - 1)
+        accepted = min(proposed, max(0, count - 1))
+        sequence.drafted_tokens += proposed
+        sequence.accepted_tokens += accepted
         if error is not None:
             self._fail(sequence, error)
         elif sequence.finish is not None:

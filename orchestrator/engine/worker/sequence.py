@@ -37,6 +37,7 @@ class Sequence:
     """One generation. Times are in seconds, as of time.monotonic."""
 
     __slots__ = (
+        "accepted_tokens",
         "alone_seconds",
         "arrived",
         "biases",
@@ -45,6 +46,7 @@ class Sequence:
         "call_grammars",
         "computed",
         "deadline",
+        "drafted_tokens",
         "end_tokens",
         "ends",
         "entered",
@@ -148,6 +150,7 @@ class Sequence:
         self.computed = 0  # prefill tokens that are in the cache
         self.looked_up = False  # whether its start was looked for on disk since it was queued
         self.output: list[int] = []
+        self.drafted_tokens = self.accepted_tokens = 0  # see orchestrator.task.events.Usage
         self.rejections = 0
         self.steps_left_out = 0  # steps in which it was ready to decode and others were chosen
         self.preempted = False
@@ -408,6 +411,8 @@ class Sequence:
             logprobs=() if self.logprobs is None else tuple(self.logprobs.released),
             prompt_logprobs=() if self.prompt_logprobs is None else self.prompt_logprobs.found,
             reuse=self.reuse,
+            drafted_tokens=self.drafted_tokens,
+            accepted_tokens=self.accepted_tokens,
         )
 
     def _count_wait(self, now: float) -> None:

@@ -10,6 +10,7 @@ from orchestrator.pool.remote.wire import (
     CallDelta,
     Chunk,
     Counts,
+    DraftCounts,
     WireRequest,
 )
 from orchestrator.registry.call_syntax import REMOTE
@@ -54,7 +55,7 @@ class Answer:
         self._length = 0
         self._logprobs: list[TokenLogprob] = []
         self._sent_logprobs = 0
-        self._counts = Counts()
+        self._counts, self._drafts = Counts(), DraftCounts()
         self._call: int | None = None  # index of the unfinished tool call
         self._has_arguments = False
 
@@ -82,14 +83,14 @@ class Answer:
     def begin(self, now: float) -> None:
         """Note that a request has been sent."""
         self._sent = self.last = now
-        self._counts = Counts()
+        self._counts, self._drafts = Counts(), DraftCounts()
         self._splitter = ThoughtSplitter(TAGS[0])
 
     def take(self, chunk: Chunk, now: float) -> None:
         """Add a chunk. Raises ThoughtTooLong, or what a callback raises."""
         self.last = now
         self._chunks += 1
-        self.count(chunk.counts)
+        self.count(chunk)
         self._logprobs += chunk.logprobs
         if chunk.text or chunk.thought or chunk.calls:
             self._first = self._first or now
@@ -137,8 +138,9 @@ class Answer:
             if self._on_text is not None:
                 self._on_text(TextPiece(text, self._logprobs[sent:]) if self._logprobs[sent:] else text)
 
-    def count(self, counts: Counts | None) -> None:
-        self._counts = counts or self._counts
+    def count(self, chunk: Chunk) -> None:
+        """Add what a chunk says of tokens. The latest numbers count."""
+        self._counts, self._drafts = chunk.counts or self._counts, chunk.drafts or self._drafts
 
     def completion(self, finish: Finish, now: float) -> Completion:
         usage = self._usage(now)
@@ -182,6 +184,8 @@ class Answer:
             # cores.
             work_seconds=took,
             alone_seconds=took,
+            drafted_tokens=self._drafts.draft_n,
+            accepted_tokens=self._drafts.draft_n_accepted,
         )
 
 

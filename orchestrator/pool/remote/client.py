@@ -381,7 +381,7 @@ class RemoteModel:
             with suppress(EngineError, TimeoutError):
                 async with asyncio.timeout(USAGE_SECONDS):
                     async for late in chunks:
-                        answer.count(late.counts)
+                        answer.count(late)
         return finish_of(self._server.where, reason)
 
     def _settle(self, breaker: Breaker) -> None:

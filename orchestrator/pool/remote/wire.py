@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Set
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -272,6 +272,13 @@ class Counts(msgspec.Struct, frozen=True):
         return self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
 
 
+class DraftCounts(msgspec.Struct, frozen=True):
+    """What llama-server says of its drafts among the timings of an answer."""
+
+    draft_n: Annotated[int, msgspec.Meta(ge=0)] = 0
+    draft_n_accepted: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
 class _FunctionDelta(msgspec.Struct, frozen=True):
     name: str | None = None
     arguments: str | None = None
@@ -328,6 +335,7 @@ class _Body(msgspec.Struct, frozen=True):
     # An error may be at the top level or in `error`.
     choices: list[_Choice] | None = None
     usage: Counts | None = None
+    timings: Any = None  # from llama-server and this product; other servers may put other things here
     error: ServerProblem | str | None = None
     object: str | None = None
     message: str | None = None
@@ -359,6 +367,7 @@ class Chunk:
     thought: str = ""  # reasoning
     logprobs: tuple[TokenLogprob, ...] = ()  # if requested
     calls: tuple[CallDelta, ...] = ()
+    drafts: DraftCounts | None = None
 
 
 def read_chunk(data: str) -> Chunk:
@@ -373,7 +382,15 @@ def read_chunk(data: str) -> Chunk:
     listed = choice.logprobs.content if choice.logprobs is not None else None
     logprobs = tuple(_token_logprob(likelihood) for likelihood in listed or ())
     calls = tuple(delta.tool_calls or ())
-    return Chunk(delta.content or "", reason, body.usage, body.problem(), delta.thought, logprobs, calls)
+    problem, drafts = body.problem(), _draft_counts(body.timings)
+    return Chunk(delta.content or "", reason, body.usage, problem, delta.thought, logprobs, calls, drafts)
+
+
+def _draft_counts(timings: Any) -> DraftCounts | None:
+    try:
+        return None if timings is None else msgspec.convert(timings, DraftCounts)
+    except msgspec.ValidationError:
+        return None
 
 
 def _token_logprob(likelihood: _Likelihood) -> TokenLogprob:

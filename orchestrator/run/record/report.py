@@ -600,19 +600,22 @@ def step_json(step: StepRow) -> dict[str, Any]:
     """Return a step as it is in the report."""
     row: dict[str, Any] = _plain(step)
     for attempt in row["attempts"]:
-        attempt["usage"] = _without_no_cluster(attempt["usage"])
+        attempt["usage"] = _without_unused(attempt["usage"])
     row |= {"prompt_tokens": step.prompt_tokens, "output_tokens": step.output_tokens}
     row |= {"reasoning_tokens": step.reasoning_tokens, "reuse": _reuse_json(step.reuse)}
     return row
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:
-    """Return a usage as it is in the report: `nodes` and `shipped` only if other machines had a part in it."""
-    return _without_no_cluster(_plain(usage))
+    """Return a usage as it is in the report: what has to do with other machines or drafts only if there were any."""
+    return _without_unused(_plain(usage))
 
 
-def _without_no_cluster(usage: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in usage.items() if name not in ("nodes", "shipped") or value}
+def _without_unused(usage: dict[str, Any]) -> dict[str, Any]:
+    unused = {name for name in ("nodes", "shipped") if not usage[name]}
+    if not usage["drafted_tokens"]:
+        unused |= {"drafted_tokens", "accepted_tokens"}
+    return {name: value for name, value in usage.items() if name not in unused}
 
 
 def _reuse_json(reuse: Reuse) -> dict[str, Any]:

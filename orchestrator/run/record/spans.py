@@ -307,7 +307,12 @@ def _prompt_facts(usage: Usage) -> dict[str, Fact]:
 
 
 def _decode_facts(usage: Usage) -> dict[str, Fact]:
-    return {"output_tokens": usage.output_tokens, "reasoning_tokens": usage.reasoning_tokens}
+    drafts = {"drafted_tokens": usage.drafted_tokens, "accepted_tokens": usage.accepted_tokens}
+    return {
+        "output_tokens": usage.output_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+        **(drafts if usage.drafted_tokens else {}),
+    }
 
 
 def _model_waits(of: Span, row: AttemptRow, generated: float) -> Iterator[Span]:

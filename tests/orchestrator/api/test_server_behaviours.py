@@ -10,6 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from orchestrator.api.timings import timings_of
+from orchestrator.task.events import Usage
 from tests.orchestrator.api.daemon_process import Running
 
 MODEL = "tiny-large"
@@ -136,6 +138,13 @@ def test_timings_are_told_at_the_end_and_for_each_piece_of_a_stream_if_asked(cli
     assert last["prompt_n"] + last["cache_n"] > 0
     usual = client.post(f"/{path}", json={**body, "stream": True}).text
     assert usual.count('"timings"') == 1
+
+
+def test_timings_have_drafts_only_if_there_were_any() -> None:
+    drafted = Usage(output_tokens=4, drafted_tokens=3, accepted_tokens=2)
+    timings = timings_of([drafted, drafted]).model_dump()
+    assert (timings["draft_n"], timings["draft_n_accepted"]) == (6, 4)
+    assert not {"draft_n", "draft_n_accepted"} & timings_of([Usage(output_tokens=4)]).model_dump().keys()
 
 
 @pytest.mark.parametrize("action", ["save", "restore", "erase"])

@@ -165,6 +165,28 @@ def test_a_step_says_what_it_waits_for() -> None:
     assert "read 300" not in _text(render(ended, 100.6, 20, "", ("", ""), UNICODE, reading))
 
 
+def test_drafts_are_next_to_the_tokens_of_report_and_attempt() -> None:
+    drafted = Usage(prompt_tokens=50, output_tokens=45, drafted_tokens=60, accepted_tokens=41)
+    events = [
+        replace(event, usage=drafted) if isinstance(event, AttemptGenerated) and event.step == "S1" else event
+        for event in _finished_run()
+    ]
+    report = _report(events)
+    console, written = _console(120)
+    print_report(console, report, RunView.of(events), None, full=False)
+    assert "85 output, 41 of 60 drafted tokens accepted " in written.getvalue()
+    for step, shown in (
+        (0, "45 output tokens, 41 of 60 drafted tokens accepted"),
+        (1, "20 output tokens at 200 tok/s"),
+    ):
+        console, written = _console(120)
+        print_explanation(console, report, report.steps[step])
+        assert shown in [line.strip().rpartition(" and ")[2] for line in written.getvalue().splitlines()]
+    first, second = (row["attempts"][-1]["usage"] for row in report.to_json()["steps"][:2])
+    assert (first["drafted_tokens"], first["accepted_tokens"]) == (60, 41)
+    assert not {"drafted_tokens", "accepted_tokens"} & second.keys()
+
+
 def test_the_plan_says_what_it_waits_for() -> None:
     accepted = RunAccepted(at=100.0, run="r", mode="as-planned", request="Go")
     planning = RunView.of([accepted, PlanningStarted(at=100.0, role="frontdoor", model="m")])

@@ -63,6 +63,11 @@ async def test_prompt_lookup_changes_no_text(models: Path, plain: list[Completio
     assert [done.finish for done in drafted] == [done.finish for done in plain]
     assert 0 < stats.accepted <= stats.drafted
     assert stats.accepted + stats.refused_drafts <= stats.drafted
+    usages = [done.usage for done in drafted]
+    assert sum(usage.drafted_tokens for usage in usages) == stats.drafted
+    assert sum(usage.accepted_tokens for usage in usages) == stats.accepted
+    assert all(usage.accepted_tokens <= usage.output_tokens for usage in usages)
+    assert not any(done.usage.drafted_tokens for done in plain)
 
 
 @pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.slow), 5])

@@ -296,8 +296,8 @@ def test_any_run_that_has_ended_can_be_exported() -> None:
         check()
 
 
-def test_attempts_and_chats_name_the_nodes_that_computed_them() -> None:
-    usage = Usage(output_tokens=4, decode_seconds=2.0, nodes=("east", "west"))
+def test_attempts_and_chats_name_their_nodes_and_drafts() -> None:
+    usage = Usage(output_tokens=4, decode_seconds=2.0, nodes=("east", "west"), drafted_tokens=6, accepted_tokens=3)
     spread = [
         replace(event, usage=usage) if isinstance(event, AttemptGenerated) and event.step == "S1" else event
         for event in a_run()
@@ -314,6 +314,12 @@ def test_attempts_and_chats_name_the_nodes_that_computed_them() -> None:
         if key in attributes
     ]
     assert nodes == [("chat small", "S1", "east, west"), ("attempt", "S1", "east, west")] * 2
+    drafts = {
+        (name, *(attributes.get(f"orchestrator.generation.{count}_tokens") for count in ("drafted", "accepted")))
+        for name, attributes in sent
+        if attributes.get("gen_ai.operation.name") == "chat"
+    }
+    assert {("chat small", 6, 3), ("chat front", None, None)} <= drafts
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from orchestrator.pool.remote.http import TRIES
 from orchestrator.pool.remote.wire import MAX_TOKEN_TEXT, SPARE_CHUNKS
 from tests.orchestrator.pool.remote.conftest import Opened
 from tests.orchestrator.pool.remote.remote_asking import HELLO, failing
-from tests.orchestrator.pool.remote.server_answers import DONE, call, does, error, event, ok, piece, stream
+from tests.orchestrator.pool.remote.server_answers import DONE, USAGE, call, does, error, event, ok, piece, stream
 from tests.orchestrator.pool.remote.server_play import Remote
 
 
@@ -79,6 +79,30 @@ async def test_without_counts_tokens_are_estimated_and_marked(remote: Remote, op
         usage = (await model.generate(HELLO)).usage
     assert (usage.output_tokens, usage.prompt_tokens) == (3, -(-len("Be brief.Hello?") // 4))
     assert usage.estimated_tokens == usage.output_tokens + usage.prompt_tokens
+
+
+@pytest.mark.parametrize(
+    ("timings", "drafts"),
+    [
+        ({"predicted_n": 3, "draft_n": 60, "draft_n_accepted": 41}, (60, 41)),
+        ({"predicted_n": 3}, (0, 0)),
+        ({"draft_n": -1}, (0, 0)),
+        ("12 ms", (0, 0)),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+async def test_drafts_are_counted_by_the_server(
+    remote: Remote, opened: Opened, timings: object, drafts: tuple[int, int], late: bool
+) -> None:
+    # llama-server says it with the counts, after the answer; a daemon with the end of the answer.
+    end: dict[str, Any] = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    last: dict[str, Any] = {"choices": [], "usage": USAGE}
+    ends = [end, last | {"timings": timings}] if late else [end | {"timings": timings}, last]
+    remote.plays(does(["send", piece("Hello") + "".join(event(**fields) for fields in ends) + DONE]))
+    async with opened() as model:
+        done = await model.generate(HELLO)
+    assert (done.text, done.usage.output_tokens) == ("Hello", 3)
+    assert (done.usage.drafted_tokens, done.usage.accepted_tokens) == drafts
 
 
 @pytest.mark.parametrize(("told", "meant"), [("stop", "stop"), ("length", "length"), ("abort", "cancelled")])

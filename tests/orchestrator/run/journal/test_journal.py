@@ -2,6 +2,7 @@ import asyncio
 import json
 import sqlite3
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,13 @@ def test_events_of_earlier_versions_can_be_read() -> None:
     assert generated == AttemptGenerated(at=5.0, step="S1", number=1, usage=Usage(output_tokens=3))
     done = decode_event('{"at":6.0,"step":"S1","number":1,"outputs":{},"gates":[],"kind":"attempt_succeeded"}')
     assert done == AttemptSucceeded(at=6.0, step="S1", number=1, outputs={})
+
+
+def test_drafts_are_written_only_if_there_were_any() -> None:
+    plain = AttemptGenerated(at=5.0, step="S1", number=1, usage=USAGE)
+    drafted = replace(plain, usage=replace(USAGE, drafted_tokens=60))
+    assert "drafted_tokens" not in encode_event(plain)
+    assert [decode_event(encode_event(event)) for event in (plain, drafted)] == [plain, drafted]
 
 
 def test_an_attempt_of_an_earlier_version_has_nothing_to_tell_of_how_it_was_routed() -> None:
