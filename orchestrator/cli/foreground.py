@@ -100,7 +100,7 @@ def _job_json(job: Job) -> dict[str, Any]:
 def _update(message: httpx2.ServerSentEvent) -> Update:
     if message.event == "progress":
         data = json.loads(message.data)
-        return Progress(**data | {"gates": tuple(data.get("gates", ()))})
+        return Progress(**data | {name: tuple(data.get(name, ())) for name in ("gates", "nodes")})
     return EventUpdate(decode_event(message.data), int(message.id))
 
 

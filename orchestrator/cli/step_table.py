@@ -44,11 +44,14 @@ def step_table(
     """Return a row for each of `steps`. `now`, in seconds since the run was accepted, times active steps.
 
     `progress` is the latest progress of each writing step. With `drawn`, `steps` must be all steps of the run. Without
-    it, or if the DAG is too wide to draw, each row starts with the mark of its state and names its dependencies.
+    it, or if the DAG is too wide to draw, each row starts with the mark of its state and names its dependencies. There
+    is a column for nodes if any of `steps` runs elsewhere than on this machine.
     """
     pictures = _pictures(run, steps, signs) if drawn else None
+    nodes = {step.id: _nodes(run, step.id, progress) for step in steps}
+    has_nodes = any(nodes.values())
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
-    for _ in range(4):
+    for _ in range(4 + has_nodes):
         table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, justify="right")
     table.add_column(no_wrap=True, justify="right")
@@ -63,6 +66,7 @@ def step_table(
             Text(step.id),
             Text(step.state, style=STATE_STYLES[step.state]),
             Text(step.role),
+            *([Text(nodes[step.id])] if has_nodes else []),
             Text(f"{rate:.0f} tok/s" if rate else ""),
             Text(seconds(took) if took is not None else ""),
             _wait(run, step.id, now, progress)
@@ -82,6 +86,15 @@ def _rate(run: RunView, step: str, progress: Mapping[str, "Progress"]) -> float:
     # While an attempt decodes, its usage is still empty.
     latest = progress.get(step)
     return latest.tokens_per_second if latest is not None and latest.attempt == last.number else 0.0
+
+
+def _nodes(run: RunView, step: str, progress: Mapping[str, "Progress"]) -> str:
+    attempts, latest = run.attempts.get(step), progress.get(step)
+    if not attempts:
+        return ""
+    last = attempts[-1]
+    nodes = latest.nodes if latest is not None and latest.attempt == last.number else ()
+    return one_line(", ".join(last.usage.nodes or nodes))
 
 
 def _wait(run: RunView, step: str, now: float | None, progress: Mapping[str, "Progress"]) -> Text | None:

@@ -141,9 +141,9 @@ class AttemptStream:
         """Publish at once what the attempt waits for, or that a gate checks it."""
         match stage:
             case Placed(node):
-                if not self._gates:
-                    self._nodes[node] = None
-                return
+                if self._gates or node in self._nodes:
+                    return
+                self._nodes[node], self._stage = None, None
             case GateRun(gate, waits):
                 self._gates[gate], self._stage = waits, None
             case GateEnd(gate):
@@ -188,6 +188,7 @@ class AttemptStream:
                 (self._pieces - 1) / written if self._pieces and written > 0 else 0.0,
                 self._tail,
                 thinking=self._thinking,
+                nodes=self.nodes,
                 loading=stage.model if isinstance(stage, ModelLoad) else "",
                 ahead=stage.ahead if isinstance(stage, QueuePlace) else None,
                 read_tokens=stage.tokens if isinstance(stage, PromptRead) else 0,

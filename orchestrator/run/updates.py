@@ -29,6 +29,7 @@ class Progress:
     tokens_per_second: float
     text_tail: str
     thinking: bool = False  # whether the tail is reasoning, and the answer has not started
+    nodes: tuple[str, ...] = ()  # that its requests have been with so far; empty for this machine alone
     # From here on: what it waits for. Most of these fields are empty at any time.
     loading: str = ""  # the model that has to be loaded first
     ahead: int | None = None  # how many other requests an engine takes first; None if it is not queued
@@ -46,6 +47,8 @@ class Progress:
             reason = f"in the queue, {self.ahead} ahead" if self.ahead else "next in the queue"
         elif self.prompt_tokens:
             reason = f"read {self.read_tokens} of {self.prompt_tokens} tokens"
+        elif self.nodes and not (self.output_tokens or self.gates):  # a server says nothing before that
+            reason = "waiting for the first token"
         else:
             reason = "waiting for a core" if self.waits_for_core else ""
         checks = f"checking: {', '.join(self.gates)}" if self.gates else ""

@@ -159,7 +159,7 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_whole_event(tmp_path: P
     happened: list[Event] = [accepted, finished]
     events = [f"id: {n}\nevent: event\ndata: {encode_event(one)}\n\n" for n, one in enumerate(happened, 1)]
     progress = 'event: progress\ndata: {"step": "S1", "attempt": 1, "output_tokens": 3, "text_tail": "a\u2028b", '
-    progress += '"tokens_per_second": 2.5, "gates": ["lint"]}\n\n'
+    progress += '"tokens_per_second": 2.5, "gates": ["lint"], "nodes": ["east"]}\n\n'
     asked: list[str | None] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -189,7 +189,7 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_whole_event(tmp_path: P
             serving.join()
     assert updates == [
         EventUpdate(accepted, 1),
-        Progress(step="S1", attempt=1, output_tokens=3, text_tail="a\u2028b", tokens_per_second=2.5, gates=("lint",)),
+        Progress("S1", 1, 3, 2.5, "a\u2028b", gates=("lint",), nodes=("east",)),
         EventUpdate(finished, 2),
     ]
     assert asked == ["0", "1"]

@@ -165,6 +165,21 @@ def test_a_step_says_what_it_waits_for() -> None:
     assert "read 300" not in _text(render(ended, 100.6, 20, "", ("", ""), UNICODE, reading))
 
 
+def test_the_table_names_nodes_only_if_there_are_any() -> None:
+    run = RunView.of(_finished_run()[:6])
+    plain = _text(render(run, 100.6, 20, "", ("", ""), UNICODE, {"S2": Progress("S2", 1, 12, 98.4, "la")}))
+    assert re.search("S2  running  worker  98 tok/s", plain)
+    there = {"S2": Progress("S2", 1, 0, 0.0, "", nodes=("east", "west"))}
+    lines = _text(render(run, 100.6, 20, "", ("", ""), UNICODE, there), 120).splitlines()
+    assert re.search(r"S1  running  worker   +0.50 s", lines[3])
+    assert re.search(r"S2  running  worker  east, west +0.50 s  waiting for the first token", lines[4])
+    earlier = {"S2": Progress("S2", 0, 12, 98.4, "la", nodes=("east",))}
+    assert "east" not in _text(render(run, 100.6, 20, "", ("", ""), UNICODE, earlier)), "it is of another attempt"
+    usage = Usage(output_tokens=20, nodes=("north",))
+    ended = RunView.of([*_finished_run()[:6], AttemptGenerated(at=100.5, step="S1", number=1, usage=usage)])
+    assert re.search(r"S1 +checking +worker +north ", _text(render(ended, 100.6, 20, "", ("", ""), UNICODE), 120))
+
+
 def test_drafts_are_next_to_the_tokens_of_report_and_attempt() -> None:
     drafted = Usage(prompt_tokens=50, output_tokens=45, drafted_tokens=60, accepted_tokens=41)
     events = [

@@ -16,7 +16,7 @@ from orchestrator.task.events import (
     Usage,
     encode_event,
 )
-from orchestrator.task.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace
+from orchestrator.task.stages import GateEnd, GateRun, ModelLoad, Placed, PromptRead, QueuePlace, Stage
 
 
 class NoModels:
@@ -122,6 +122,30 @@ async def test_a_stream_says_what_an_attempt_waits_for() -> None:
     assert await waits_after(lambda: stream.stage(GateEnd("lint"))) == "checking: judge"
     assert await waits_after(lambda: stream.stage(PromptRead(9, 70))) == "checking: judge, read 9 of 70 tokens"
     assert await waits_after(lambda: stream.stage(GateEnd("judge"))) == ""
+    await watching.aclose()
+
+
+async def test_a_stream_says_at_once_where_an_attempt_runs() -> None:
+    broadcast = Broadcast()
+    watching = broadcast.watch()
+    stream = AttemptStream(NoModels(), broadcast, lambda: 1.0, lambda event: None, step="S1", number=1)
+
+    async def after(stage: Stage) -> tuple[tuple[str, ...], str]:
+        coming = asyncio.ensure_future(anext(watching))
+        await asyncio.sleep(0)
+        stream.stage(stage)
+        progress = await coming
+        assert isinstance(progress, Progress)
+        return progress.nodes, progress.wait
+
+    assert await after(ModelLoad("small")) == ((), "waiting until small is loaded")
+    assert await after(Placed("east")) == (("east",), "waiting for the first token")
+    assert await after(QueuePlace(0)) == (("east",), "next in the queue")
+    stream.stage(Placed("east"))  # another request of the attempt
+    assert await after(Placed("west")) == (("east", "west"), "waiting for the first token")
+    assert await after(GateRun("judge")) == (("east", "west"), "checking: judge")
+    stream.stage(Placed("north"))  # the judge's
+    assert await after(GateEnd("judge")) == (("east", "west"), "waiting for the first token")
     await watching.aclose()
 
 
