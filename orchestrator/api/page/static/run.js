@@ -244,7 +244,7 @@ export function Spent({ bar }) {
 
 // What a step is writing, or what its latest attempt has written. The space is the same, so that nothing jumps. What is being
 // written is scrolled to its end, unless the reader has scrolled up.
-export function Writing({ run, row, progress }) {
+export function Writing({ run, row, progress, thoughts = true }) {
   const last = row.bars.at(-1);
   const done = last !== undefined && last.end !== null ? last.number : 0;
   const [body, problem] = useAnswer(done && runPath(run, "steps", row.id, "attempts", done));
@@ -260,7 +260,7 @@ export function Writing({ run, row, progress }) {
   return html`
     <div class="slot">${done ? html`<${Spent} bar=${last} />` : html`<p class="pace">${writes ? pace(update) : ""}</p>`}</div>
     <pre ref=${box} onScroll=${scrolled} class=${`text${writes && update.thinking ? " thinking" : ""}`} tabindex="0" aria-label=${t("written")}><bdi>${shown(text)}</bdi></pre>
-    ${body?.reasoning ? html`<${Details} summary=${t("of_which_thoughts")}>${() => html`<pre class="text thinking" tabindex="0" aria-label=${t("of_which_thoughts")}><bdi>${shown(body.reasoning)}</bdi></pre>`}<//>` : null}
+    ${thoughts && body?.reasoning ? html`<${Details} summary=${t("of_which_thoughts")}>${() => html`<pre class="text thinking" tabindex="0" aria-label=${t("of_which_thoughts")}><bdi>${shown(body.reasoning)}</bdi></pre>`}<//>` : null}
     <${Problem} error=${problem} />`;
 }
 
@@ -269,6 +269,7 @@ function pace(update) {
   if (update.ahead !== null) return `${t("part_queued")}: ${update.ahead}`;
   if (update.prompt_tokens) return `${t("part_read")}: ${number(update.read_tokens)} / ${number(update.prompt_tokens)}`;
   if (update.gates.length) return `${t(update.waits_for_core ? "part_core" : "part_gates")}: ${line(update.gates.join(", "))}`;
+  if (!update.output_tokens) return "";
   const rate = t("tokens_rate", { rate: number(update.tokens_per_second), count: number(update.output_tokens) });
   return update.thinking ? `${t("of_which_thoughts")}: ${rate}` : rate;
 }

@@ -24,7 +24,8 @@ export function StepView({ run, step }) {
   }
   const attempts = facts.step.attempts;
   const live = !ENDED.includes(picture.status);
-  const open = live && !ENDED.includes(row.state); // so what it writes keeps its place from one attempt to the next
+  // What it writes keeps its place from one attempt to the next, and so do the attempts before.
+  const open = live && !ENDED.includes(row.state);
   return html`<main id="content" class="step">
     <p class="back"><a href=${address("runs", run)}>← ${t("back_run")}</a></p>
     <div class="head"><div>
@@ -34,11 +35,11 @@ export function StepView({ run, step }) {
     <${Problem} error=${problem} again=${reload} />
     <${Facts} run=${run} facts=${facts} row=${row} />
     <${StepActions} picture=${picture} row=${row} live=${live} act=${act} busy=${busy} reload=${reload} />
-    ${open ? html`<section class="panel writing" aria-labelledby="writing-title"><h2 id="writing-title">${t("written")}</h2><${Writing} run=${run} row=${row} progress=${progress.of(step)} /></section>` : null}
+    ${open ? html`<section class="panel writing" aria-labelledby="writing-title"><h2 id="writing-title">${t("written")}</h2><${Writing} run=${run} row=${row} progress=${progress.of(step)} thoughts=${false} /></section>` : null}
     <section aria-labelledby="attempts-title">
       <h2 id="attempts-title">${t("attempts")}</h2>
       ${attempts.length ? null : html`<${Empty} text=${t("attempts_none")} />`}
-      ${[...attempts].reverse().map((attempt) => html`<${Attempt} key=${attempt.number} run=${run} step=${step} attempt=${attempt}
+      ${attempts.map((attempt) => html`<${Attempt} key=${attempt.number} run=${run} step=${step} attempt=${attempt} progress=${progress.of(step)}
         bar=${row.bars.find((bar) => bar.number === attempt.number)} />`)}
     </section>
   </main>`;
@@ -55,7 +56,6 @@ function Facts({ run, facts, row }) {
   const lines = [
     [t("state"), html`<${State} name=${step.state} />${step.cause ? html` <${Text}>${step.cause}<//>` : null}`],
     [t("role"), last ? t("role_on", { role: line(last.role), model: line(last.model) }) : line(step.role)],
-    [t("reason"), last?.reason ? html`<${Text}>${last.reason}<//>` : null],
     [t("persona"), step.persona ? html`<${Text}>${step.persona}<//>` : null],
     [t("time"), step.started === null ? null : html`${step.finished === null ? t("not_ended") : duration(step.finished - step.started)}, ${
       row.critical ? html`<span class="onpath">◆ ${t("critical_yes")}</span>` : html`${t("slack")} ${duration(row.slack)}`}`],
@@ -69,35 +69,46 @@ function Facts({ run, facts, row }) {
     .map(([name, value], at) => html`<div key=${at}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
-function Attempt({ run, step, attempt, bar }) {
+// What comes later is below the prompt, so that no text moves while it is read.
+function Attempt({ run, step, attempt, progress, bar }) {
   const [body, problem] = useAnswer(runPath(run, "steps", step, "attempts", attempt.number), attempt.outcome);
   const name = t("attempt", { number: attempt.number });
+  const { drafted_tokens: drafted, accepted_tokens: accepted } = attempt.usage;
   return html`<article class="attempt panel" aria-label=${name}>
     <h3>${name} ${stateClass(attempt.outcome) === "failed" ? html`<span class="state failed">${stateName("failed")} (${stateName(attempt.outcome)})</span>`
       : html`<${State} name=${attempt.outcome} />`}</h3>
     <p class="facts"><span>${t("role_on", { role: line(attempt.role), model: line(attempt.model) })}</span>
-      ${attempt.usage.nodes ? html`<span>${t("on_node")} <bdi>${line(attempt.usage.nodes.join(", "))}</bdi></span>` : null}
-      ${attempt.finished === null ? null : html`<span>${duration(attempt.finished - attempt.started)}</span>`}</p>
-    ${attempt.message ? html`<p class="cause"><${Text}>${attempt.message}<//></p>` : null}
-    ${bar ? html`<${Spent} bar=${bar} />` : null}
+      <${Nodes} attempt=${attempt} progress=${progress} />
+      ${attempt.finished === null ? null : html`<span>${duration(attempt.finished - attempt.started)}</span>`}
+      ${drafted ? html`<span>${t("drafts_accepted", { count: number(accepted), drafted: number(drafted) })}</span>` : null}</p>
+    ${attempt.reason ? html`<p class="action dim">${t("reason")}: <${Text}>${attempt.reason}<//></p>` : null}
+    ${bar ? html`<div class="slot"><${Spent} bar=${bar} /></div>` : null}
     <${Problem} error=${problem} />
+    ${body ? html`<${Prompt} run=${run} parts=${body.prompt} usage=${attempt.usage} />` : null}
+    ${attempt.message ? html`<p class="cause"><${Text}>${attempt.message}<//></p>` : null}
     ${body ? html`
-      <${Prompt} run=${run} parts=${body.prompt} usage=${attempt.usage} />
       ${body.reasoning ? html`<details><summary>${t("of_which_thoughts")} (${number(attempt.usage.reasoning_tokens)})</summary><pre class="text thinking"><bdi>${shown(body.reasoning)}</bdi></pre></details>` : null}
       <${Answer} body=${body} gates=${attempt.gates} />` : null}
     ${body || problem ? html`<${Gates} gates=${attempt.gates} /><${Calls} calls=${attempt.calls} />` : t("loading")}
   </article>`;
 }
 
+// The nodes and servers that an attempt is or was with. Its usage has them when the model has answered.
+function Nodes({ attempt, progress }) {
+  const update = progress.value;
+  const nodes = attempt.usage.nodes ?? (update?.attempt === attempt.number ? update.nodes : []);
+  return nodes.length ? html`<span>${t("on_node")} <bdi>${line(nodes.join(", "))}</bdi></span>` : null;
+}
+
 function Prompt({ run, parts, usage }) {
   const titles = { system: "prompt_system", persona: "prompt_persona", input: "prompt_input", item: "prompt_item", task: "prompt_task", evidence: "prompt_evidence" };
   return html`<details open><summary>${t("prompt")}</summary>
-    <${Saved} usage=${usage} />
     <div class="prompt">${parts.map((part, at) => html`<section key=${at} class=${part.shared_with ? "part shared" : "part"}>
       <h5>${t(titles[part.kind])} ${part.name ? html`<bdi>${line(part.name)}</bdi>` : null}
         ${part.shared_with ? html`<span class="badge">${t("prompt_shared", { step: line(part.shared_with) })}</span>` : null}</h5>
       ${part.why_not ? html`<p class="empty"><${Text}>${part.why_not}<//></p>` : html`<pre class="text" tabindex="0" aria-label=${t(titles[part.kind])}><bdi>${shown(part.text)}</bdi></pre>`}
     </section>`)}</div>
+    <${Saved} usage=${usage} />
   </details>`;
 }
 

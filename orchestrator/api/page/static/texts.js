@@ -83,6 +83,7 @@ const TEXTS = {
   "corrected": ["Corrected by code", "Von Code berichtigt"],
   "doubt": ["Doubtful", "Zweifelhaft"],
   "download": ["Download", "Herunterladen"],
+  "drafts_accepted": ["{count} of {drafted} drafted tokens accepted", "{count} von {drafted} entworfenen Token angenommen"],
   "duration": ["Took", "Dauer"],
   "edge_data": ["data", "Daten"],
   "edge_explicit": ["explicit", "ausdrücklich"],

@@ -17,7 +17,7 @@ from orchestrator.run.record.report import load_report
 from tests.orchestrator.api.daemon_process import RECORDS, ROOT, executed, lasting, running_daemon, submitted
 from tests.orchestrator.api.page.browser import PATIENCE, SIZES, Visit, check_view, opening
 from tests.orchestrator.api.page.test_hostile import EVIL, NAME, RUN, check_harmless, write
-from tests.orchestrator.api.page.test_views import REQUEST
+from tests.orchestrator.api.page.test_views import REQUEST, TWO_ATTEMPTS, write_two_attempts
 from tests.orchestrator.cli.cli_command import make_command
 
 expect.set_options(timeout=PATIENCE)
@@ -25,7 +25,7 @@ expect.set_options(timeout=PATIENCE)
 
 @dataclass(frozen=True)
 class Exported:
-    """Files of a run of a request, of one with gates, of one that was interrupted, and of a hostile one."""
+    """Files of a request, of runs with gates and with drafts, of one that was interrupted, and of a hostile one."""
 
     home: Path
     planned: str
@@ -43,6 +43,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     folder = tmp_path_factory.mktemp("exported")
     home = folder / "home"
     asyncio.run(write(home))
+    asyncio.run(write_two_attempts(home))
     task = json.loads((ROOT / "examples" / "gates.json").read_text())
     with running_daemon(home, ORCHESTRATOR_MEMORY_USE="shadow") as daemon, daemon.client() as client:
         planned = executed(client, {"request": REQUEST, "directory": str(RECORDS)})["run_id"]
@@ -51,7 +52,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
         with client.stream("GET", f"/v1/runs/{interrupted}/events") as events:
             next(line for line in events.iter_lines() if "attempt_started" in line)
     exports = Exported(home, planned, gated, interrupted, folder)
-    for run in (planned, gated, interrupted, RUN):
+    for run in (planned, gated, interrupted, TWO_ATTEMPTS, RUN):
         written = make_command(home)("export", run, "--html", exports.file(run), "--json")
         assert written.json["html"] == str(exports.file(run))
     return exports
@@ -68,6 +69,13 @@ def requested(visit: Visit) -> list[str]:
     visit.page.reload()
     visit.ready("h1")
     return [address for address in addresses if not address.startswith(("blob:", visit.base))]
+
+
+def test_drafts_of_an_attempt_are_shown_from_a_file(exported: Exported, browser: Browser) -> None:
+    with show(browser, exported.file(TWO_ATTEMPTS)) as visit:
+        visit.ready("svg.times")
+        visit.go("runs", TWO_ATTEMPTS, "steps", "S1")
+        expect(visit.page.get_by_text("41 of 60 drafted tokens accepted")).to_be_visible()
 
 
 def test_a_run_is_shown_from_a_file(exported: Exported, browser: Browser) -> None:

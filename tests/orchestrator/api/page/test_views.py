@@ -76,7 +76,9 @@ async def write_two_attempts(home: Path) -> None:
     step = Step(id="S1", actor="worker", action="Write.", outputs=("text",))
     lost = Reuse(1000, {"prompt differs": 40, "evicted": 160})
     usages = (
-        Usage(prompt_tokens=1000, cached_tokens=800, reuse=lost, shipped=SHIPPED),
+        Usage(
+            prompt_tokens=1000, cached_tokens=800, reuse=lost, shipped=SHIPPED, drafted_tokens=60, accepted_tokens=41
+        ),
         Usage(prompt_tokens=1200, output_tokens=9, estimated_tokens=1209),
     )
     events: list[Event] = [
@@ -303,7 +305,7 @@ def test_a_step_shows_its_prompt_and_what_it_shares(visit: Visit, planned: dict[
     expect(page.locator(".part").last).to_contain_text("Compare the summaries.")
     facts = page.locator(".pairs")
     expect(facts).to_contain_text("worker on tiny-large")
-    expect(facts).to_contain_text("the step's actor")
+    expect(page.locator(".attempt")).to_contain_text("Why: first attempt; role worker: the step's actor")
     facts.get_by_role("link", name="S1").first.click()
     expect(page.get_by_role("heading", name="Step S1")).to_be_visible()
     page.get_by_role("link", name="The whole run").click()
@@ -332,9 +334,21 @@ def test_each_attempt_says_how_many_tokens_were_saved(visit: Visit) -> None:
     assert [rect.get_attribute("width") for rect in widths] == ["800", "1000", "1000"], "each covers the one before"
     page.get_by_label("Language").select_option("de")
     expect(saved[0]).to_have_count(0)
-    german = page.get_by_role("list", name="Token des Prompts").last
+    german = page.get_by_role("list", name="Token des Prompts").first
     expect(german).to_contain_text("800 Token wiederverwendet (80 % gespart)")
     expect(german).to_contain_text("160 davon erneut berechnet: der Cache war voll und hatte sie verworfen")
+
+
+def test_an_attempt_says_what_drafts_did_for_it(visit: Visit) -> None:
+    page = visit.page
+    visit.ready("h1")
+    visit.go("runs", TWO_ATTEMPTS, "steps", "S1")
+    expect(page.get_by_role("article")).to_have_count(3)
+    drafts = page.get_by_text("drafted tokens accepted")
+    expect(drafts).to_have_text(["41 of 60 drafted tokens accepted"])
+    expect(page.get_by_role("article", name="Attempt 1").locator(drafts)).to_be_visible()
+    page.get_by_label("Language").select_option("de")
+    expect(page.get_by_text("41 von 60 entworfenen Token angenommen")).to_be_visible()
 
 
 def test_a_prompt_that_an_engine_has_read_before_is_saved(visit: Visit, client: httpx2.Client) -> None:
@@ -462,6 +476,30 @@ def test_tokens_move_nothing_in_the_view_of_their_step(visit: Visit, client: htt
     assert attempts.bounding_box() == before
     client.post(f"/v1/runs/{run}/cancel")
     expect(written).to_have_count(0)
+
+
+@pytest.mark.parametrize(("tokens", "outcome"), [(1024, "cancelled"), (512, "failed")])
+def test_a_new_attempt_does_not_move_those_before_it(
+    visit: Visit, client: httpx2.Client, tokens: int, outcome: str
+) -> None:
+    run = submitted(client, lasting(tokens))
+    page = visit.page
+    page.set_viewport_size({"width": 1440, "height": 2400})  # all is in view: Chromium corrects nothing by scrolling
+    visit.ready("h1")
+    visit.go("runs", run, "steps", "S1")
+    first = page.get_by_role("article", name="Attempt 1")
+    read = first.get_by_text("Write a list of 1 numbers.")
+    expect(read).to_be_visible()
+    expect(page.get_by_role("region", name="What it wrote").locator("pre")).not_to_be_empty()
+    before = read.bounding_box()
+    if outcome == "cancelled":  # else its answer is too long
+        client.post(f"/v1/runs/{run}/retry", json={"step": "S1"}).raise_for_status()
+    expect(page.get_by_role("article", name="Attempt 2").get_by_text("Write a list of 1 numbers.")).to_be_visible()
+    expect(first.locator(".state").first).to_contain_text(outcome)
+    assert read.bounding_box() == before
+    assert page.get_by_role("article").all_inner_texts()[-1].startswith("Attempt 2")
+    client.post(f"/v1/runs/{run}/cancel")
+    expect(page.locator(".pairs .state").first).to_have_text("cancelled")
 
 
 def test_a_request_is_planned_priced_and_run(visit: Visit, client: httpx2.Client, planned: dict[str, Any]) -> None:
