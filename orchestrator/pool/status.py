@@ -41,7 +41,7 @@ class ServerStatus:
     name: str  # as in the reports of what it has computed
     url: str
     model: str  # its name on that server
-    state: Literal["ready", "resting", "unavailable"]  # resting: it has failed, and gets no requests for a while
+    state: Literal["ready", "resting", "unavailable"]  # resting: it has failed, and has not answered since
     requests: int  # waiting or running
     active: int  # running
     slots: int  # that it gets at a time, at most

@@ -254,7 +254,8 @@ class RemoteModel:
 
     def status(self, now: float) -> ServerStatus:
         pace = self._speed.pace(now)
-        resting = self.why_resting(now)
+        # Also when the pause is over: nobody knows whether it is back before a request has tried it.
+        resting = None if self._breaker.state == "closed" else str(self._resting(self.open_seconds(now)))
         return ServerStatus(
             name=self.endpoint.name,
             url=self.endpoint.base_url,
@@ -393,7 +394,10 @@ class RemoteModel:
                 self.on_change()
 
     def _resting(self, seconds: float) -> RemoteResting:
-        when = f"next try in {math.ceil(seconds)} s" if seconds else "one request is trying it now"
+        if seconds:
+            when = f"next try in {math.ceil(seconds)} s"
+        else:
+            when = "the next request tries it" if self._breaker.state == "open" else "one request is trying it now"
         message = f"{self._server.where}: is left out after failures; {when}; the last one: {self.last_failure}"
         return RemoteResting(message, retry_after=seconds, lasting=self._breaker.hopeless)
 

@@ -82,6 +82,7 @@ def test_a_server_is_named_by_what_it_computes_and_its_death_loses_no_step(tmp_p
             (line,) = [line for line in run_here("--home", home, "nodes").out.splitlines() if name in line]
             assert line.split()[0] == name
 
+            far.process.send_signal(signal.SIGSTOP)  # so that it dies before it has answered
             run = submitted(client, wide())
             while not far_requests(client):
                 pass

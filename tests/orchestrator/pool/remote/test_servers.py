@@ -101,6 +101,16 @@ async def test_what_one_server_does_not_answer_another_does(
     assert len(first.seen()) == 1
 
 
+async def test_a_server_that_has_failed_rests_until_it_answers(
+    remotes: tuple[Remote, Remote], registered: Registered, tmp_path: Path
+) -> None:
+    async with Pool(registered(*(remote.url for remote in remotes)), tmp_path / "logs") as pool:
+        has_breaker(pool, 0, replace(CLOSED, state="open"))  # its pause is over
+        first, second = servers_of(pool)
+        assert (first.state, second.state) == ("resting", "ready")
+        assert "is left out after failures; the next request tries it" in (first.reason or "")
+
+
 async def test_a_server_that_nobody_can_reach_is_left_out(
     remote: Remote, registered: Registered, tmp_path: Path
 ) -> None:
