@@ -7,6 +7,8 @@ nodes       RayCluster: has the pool use the nodes that join, and describes them
 process     NodeProcess: an engine's process on a node, as `Engine` uses it
 messages    between daemon and bridge
 bridge      the only process with a Ray driver: Ray ends its process when the cluster's control plane is gone
+driver      connects it with Ray, or says why that is impossible
+ray_node    a node of Ray as the bridge sees it: its actor and the bytes of its engines
 members     which nodes of Ray's list can be used, and what they are called
 host        what runs on a node: starts engines, relays their bytes, stores model files
 carrier     what the pool ships KV cells with; prefixes: their files, from one machine to another
@@ -20,7 +22,8 @@ lease       the rules by which one of two machines is the head
 arbiter, arbiter_client   gives the lease: an actor of Ray, and how to ask it
 head        the daemon's cluster with a lease
 replicator  sends what the journal commits to the standby; ends the daemon without a lease
-stream      the connection between the two
+history     what was sent lately, for a standby that comes back
+stream      the connection between the two; tls: its encryption, with Ray's certificates
 standby     what the second machine runs until it becomes the daemon
 member      what a state folder remembers of this
 """
