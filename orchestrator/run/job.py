@@ -271,15 +271,16 @@ def check_model(registry: Registry, model: str) -> None:
 
 
 def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) -> tuple[Problem, ...]:
-    if directory is None:  # a document may be checked before its folder is known
-        return ()
     paths = ((at, item.value) for at, item in enumerate(task.inputs) if item.type == "path" and item.value not in prior)
     return tuple(
         islice((problem for at, name in paths if (problem := _why_unreadable(directory, name, at))), MAX_PROBLEMS)
     )
 
 
-def _why_unreadable(directory: Path, name: str, at: int) -> Problem | None:
+def _why_unreadable(directory: Path | None, name: str, at: int) -> Problem | None:
+    if directory is None:
+        detail = f"file {name!r} cannot be read: no folder was given"
+        return Problem(f"/inputs/{at}/value", detail, "--dir with the folder that has it")
     try:
         read_text(directory, name)
     except UnreadableFile as error:

@@ -244,7 +244,7 @@ def _journal(home: Path) -> Iterator[Check]:
             runs, unfinished = len(journal.runs()), len(journal.unfinished())
             reuse = Reuse() if damage else journal.reuse()
     except JournalError as error:
-        yield Check("journal", "broken", str(error), "move the state folder away to start anew")
+        yield Check("journal", "broken", str(error))  # which says what to do
         return
     if damage:
         yield Check("journal", "broken", damage[0], "restore it from a backup, or move the state folder away")

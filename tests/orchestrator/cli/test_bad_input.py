@@ -75,6 +75,7 @@ def test_bytes_that_are_no_text_are_reported_in_words(command: Cli, arguments: l
         (TASK | {"plan": {"steps": [STEP | {"inputs": ["b.txt"]}]}}, "/plan/steps/0/inputs/0", "b.txt"),
         (TASK | {"plan": {"steps": CYCLE}}, "/plan/steps/0", "S1 → S2 → S1"),
         (TASK | {"inputs": [{"type": "url", "value": "http://x"}]}, "/inputs/0/type", "unknown type of input"),
+        (TASK | {"inputs": [{"type": "path", "value": "a.txt"}]}, "/inputs/0/value", "no folder was given"),
     ],
 )
 def test_what_is_wrong_with_a_task_is_reported_by_pointer(

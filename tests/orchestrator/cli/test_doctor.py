@@ -11,6 +11,7 @@ from benchmarks.heads.eagle import EAGLE_LAYERS, random_eagle, write_eagle
 from benchmarks.models import ModelShape, write_jamba, write_llama
 from benchmarks.tiny.sizes import SIZES
 from orchestrator.registry.llama_library import ENVIRONMENT
+from orchestrator.run.journal.errors import DiskFull
 from orchestrator.service.doctor import examine
 from tests.orchestrator.cli.cli_command import Cli, Result
 from tests.orchestrator.engine.llama_builds import copied, without
@@ -43,6 +44,18 @@ def test_a_missing_tool_names_the_gates_that_use_it(monkeypatch: pytest.MonkeyPa
         ),
         ("tool bwrap", "not on the PATH", "only running code that a model wrote would use it"),
     ]
+
+
+def test_a_journal_on_a_full_disk_is_not_to_be_moved_away(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.mkdir()
+
+    def fail(_: Path) -> None:
+        raise DiskFull(home / "journal.db")
+
+    monkeypatch.setattr("orchestrator.service.doctor.JournalReader.open_to_read", fail)
+    (journal,) = (check for check in examine(home / "registry.yaml", home) if check.name == "journal")
+    assert journal.state == "broken"
+    assert f"{journal.found}{journal.mend}".endswith("free some space there to go on")
 
 
 def judged(command: Cli, folder: Path, chat_template: str | None) -> tuple[dict[str, Any], Result]:

@@ -36,7 +36,7 @@ def test_hints_of_what_is_not_here_are_warnings(command: Cli, tmp_path: Path) ->
     }
     file = tmp_path / "task.json"
     file.write_text(json.dumps(task))
-    result = command("validate", file)
+    result = command("validate", file, "--dir", tmp_path)
     assert result.code == 0
     first, second = result.err.splitlines()
     assert first.startswith('warning: /agents/0/model_hint: unknown model "qwen3:8b"; accepted: tiny-draft, ')

@@ -93,4 +93,4 @@ def test_paths_that_cannot_be_read_are_reported_when_a_job_comes(tmp_path: Path)
 
     assert problems("a.txt", ".hidden", "from an earlier run") == ()
     assert problems("a.txt", "binary", "none.txt", "../a.txt") == tuple(f"/inputs/{at}/value" for at in (1, 2, 3))
-    assert problems("none.txt", directory=None) == (), "whoever only checks a document need not have its folder"
+    assert problems("from an earlier run", "a.txt", directory=None) == ("/inputs/1/value",), "no folder has it"
