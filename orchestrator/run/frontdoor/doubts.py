@@ -66,6 +66,7 @@ def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple
     all_doubts += _about_lines(request, answer)
     all_doubts += _about_left_out(request, answer)
     all_doubts += _about_mentions(request, answer)
+    all_doubts += _about_empty_files(request, answer)
     if not all_doubts:
         all_doubts += _about_form(request, files, answer)
     if not all_doubts:
@@ -251,6 +252,21 @@ def _about_left_out(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     missing = [file for file in listed if not any(line.startswith(file) for line in lines)]
     if 0 < len(missing) <= len(listed) - 2 and not any(file in text for file in missing):
         yield Doubt(f"The answer says nothing of {' and '.join(missing[:3])}.", name)
+
+
+# Such as "is empty", "has no content", "0 bytes", "there is nothing", "blank".
+_EMPTY = re.compile(
+    r"\b(?:empty|blank|nothing|leere?[mnrs]?|nichts|vides?|rien|vaci[oa]s?|nada)\b|\b(?:0|zero|no|kein\w*|aucune?)\s\w"
+)
+
+
+def _about_empty_files(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
+    # files that the request names, in which there is nothing that an answer could say
+    empty = [file for file, text in answer.inputs.items() if not text.strip() and names_file(request, file)]
+    empty = [file for file in empty if file not in answer.written]
+    says_so = any(_EMPTY.search(folded(f"{request}\n{text}")) for text in answer.outputs.values())
+    if empty and not says_so and any(text.strip() for text in answer.outputs.values()):
+        yield Doubt(f"{' and '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty.")
 
 
 _MENTION = re.compile(

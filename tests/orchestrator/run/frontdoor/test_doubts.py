@@ -248,6 +248,30 @@ def test_an_answer_that_may_be_right_is_not_doubted(request_text: str, text: str
 
 
 @pytest.mark.parametrize(
+    ("request_text", "text", "expected"),
+    [
+        ("Summarize a.txt", "The lamp arrived on Thursday.", ["a.txt is empty."]),
+        ("Summarize a.txt and notes.txt", "The lamp arrived on Thursday.", ["a.txt and notes.txt are empty."]),
+        ("Summarize a.txt", "a.txt is empty.", []),
+        ("Fasse a.txt zusammen", "Die Datei hat keinen Inhalt.", []),
+        ("How many lines does a.txt have?", "0 lines", []),
+        ("Is a.txt empty?", "Yes", []),
+        ("Summarize the records", "The lamp arrived on Thursday.", []),
+    ],
+)
+def test_an_answer_about_an_empty_file_is_doubted_unless_it_says_so(
+    request_text: str, text: str, expected: list[str]
+) -> None:
+    inputs = {"a.txt": " \n", "notes.txt": ""}
+    assert against(request_text, text, **inputs) == expected
+
+
+def test_an_answer_that_fills_an_empty_file_is_not_doubted() -> None:
+    answer = WrittenAnswer({"a.txt": "A haiku."}, {"a.txt": "A haiku."}, {"a.txt": ""})
+    assert doubts("Write a haiku into a.txt", ("a.txt",), answer) == ()
+
+
+@pytest.mark.parametrize(
     ("request_text", "output", "is_doubted"),
     [
         ("Merge both lists into all.txt. And tell me how many things each of us wrote down.", "all.txt", True),
