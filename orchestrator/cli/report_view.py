@@ -150,8 +150,9 @@ def print_report(console: Console, report: Report, run: RunView, speedup: Speedu
     """Print the report of a run, ended or not. Without `full`, it has at most the 40 steps of most interest."""
     signs = glyphs(console)
     _print_head(console, report)
-    heading(console, "Steps", signs)
-    print_steps(console, run, signs, full=full)
+    if report.steps:
+        heading(console, "Steps", signs)
+        print_steps(console, run, signs, full=full)
     _print_gates(console, report)
     if retried := [step for step in report.steps if len(step.attempts) > 1]:
         heading(console, "Retries and escalations", signs)
@@ -343,13 +344,15 @@ def _plan_spans(report: Report) -> tuple[TimeSpan, ...]:
 
 
 def _bar(step: StepRow, report: Report) -> Bar:
+    # No event says when an attempt was interrupted: at the latest when the next one started.
+    latest = (*(attempt.started for attempt in step.attempts[1:]), report.wall_seconds)
     spans = tuple(
         TimeSpan(
             attempt.started,
-            report.wall_seconds if attempt.finished is None else attempt.finished,
+            end if attempt.finished is None else attempt.finished,
             "ran" if attempt.outcome in ("done", "running", "checking") else "broken",
         )
-        for attempt in step.attempts
+        for attempt, end in zip(step.attempts, latest, strict=False)
     )
     own = (TimeSpan(step.started or 0.0, step.finished or report.wall_seconds),)
     return Bar(step.id, spans or own, step.id in report.critical_path.steps)

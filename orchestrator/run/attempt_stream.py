@@ -149,6 +149,8 @@ class AttemptStream:
             case GateEnd(gate):
                 self._gates.pop(gate, None)
                 self._stage = None
+                if not self._gates:  # the text is complete, so the next event or gate says what follows
+                    return
             case _:
                 self._stage = stage
         self._publish(asyncio.get_running_loop().time())

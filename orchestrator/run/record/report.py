@@ -66,7 +66,8 @@ def misprediction(
     named = [cause for cause in causes if abs(cause.seconds) >= SHARE * abs(late)]
     named.sort(key=lambda cause: -abs(cause.seconds))
     if predicted.generations == 0:
-        named.append(MispredictionCause("no generation of such a step was known, so its time was assumed", late))
+        unexplained = late - _seconds_before_last(attempts)
+        named.append(MispredictionCause("no generation of such a step was known, so its time was assumed", unexplained))
     return Misprediction(step, predicted.seconds, seconds, tuple(named), assumed=predicted.generations == 0)
 
 
@@ -74,9 +75,10 @@ def _causes(predicted: Prediction, attempts: Sequence[AttemptRow]) -> Iterable[M
     if not attempts:
         return
     *earlier, last = attempts
-    lost = sum(row.finished - row.started for row in earlier if row.finished is not None)
-    if lost:
-        yield MispredictionCause(f"it was tried {len(attempts)} times", lost)
+    if lost := _seconds_before_last(attempts):
+        is_restart = all(row.outcome == "interrupted" for row in earlier)
+        why = "a restart interrupted it" if is_restart else f"it was tried {len(attempts)} times"
+        yield MispredictionCause(why, lost)
     usage = last.usage
     yield MispredictionCause("it waited for a slot", usage.queued_seconds)
     wrote = usage.output_tokens - predicted.output_tokens
@@ -106,6 +108,10 @@ def _causes(predicted: Prediction, attempts: Sequence[AttemptRow]) -> Iterable[M
         yield MispredictionCause(
             "gates, tools and what else is not the model took " + ("longer" if remainder > 0 else "less"), remainder
         )
+
+
+def _seconds_before_last(attempts: Sequence[AttemptRow]) -> float:
+    return attempts[-1].started - attempts[0].started if attempts else 0.0
 
 
 def answer_outputs(view: RunView) -> dict[str, str]:

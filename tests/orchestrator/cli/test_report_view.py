@@ -4,10 +4,21 @@ import io
 
 from rich.console import Console
 
-from orchestrator.cli.report_view import print_retries
+from orchestrator.cli.report_view import print_report, print_retries
 from orchestrator.cli.terminal import glyphs
-from orchestrator.run.record.report import StepRow
-from orchestrator.run.record.view import AttemptRow
+from orchestrator.run.record.report import StepRow, build_report
+from orchestrator.run.record.view import AttemptRow, RunView
+from orchestrator.task.events import (
+    AttemptStarted,
+    AttemptSucceeded,
+    Event,
+    PlanFinished,
+    RunAccepted,
+    RunBegun,
+    RunFinished,
+    StepsPlanned,
+)
+from tests.orchestrator.scheduler_driver import step as planned_step
 
 
 def attempt(number: int, role: str, outcome: str, message: str = "") -> AttemptRow:
@@ -53,3 +64,38 @@ def test_of_many_steps_the_first_are_printed() -> None:
     steps = [row(f"S{number}", attempt(1, "worker", "code"), attempt(2, "worker", "done")) for number in range(1, 60)]
     assert printed(*steps, full=False)[-1] == "19 more steps"
     assert len(printed(*steps)) == 59
+
+
+def report_lines(*events: Event) -> list[str]:
+    view = RunView.of([RunAccepted(at=0.0, run="R", mode="as-planned", request="Go"), RunBegun(at=0.0), *events])
+    console = Console(file=io.StringIO(), width=80)
+    print_report(console, build_report(view, lambda _: b""), view, None, full=True)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_an_interrupted_attempt_is_drawn_until_the_next_one() -> None:
+    first, second = (
+        AttemptStarted(at=at, step="S1", number=number, role="worker", persona=None, model="m", reason="r")
+        for number, at in enumerate((0.0, 10.0), start=1)
+    )
+    lines = report_lines(
+        StepsPlanned(at=0.0, steps=(planned_step(1),)),
+        PlanFinished(at=0.0, origin="taskir"),
+        first,
+        RunBegun(at=9.0),
+        second,
+        AttemptSucceeded(at=20.0, step="S1", number=2, outputs={}),
+        RunFinished(at=20.0, status="done"),
+    )
+    signs = glyphs(Console(file=io.StringIO()))
+    (bar,) = (line for line in lines if signs.broken in line and line.startswith("* S1"))
+    drawn = bar.removeprefix("* S1").split()[0]
+    assert drawn.rstrip(signs.critical).strip(signs.broken) == "", "the attempt that failed comes first"
+    assert abs(drawn.count(signs.broken) - drawn.count(signs.critical)) <= 2
+
+
+def test_a_run_without_steps_has_no_list_of_steps() -> None:
+    lines = report_lines(RunFinished(at=1.0, status="cancelled", error="cancelled by the user"))
+    assert "cancelled by the user" in lines
+    assert not any("Steps" in line for line in lines)

@@ -497,10 +497,12 @@ def test_a_pace_lengthens_what_is_expected_of_each_step_and_not_what_it_computes
 # Why a prediction was wrong
 
 
-def attempt(number: int = 1, started: float = 0.0, finished: float = 1.1, **usage: Any) -> AttemptRow:
+def attempt(
+    number: int = 1, started: float = 0.0, finished: float | None = 1.1, outcome: str = "done", **usage: Any
+) -> AttemptRow:
     given: dict[str, Any] = {"prompt_tokens": 100, "output_tokens": 90, "prefill_seconds": 0.1, "decode_seconds": 0.9}
     given |= usage
-    return AttemptRow(number, "worker", None, "m", started, "r", finished, "done", usage=Usage(**given))
+    return AttemptRow(number, "worker", None, "m", started, "r", finished, outcome, usage=Usage(**given))
 
 
 def test_a_prediction_that_is_about_right_needs_no_reason() -> None:
@@ -520,6 +522,7 @@ def test_a_prediction_that_is_about_right_needs_no_reason() -> None:
         ([attempt(finished=6.1, decode_seconds=5.9, alone_seconds=1.0)], "more was computed at the same time"),
         ([attempt(finished=6.1)], "gates, tools and what else is not the model took longer"),
         ([attempt(finished=5.0), attempt(2, started=5.0, finished=6.1)], "it was tried 2 times"),
+        ([attempt(finished=None, outcome="interrupted"), attempt(2, 5.0, 6.1)], "a restart interrupted it"),
         ([attempt(finished=0.3, output_tokens=9, decode_seconds=0.09)], "it wrote 9 tokens, 90 were expected"),
     ],
 )
@@ -539,3 +542,12 @@ def test_an_assumption_that_was_wrong_is_called_one() -> None:
     assert found is not None
     assert found.assumed
     assert "assumed" in found.causes[-1].why
+
+
+def test_what_a_restart_took_is_not_said_of_an_assumption() -> None:
+    attempts = [attempt(finished=None, outcome="interrupted"), attempt(2, 90.0, 100.0)]
+    found = misprediction("S1", predict_step(step(), {}), 100.0, attempts)
+    assert found is not None
+    seconds = {cause.why: cause.seconds for cause in found.causes}
+    assert seconds.pop("a restart interrupted it") == 90.0
+    assert max(seconds.values()) < 10.0
