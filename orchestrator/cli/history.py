@@ -5,12 +5,13 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from orchestrator.cli.complete import complete_run
 from orchestrator.cli.explain_view import print_chat, print_explanation
 from orchestrator.cli.report_view import print_report
-from orchestrator.cli.run_names import LAST, RUN_HELP, RunArgument, find_run, is_chat, listed
+from orchestrator.cli.run_names import LAST, RUN_HELP, RunArgument, find_run, is_chat, is_interrupted, listed
 from orchestrator.cli.settings import AllFlag, JsonFlag, settings
 from orchestrator.cli.terminal import make_console, print_json, print_result, write
 from orchestrator.errors import InputError, Problem
@@ -18,6 +19,7 @@ from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.attempt_answers import AttemptAnswer, attempt_answer
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import Report, StepRow, explanation_json, load_report, usage_json
+from orchestrator.run.record.view import RunView
 
 
 def show(
@@ -52,12 +54,20 @@ def show(
             answer = attempt_answer(journal, _step(report, step), attempt)
             write(lambda: print_json(asdict(answer)) if as_json else _print_answer(answer))
             return
+        interrupted = is_interrupted(journal, report.status)
         with views.view(name) as view:
             print_result(
                 report.to_json(),
-                lambda console: print_report(console, report, view, None, full=full),
+                lambda console: _print_run(console, report, view, interrupted=interrupted, full=full),
                 as_json=as_json,
             )
+
+
+def _print_run(console: Console, report: Report, view: RunView, *, interrupted: bool, full: bool) -> None:
+    print_report(console, report, view, None, full=full)
+    if interrupted:
+        note = f"interrupted, since no process owns the state folder: `orchestrator resume {report.run_id}` continues it"
+        console.print(Text(note, style="yellow"), soft_wrap=True)
 
 
 def explain(

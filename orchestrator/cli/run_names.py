@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.complete import complete_run
+from orchestrator.cli.errors import STATUS_CODES
 from orchestrator.cli.settings import settings_so_far
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.reader import JournalReader
@@ -59,6 +60,11 @@ def _last(rows: Sequence[RunRow], user: str) -> str:
         problem = f"{user} has submitted none of the {len(rows)} runs"
         raise InputError(Problem("RUN", problem, f"{listed([row.run for row in rows])}: see `orchestrator runs`"))
     return own
+
+
+def is_interrupted(journal: JournalReader, status: str) -> bool:
+    """Return whether a run with this status has not ended, although no process carries it out."""
+    return status not in STATUS_CODES and not journal.home.has_owner()
 
 
 def listed(names: Sequence[str]) -> str:

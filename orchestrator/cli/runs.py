@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.cli.run_names import is_interrupted
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import STATE_STYLES, one_line, print_result, seconds
 from orchestrator.run.journal.reader import JournalReader
@@ -17,18 +18,21 @@ from orchestrator.run.journal.store import RunRow
 
 def runs(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, help="How many runs to list, the newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many runs to list, the newest first.")] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """List past runs, newest first."""
     with JournalReader.open_to_read(settings(context).home) as journal:
         rows = journal.runs(limit)
+        interrupted = sum(is_interrupted(journal, row.status) for row in rows)
     print_result(
-        {"runs": [_run_json(row) for row in rows]}, lambda console: _print_runs(console, rows), as_json=as_json
+        {"runs": [_run_json(row) for row in rows]},
+        lambda console: _print_runs(console, rows, interrupted),
+        as_json=as_json,
     )
 
 
-def _print_runs(console: Console, rows: Sequence[RunRow]) -> None:
+def _print_runs(console: Console, rows: Sequence[RunRow], interrupted: int) -> None:
     if not rows:
         console.print(Text("There are no runs yet.", style="dim"))
         return
@@ -43,6 +47,9 @@ def _print_runs(console: Console, rows: Sequence[RunRow]) -> None:
         status.append(" ?" if row.doubt else "", style="yellow")
         table.add_row(row.run, status, _when(row.accepted), seconds(took), Text(one_line(row.title)))
     console.print(table)
+    if interrupted:
+        problem = f"{interrupted} interrupted, since no process owns the state folder"
+        console.print(Text(f"{problem}: `orchestrator resume RUN` continues one", style="yellow"))
 
 
 def _when(at: float) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from orchestrator.cli.daemon import DaemonClient, key_header
 from orchestrator.cli.errors import STATUS_CODES, run_code
-from orchestrator.cli.run_names import RunArgument, find_run
+from orchestrator.cli.run_names import RunArgument, find_run, is_interrupted
 from orchestrator.cli.settings import AllFlag, JsonFlag, Settings, settings
 from orchestrator.cli.submit import FOLLOW, print_submitted
 from orchestrator.cli.terminal import one_line, print_json, print_lines, printable, write
@@ -36,8 +36,14 @@ def result(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag 
     """
     with JournalReader.open_to_read(settings(context).home) as journal:
         report = resolve_name(REPORT)(journal, find_run(journal, run))
+        interrupted = is_interrupted(journal, report.status)
     if report.status not in STATUS_CODES:
-        raise InputError(Problem(f"run {report.run_id}", f"has not ended: {report.status}", "a run that has"))
+        status, accepted = (
+            ("interrupted", f"a run that has; `orchestrator resume {report.run_id}` continues this one")
+            if interrupted
+            else (report.status, "a run that has")
+        )
+        raise InputError(Problem(f"run {report.run_id}", f"has not ended: {status}", accepted))
     if as_json:
         names = ("run_id", "status", "answer", "error", "doubt", "missing")
         texts = {name: getattr(report, name) for name in names}

@@ -99,6 +99,17 @@ class Home:
             raise JournalError(self.path, f"{run!r} is not a run id; accepted: letters, digits, '_' and '-'")
         return self.runs / run / "artifacts"
 
+    def has_owner(self) -> bool:
+        """Return whether the process that last locked the folder, and did not release it, still runs."""
+        # Trying the lock could make a process fail that starts at the same time.
+        try:
+            os.kill(int(self.lock_file.read_text("ascii")), 0)
+        except PermissionError:
+            return True
+        except (OSError, ValueError, OverflowError):  # such as an empty file
+            return False
+        return True
+
     def create(self) -> None:
         """Create the folder if need be, accessible to its owner only. Raises `JournalError`."""
         try:
