@@ -272,7 +272,7 @@ def answer_error(request: Request, error: Exception, status: int, problems: Sequ
 
 async def _handle_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    problems = list(plain_problems(error.errors(), error.body))
+    problems = list(plain_problems(error.errors(), error.body, _fields(request)))
     if any(item["loc"] == ("body",) for item in error.errors()) and not _is_json(request):
         kind = request.headers.get("content-type", "missing")
         problems = [
@@ -285,11 +285,21 @@ async def _handle_invalid(request: Request, error: Exception) -> JSONResponse:
     return _answer(request.url.path, HTTPStatus.BAD_REQUEST, detail)
 
 
-def plain_problems(errors: Sequence[Any], body: object) -> Iterator[ProblemBody]:
+def _fields(request: Request) -> tuple[str, ...]:
+    # The names of the fields that the body may have.
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = body.field_info.annotation if body is not None else None
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return ()
+    return tuple(sorted(info.alias or name for name, info in model.model_fields.items()))
+
+
+def plain_problems(errors: Sequence[Any], body: object, fields: Sequence[str] = ()) -> Iterator[ProblemBody]:
     """Yield what is wrong with a request, from the errors of pydantic.
 
     If a value may have several forms, pydantic reports an error for each, with the form in the path. Here it is one
-    problem, at the deepest place with an error, and the path has only what the request has or lacks.
+    problem, at the deepest place with an error, and the path has only what the request has or lacks. `fields` are those
+    that the body may have.
     """
     by_place: dict[str, list[Any]] = {}
     for error in errors[:_WEIGHED_ERRORS]:
@@ -307,6 +317,9 @@ def plain_problems(errors: Sequence[Any], body: object) -> Iterator[ProblemBody]
         reason = next((str(error["ctx"]["error"]) for error in alike if "error" in error.get("ctx", {})), "")
         if reason.startswith("Expected UploadFile"):
             yield ProblemBody(where=where, what="is a text", accepted="a file: a part with a filename")
+        elif alike[0]["type"] == "extra_forbidden":
+            accepted_fields = ", ".join(fields) if "/" not in where else ""
+            yield ProblemBody(where=where, what=_plain_message(alike[0]), accepted=accepted_fields)
         elif reason or not accepted:
             yield ProblemBody(where=where, what=reason or _plain_message(alike[0]))
         else:

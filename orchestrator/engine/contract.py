@@ -238,7 +238,10 @@ class Generation:
             (self.sampling.problem() is None, self.sampling.problem() or ""),
             (self.seed is None or 0 <= self.seed < 1 << 64, f"seed is {self.seed}; accepted: 0 to 2^64 - 1"),
             (len(self.stop) <= MAX_STOPS, f"{len(self.stop)} stop strings; accepted: at most {MAX_STOPS}"),
-            (all(0 < len(s.encode()) <= MAX_STOP_BYTES for s in self.stop), "a stop string is empty or too long"),
+            (
+                all(0 < len(s.encode()) <= MAX_STOP_BYTES for s in self.stop),
+                f"a stop string is empty or too long; accepted: 1 to {MAX_STOP_BYTES} bytes",
+            ),
             (
                 len(self.stop_tokens) <= MAX_STOP_TOKENS and all(token >= 0 for token in self.stop_tokens),
                 f"stop_tokens are {self.stop_tokens!r:.200}; accepted: at most {MAX_STOP_TOKENS} ids of tokens",

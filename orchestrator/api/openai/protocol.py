@@ -163,6 +163,8 @@ def left_out_tools(kinds: Sequence[str], accepted: str) -> tuple[str, ...]:
 
 def refused_part(kind: str) -> str:
     """Return why a message part of this type is refused."""
+    if kind.endswith("text"):  # a part with a text is not refused
+        return f"is of type {kind!r}, but has no text"
     sense = next((name for mark, name in _SENSES.items() if mark in kind), None)
     return f"is of type {kind!r}" if sense is None else f"is {sense} (type {kind!r}), which no model here can take in"
 
@@ -193,7 +195,7 @@ def prompt_messages(messages: Sequence[Message], role: ResolvedRole, instruction
     system = step_messages(role.system, overlay, (), "")[0].content.strip()
     turns = [_laid_out(message, role) for message in messages if message.role != "system"]
     if not turns:
-        raise InputError(Problem("messages", "none is of a user", "one message of the role user at least"))
+        raise InputError(Problem("messages", 'no message with role "user"', "one at least"))
     return (Message("system", system), *turns) if system else tuple(turns)
 
 

@@ -83,7 +83,7 @@ def run_request(messages: Sequence[Message]) -> str:
     """
     written = [message for message in messages if message.content.strip()]
     if not any(message.role == "user" for message in written):
-        raise InputError(Problem("messages", "none is of a user", "one message of the role user at least"))
+        raise InputError(Problem("messages", 'no message with role "user"', "one at least"))
     if len(written) == 1:
         return written[0].content
     return "\n".join(f"{message.role}: {message.content}" for message in written)

@@ -87,8 +87,10 @@ class ClientTools:
         named = _named(choice)
         matches = tuple(tool for tool in tools if tool.name == named)
         if not matches:
+            if not tools:
+                raise InputError(Problem("tool_choice", f"{choice!r} needs tools, and there are none", "none, auto"))
             names = ", ".join(tool.name for tool in tools)
-            accepted = f"none, auto, required, allowed_tools, or a function: {names or 'there is none'}"
+            accepted = f"none, auto, required, allowed_tools, or a function: {names}"
             raise InputError(Problem("tool_choice", f"{choice!r} is not supported", accepted))
         return cls(matches, True, parallel=False)
 

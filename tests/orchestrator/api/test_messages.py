@@ -347,6 +347,8 @@ def test_a_block_that_holds_no_text_is_named() -> None:
         match=r"content/1: is a picture .*which no model here can take in; accepted: text",
     ):
         parsed({"role": "user", "content": [{"type": "text", "text": "a"}, PIXEL]})
+    with pytest.raises(InputError, match="content/0: is of type 'text', but has no text"):
+        parsed({"role": "user", "content": [{"type": "text"}]})
     scanned = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}}
     with pytest.raises(InputError, match="is a document from a source of type 'base64'"):
         parsed({"role": "user", "content": [scanned]})

@@ -325,7 +325,7 @@ def test_a_run_that_has_ended_is_rated(client: httpx2.Client) -> None:
     for body, problem in (
         ({"score": 1.01}, "score"),
         ({"score": 1, "step": "S9"}, "step"),
-        ({"score": 1, "by": "somebody else"}, "by: is not known"),
+        ({"score": 1, "by": "somebody else"}, "by: is not known; accepted: note, score, step"),
         ({}, "score"),
     ):
         refused = client.post(f"/v1/runs/{run}/ratings", json=body)

@@ -45,6 +45,11 @@ def test_any_other_choice_is_refused(choice: Any) -> None:
         ClientTools.of([WEATHER, CLOCK], choice)
 
 
+def test_a_choice_without_tools_says_that_there_are_none() -> None:
+    with pytest.raises(InputError, match="'required' needs tools, and there are none; accepted: none, auto"):
+        ClientTools.of([], "required")
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "problem"),
     [
