@@ -24,7 +24,7 @@ from orchestrator.service.extent import Extent
 LEGEND: Final = """\
 Value: the expected reward less the price of time, tokens and loading; the highest is best. Expected: the reward that
 the head, by its part, and similar episodes, by the rest, come to when calibrated, with its standard error. Probability:
-how likely the candidate was to be taken. Similar episodes: up to three that spoke of the candidate, each with its Q."""
+how likely the candidate was to be taken. Similar: up to three episodes that spoke of the candidate, each with its Q."""
 _MODE_OF: Final = {name: mode for mode, name in MODES.items()}
 
 
@@ -157,15 +157,15 @@ def _print_choices(console: Console, choices: Sequence[Mapping[str, Any]]) -> No
         console.print(Text(f"  the rules: {advice['rules']}"))
         console.print(Text(f"  confidence {advice['confidence']:.2f}; {sure}; probability {choice['propensity']:.3g}"))
         console.print(_estimates(advice["estimates"], choice["taken"]))
+        for line in filter(None, map(_similar_episodes, advice["estimates"])):
+            console.print(Text(line))
     if any(choice["advice"] is not None for choice in choices):
         console.print(Text(LEGEND, style="dim"))
 
 
 def _estimates(estimates: Sequence[Mapping[str, Any]], taken_action: str) -> Table:
-    table = plain_table(
-        "  Candidate", "Value", "Expected", "Price", "Head", "Its part", "Probability", "Similar episodes"
-    )
-    for column in table.columns[1:-1]:
+    table = plain_table(" ", "Value", "Expected", "Price", "Head", "Its part", "Probability", "Candidate")
+    for column in table.columns[:-1]:
         column.no_wrap = True
     for estimate in estimates:
         action = Action(
@@ -173,27 +173,30 @@ def _estimates(estimates: Sequence[Mapping[str, Any]], taken_action: str) -> Tab
         )
         # `>` marks the candidate that was taken.
         mark = ">" if taken_action in (named(action), f"mode {_MODE_OF.get(action.mode)}") else " "
-        parts = (
-            estimate["role"],
-            estimate["model"],
-            estimate["persona"],
-            estimate["thinking"] and f"thinking {estimate['thinking']}",
-            estimate["mode"],
-        )
-        voices = [
-            f"{voice['episode']} (Q {voice['q']:.2f}, alike {voice['similarity']:.2f})" for voice in estimate["voices"]
-        ]
         table.add_row(
-            Text(f"{mark} " + " ".join(filter(None, parts))),
+            mark,
             f"{estimate['value']:.3f}",
             f"{estimate['worth']:.3f} ± {estimate['error']:.3f}",
             f"{estimate['price']:.3f}",
             f"{estimate['head']:.3f}",
             f"{estimate['head_part']:.0%}",
             f"{estimate['probability']:.3g}",
-            ", ".join(voices[:3]) or "-",
+            Text(_candidate(estimate)),
         )
     return table
+
+
+def _candidate(estimate: Mapping[str, Any]) -> str:
+    thinking = estimate["thinking"] and f"thinking {estimate['thinking']}"
+    parts = (estimate["role"], estimate["model"], estimate["persona"], thinking, estimate["mode"])
+    return " ".join(filter(None, parts))
+
+
+def _similar_episodes(estimate: Mapping[str, Any]) -> str:
+    voices = [
+        f"{voice['episode']} (Q {voice['q']:.2f}, alike {voice['similarity']:.2f})" for voice in estimate["voices"]
+    ]
+    return f"  similar to {_candidate(estimate)}: {', '.join(voices[:3])}" if voices else ""
 
 
 def _print_all(console: Console, *parts: Text | Table) -> None:

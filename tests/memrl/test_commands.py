@@ -50,6 +50,7 @@ def test_training_is_learned_from_told_and_asked(command: Cli, folder: Path, tmp
     assert f"{best['worth']:.3f} ± {best['error']:.3f}" in shown.out
     assert f"{best['head_part']:.0%}" in shown.out
     assert any(line.startswith("> ") for line in shown.out.splitlines()), "what was taken is marked"
+    assert f"{best['role']} {best['model']}" in shown.out, "no name is broken where there are 80 columns"
     numbers = re.findall(r"\b\d+\b", shown.out)  # a line may end between an episode and its Q
     assert all(str(voice["episode"]) in numbers for voice in best["voices"])
     asked = command("memory", "ask", "MATCH (a:Attempt) RETURN count(*)", "--json").json
