@@ -25,7 +25,8 @@ class Problem:
     accepted: str = ""  # what would be accepted instead
 
     def __str__(self) -> str:
-        tail = f"; accepted: {self.accepted}" if self.accepted else ""
+        is_said = "; accepted: " in self.what  # by an error of a lower layer
+        tail = f"; accepted: {self.accepted}" if self.accepted and not is_said else ""
         return f"{self.where}: {self.what}{tail}"
 
 

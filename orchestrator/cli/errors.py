@@ -53,6 +53,7 @@ class CommandFailure:
     message: str
     problems: tuple[Problem, ...] = ()  # printed instead of the message
     defect: bool = False  # of the program, so that a traceback is printed too
+    usage: bool = False  # the message is the help of a group of commands
 
 
 class Boundary(TyperGroup):
@@ -113,8 +114,8 @@ def _lines(failure: CommandFailure) -> list[str]:
     lines = [f"error: {problem}" for problem in failure.problems[:MAX_PROBLEMS]] or [f"error: {failure.message}"]
     if len(failure.problems) > MAX_PROBLEMS:
         lines.append(f"and {len(failure.problems) - MAX_PROBLEMS} more problems")
-    if failure.code is ExitCode.CANCELLED:
-        lines = [failure.message]
+    if failure.code is ExitCode.CANCELLED or failure.usage:
+        lines = failure.message.splitlines()
     return [printable(line) for line in lines]
 
 
@@ -127,6 +128,8 @@ def failure_of(error: BaseException) -> CommandFailure:
         case RegistryError():
             problems = tuple(Problem(item.place, item.what, item.accepted) for item in error.problems)
             return CommandFailure(ExitCode.BAD_INPUT, str(error), problems)
+        case typer.TyperException() if type(error).__name__ == "NoArgsIsHelpError":  # typer does not export it
+            return CommandFailure(ExitCode.BAD_INPUT, error.format_message(), usage=True)
         case typer.TyperException():
             return CommandFailure(ExitCode.BAD_INPUT, error.format_message().replace("Value error, ", ""))
         case KeyboardInterrupt() | Cancelled() | typer.Abort():

@@ -192,6 +192,8 @@ def logs(
             break
     if not path.exists():
         raise InputError(Problem(str(path), "does not exist", "a daemon that has run: `orchestrator serve`"))
+    if run is not None and not tail:
+        raise InputError(Problem("--run", f"no line of {path} is about {run!r}", "the full id of a run of the daemon"))
     print_lines({"file": str(path), "lines": list(tail)}, tail, as_json=as_json)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from orchestrator.run.journal.chats import ChatEvent, ChatRecord, chat_records, decode_chat_event
-from orchestrator.run.journal.errors import JournalCorrupt, UnknownChat, UnknownRun
+from orchestrator.run.journal.errors import JournalCorrupt, JournalError, UnknownChat, UnknownRun
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.housekeeping import MaintenanceStore, SurveyStore
 from orchestrator.run.journal.objects import ObjectStore
@@ -35,8 +35,13 @@ class JournalReader:
 
     @classmethod
     def open_to_read(cls, home: Path) -> "JournalReader":
-        """Open the journal of the state folder at `home`. If there is none, it is read as empty."""
+        """Open the journal of the state folder at `home`. If there is none, it is read as empty.
+
+        Raises `JournalError`, also if `home` is no folder.
+        """
         place = Home(home)
+        if home.exists() and not home.is_dir():
+            raise JournalError(home, "is not a folder, so it cannot be the state folder")
         return JournalReader(place, Store.open_to_read(place.database))
 
     def close(self) -> None:

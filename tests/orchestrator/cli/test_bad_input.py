@@ -166,6 +166,33 @@ def test_there_are_no_runs_at_first(command: Cli, home: Path) -> None:
     assert not home.exists(), "reading leaves nothing behind"
 
 
+def test_a_file_in_the_place_of_the_state_folder_is_reported(command: Cli, home: Path) -> None:
+    home.write_text("no folder")
+    for name in ("runs", "show"):
+        refused = command(name)
+        assert (refused.code, refused.err) == (1, f"error: {home}: is not a folder, so it cannot be the state folder\n")
+
+
+def test_a_group_without_a_command_prints_its_help(command: Cli) -> None:
+    shown = command("memory")
+    assert (shown.code, shown.err.startswith("Usage: orchestrator memory")) == (2, True)
+
+
+def test_a_log_without_a_line_about_the_run_says_so(command: Cli, home: Path) -> None:
+    (home / "logs").mkdir(parents=True)
+    log = home / "logs" / "daemon.log"
+    log.write_text('{"event": "a run begins", "run": "R"}\n')
+    assert command("logs", "--run", "R").out == log.read_text()
+    refused = command("logs", "--run", "S")
+    assert (refused.code, "--run: no line of" in refused.err) == (2, True)
+
+
+def test_what_is_accepted_is_said_once(command: Cli, tmp_path: Path) -> None:
+    file = _write(tmp_path, TASK | {"inputs": [{"type": "path", "value": "../a"}]})
+    refused = command("validate", file, "--dir", tmp_path)
+    assert (refused.code, refused.err.count("accepted: ")) == (2, 1)
+
+
 def test_a_registry_with_a_mistake_is_reported_by_line(command: Cli, tmp_path: Path) -> None:
     registry = tmp_path / "registry.yaml"
     registry.write_text("models:\n  a:\n    fil: a.gguf\nroles: {}\n")
