@@ -5,7 +5,6 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.report_view import (
-    counted,
     facts,
     format_drafts,
     format_gates,
@@ -15,7 +14,7 @@ from orchestrator.cli.report_view import (
     format_reuse,
     format_shipped,
 )
-from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
+from orchestrator.cli.terminal import STATE_STYLES, counted, glyphs, one_line, printable, seconds
 from orchestrator.run.journal.chats import ChatRecord
 from orchestrator.run.record.report import Report, StepRow, last_dependency
 from orchestrator.run.record.view import AttemptRow

@@ -4,9 +4,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.report_view import MANY, counted, facts, format_path, heading, listed
+from orchestrator.cli.report_view import MANY, facts, format_path, heading, listed
 from orchestrator.cli.step_table import draw_dag
-from orchestrator.cli.terminal import Glyphs, glyphs, one_line, seconds
+from orchestrator.cli.terminal import Glyphs, counted, glyphs, one_line, seconds
 from orchestrator.run.record.forecast import Forecast
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.events import CHANCE

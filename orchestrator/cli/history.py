@@ -66,7 +66,9 @@ def show(
 def _print_run(console: Console, report: Report, view: RunView, *, interrupted: bool, full: bool) -> None:
     print_report(console, report, view, None, full=full)
     if interrupted:
-        note = f"interrupted, since no process owns the state folder: `orchestrator resume {report.run_id}` continues it"
+        note = (
+            f"interrupted, since no process owns the state folder: `orchestrator resume {report.run_id}` continues it"
+        )
         console.print(Text(note, style="yellow"), soft_wrap=True)
 
 

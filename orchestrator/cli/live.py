@@ -12,7 +12,7 @@ from rich.text import Text
 
 from orchestrator.cli.report_view import format_nodes
 from orchestrator.cli.step_table import NO_PROGRESS, select_steps, step_table
-from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, seconds, write
+from orchestrator.cli.terminal import STATE_STYLES, Glyphs, counted, glyphs, one_line, seconds, write
 from orchestrator.run.record.view import RunView
 from orchestrator.run.updates import Progress
 from orchestrator.task.events import (
@@ -63,7 +63,7 @@ def progress_line(event: Event) -> str:
         case RunAccepted() | RunBegun() | AnswerChecked() | RunFinished():
             return _run_line(event)
         case StepExpanded():
-            return f"{event.step} expanded into {event.count} items"
+            return f"{event.step} expanded into {counted(event.count, 'item')}"
         case StepGathered():
             return f"{event.step} done: all of its items"
         case CancelRequested() | RetryRequested() | StepPrioritised() | StepReused():
@@ -153,7 +153,8 @@ def _attempt_line(
             usage = event.usage
             speed = f", {usage.output_tokens / usage.decode_seconds:.0f} tok/s" if usage.decode_seconds > 0 else ""
             thought = f" ({usage.reasoning_tokens} of thoughts)" if usage.reasoning_tokens else ""
-            return f"{event.step} generated{again}: {usage.output_tokens} tokens{thought}{speed}{format_nodes(usage)}"
+            tokens = counted(usage.output_tokens, "token")
+            return f"{event.step} generated{again}: {tokens}{thought}{speed}{format_nodes(usage)}"
         case AttemptSucceeded():
             return f"{event.step} done{again}"
         case AttemptFailed():
@@ -228,7 +229,8 @@ class PlainDisplay(RunDisplay):
             self._print_now(f"{progress.step or 'plan'}: {progress.wait}")
             return
         rate = f", {progress.tokens_per_second:.0f} tok/s" if progress.tokens_per_second > 0 else ""
-        self._print_now(f"{progress.step or 'plan'} is being written: {progress.output_tokens} tokens so far{rate}")
+        tokens = counted(progress.output_tokens, "token")
+        self._print_now(f"{progress.step or 'plan'} is being written: {tokens} so far{rate}")
 
     async def animate(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from rich.text import Text
 from orchestrator.cli.complete import complete_model
 from orchestrator.cli.daemon import DaemonClient, path_part
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.terminal import one_line, plain_table, print_result, size
+from orchestrator.cli.terminal import counted, one_line, plain_table, print_result, size
 
 ModelArgument = Annotated[
     str,
@@ -101,7 +101,7 @@ def _counter_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
         for role, use in model.get("roles", {}).items():
             if use["answers"]:
                 tokens = f"{use['prompt_tokens']} prompt and {use['output_tokens']} output tokens"
-                lines.append(f"{model['model']}: {role or 'no role'}: {use['answers']} answers, {tokens}")
+                lines.append(f"{model['model']}: {role or 'no role'}: {counted(use['answers'], 'answer')}, {tokens}")
         for server in model.get("servers", ()):
             if server["first_seconds"] is not None:
                 lines.append(f"{model['model']} at {one_line(server['name'])}: {_pace(server)}")
@@ -117,7 +117,7 @@ def _pace(server: Mapping[str, Any]) -> str:
     measured = [
         f"{first:.2g} s to the first token",
         "" if token is None else f"{token:.2g} s a token",
-        "" if at_once is None else f"{at_once} answers at once",
+        "" if at_once is None else f"{counted(at_once, 'answer')} at once",
     ]
     return ", ".join(filter(None, measured))
 

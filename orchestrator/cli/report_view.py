@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.step_table import select_steps, step_table
-from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
+from orchestrator.cli.terminal import STATE_STYLES, Glyphs, counted, glyphs, one_line, printable, seconds
 from orchestrator.registry.memory import size as memory_size
 from orchestrator.run.gates.planned import PlannedGate
 from orchestrator.run.record.report import PathRow, Report, StepRow
@@ -170,17 +170,20 @@ def print_report(console: Console, report: Report, run: RunView, speedup: Speedu
         console.print(Text(f"corrected: {one_line(correction.text)}", style="dim"), soft_wrap=True)
     if report.doubt:
         console.print(Text(f"doubtful: {one_line(report.doubt)}", style="yellow"), soft_wrap=True)
-    if rated := [(report.run_id, row) for row in report.ratings] + [
-        (step.id, row) for step in report.steps for row in step.ratings
-    ]:
-        heading(console, "Ratings", signs)
-        for name, row in rated:
-            console.print(Text(f"{name}  {format_rating(row)}"))
+    _print_ratings(console, report, signs)
     if any(step.started is not None for step in report.steps):
         heading(console, "Timeline", signs)
         _print_timeline(console, report, signs, full=full)
         heading(console, "Figures", signs)
         console.print(_figures(report, speedup, signs))
+
+
+def _print_ratings(console: Console, report: Report, signs: Glyphs) -> None:
+    of_steps = [(step.id, row) for step in report.steps for row in step.ratings]
+    if rated := [(report.run_id, row) for row in report.ratings] + of_steps:
+        heading(console, "Ratings", signs)
+        for name, row in rated:
+            console.print(Text(f"{name}  {format_rating(row)}"))
 
 
 def print_steps(console: Console, run: RunView, signs: Glyphs, *, full: bool) -> None:
@@ -465,7 +468,3 @@ def format_path(steps: Sequence[str], signs: Glyphs) -> str:
 
 def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MANY]) + (f" and {len(names) - MANY} more" if len(names) > MANY else "")
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.terminal import STATE_STYLES, Glyphs, one_line, seconds
+from orchestrator.cli.terminal import STATE_STYLES, Glyphs, counted, one_line, seconds
 from orchestrator.run.record.steps import RunStep
 from orchestrator.run.record.view import RunView
 from orchestrator.task.states import State
@@ -143,7 +143,7 @@ def _remark(view: RunStep, after: str) -> Text:
     if view.attempts > 1:
         text.append(f"attempt {view.attempts}: ", style="yellow")
     if view.children is not None:
-        text.append(f"{len(view.children)} items: ", style="cyan")
+        text.append(f"{counted(len(view.children), 'item')}: ", style="cyan")
     text.append(f"{after}{one_line(view.step.action)}")
     return text
 

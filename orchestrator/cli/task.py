@@ -14,10 +14,10 @@ from orchestrator.cli.foreground import Foreground
 from orchestrator.cli.live import RunDisplay
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of_jobs
-from orchestrator.cli.report_view import counted, format_gates, listed
+from orchestrator.cli.report_view import format_gates, listed
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, problems_in, read_document
-from orchestrator.cli.terminal import glyphs, print_json, print_notes, print_result
+from orchestrator.cli.terminal import counted, glyphs, print_json, print_notes, print_result
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.gates.planned import gates_for_step
 from orchestrator.run.job import CheckedJob, Job, check_job, known_rates

@@ -148,6 +148,10 @@ def printable(text: str) -> str:
     return CONTROL.sub(lambda match: repr(match.group())[1:-1], text.replace("\r\n", "\n"))
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def one_line(text: str) -> str:
     return WHITE.sub(" ", printable(text)).strip()
 

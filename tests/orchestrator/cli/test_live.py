@@ -5,7 +5,7 @@ import io
 from orchestrator.cli.live import PROGRESS_PAUSE, PlainDisplay, progress_line
 from orchestrator.cli.terminal import make_console
 from orchestrator.run.updates import Progress
-from orchestrator.task.events import AttemptGenerated, AttemptStarted, RunAccepted, Usage
+from orchestrator.task.events import AttemptGenerated, AttemptStarted, RunAccepted, StepExpanded, Usage
 
 
 def test_long_answers_are_not_silent() -> None:
@@ -20,6 +20,13 @@ def test_long_answers_are_not_silent() -> None:
     display.progress(Progress("S1", 1, 12, 4.0, "abc"))
     display.progress(Progress("S1", 1, 13, 4.0, "abcd"))
     assert written.getvalue().splitlines()[2:] == ["    2.00 s  S1 is being written: 12 tokens so far, 4 tok/s"]
+
+
+def test_one_of_a_kind_is_singular() -> None:
+    expanded = progress_line(StepExpanded(at=1.0, step="S2", count=1))
+    assert expanded == "S2 expanded into 1 item"
+    usage = Usage(output_tokens=1, decode_seconds=1.0)
+    assert progress_line(AttemptGenerated(at=1.0, step="S1", number=1, usage=usage)) == "S1 generated: 1 token, 1 tok/s"
 
 
 def test_the_line_of_an_answer_names_its_nodes() -> None:
