@@ -252,6 +252,7 @@ def test_an_answer_that_may_be_right_is_not_doubted(request_text: str, text: str
     [
         ("Summarize a.txt", "The lamp arrived on Thursday.", ["a.txt is empty."]),
         ("Summarize a.txt and notes.txt", "The lamp arrived on Thursday.", ["a.txt and notes.txt are empty."]),
+        ("Summarize empty.txt", "The lamp arrived on Thursday.", ["empty.txt is empty."]),
         ("Summarize a.txt", "a.txt is empty.", []),
         ("Fasse a.txt zusammen", "Die Datei hat keinen Inhalt.", []),
         ("How many lines does a.txt have?", "0 lines", []),
@@ -262,7 +263,7 @@ def test_an_answer_that_may_be_right_is_not_doubted(request_text: str, text: str
 def test_an_answer_about_an_empty_file_is_doubted_unless_it_says_so(
     request_text: str, text: str, expected: list[str]
 ) -> None:
-    inputs = {"a.txt": " \n", "notes.txt": ""}
+    inputs = {"a.txt": " \n", "notes.txt": "", "empty.txt": ""}
     assert against(request_text, text, **inputs) == expected
 
 
