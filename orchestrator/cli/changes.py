@@ -370,8 +370,13 @@ def _recover(root: int, folder: Path) -> str:
 
 def _save(root: int, record: _Record) -> None:
     unfinished = f"{RECORD}.unfinished"
-    _write(os.open(unfinished, _CREATE | os.O_TRUNC, 0o600, dir_fd=root), msgspec.json.encode(record))
-    os.rename(unfinished, RECORD, src_dir_fd=root, dst_dir_fd=root)
+    try:
+        _write(os.open(unfinished, _CREATE | os.O_TRUNC, 0o600, dir_fd=root), msgspec.json.encode(record))
+        os.rename(unfinished, RECORD, src_dir_fd=root, dst_dir_fd=root)
+    except OSError:
+        with suppress(OSError):
+            _remove(root, unfinished)
+        raise
 
 
 def _load(root: int, folder: Path) -> _Record | None:

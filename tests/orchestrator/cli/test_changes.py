@@ -180,6 +180,14 @@ def test_a_full_disk_changes_nothing(small_disk: Path, size: int) -> None:
     assert not (small_disk / "n").exists()
 
 
+def test_a_disk_without_room_for_the_record_is_left_as_it_was(small_disk: Path) -> None:
+    free = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_bsize))
+    with pytest.raises(WriteFailed, match="nothing was changed"):
+        write_files(small_disk, [version("a.txt", None, "new")], "R")
+    assert [file.name for file in small_disk.iterdir()] == ["ballast"]
+
+
 def test_a_file_system_that_can_only_be_read_changes_nothing(small_disk: Path) -> None:
     (small_disk / "README.md").write_text("old")
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
