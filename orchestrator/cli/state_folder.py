@@ -10,7 +10,7 @@ import typer
 from orchestrator.cli.client import ask
 from orchestrator.cli.daemon import DaemonClient, answers, path_part
 from orchestrator.cli.settings import JsonFlag, Settings, settings
-from orchestrator.cli.terminal import print_json, print_lines, size
+from orchestrator.cli.terminal import print_lines, size
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader
@@ -47,8 +47,9 @@ def restore(
     """
     path = f"/v1/backups/{path_part('NAME', name)}/restore"
     ask(settings(context), "POST", path, extent=Extent.NOTHING)  # the journal may be damaged
-    if as_json:
-        print_json({"restored": name})
+    backups = settings(context).home / "backups"
+    lines = [f"all runs are those of backup {name}; the journal before is kept in {backups}"]
+    print_lines({"restored": name}, lines, as_json=as_json)
 
 
 def vacuum(

@@ -30,7 +30,9 @@ def test_a_damaged_journal_is_replaced_by_a_backup(command: Cli, home: Path, bac
     assert "journal.db: damaged: " in refused.err
     assert command("restore", backup, "--json").json == {"restored": backup}
     assert [row["run_id"] for row in command("runs", "--json").json["runs"]] == ["R"]
-    assert (next((home / "backups").glob("replaced-*")) / "journal.db").read_bytes() == b"no database"
+    again = command("restore", backup).out
+    assert again == f"all runs are those of backup {backup}; the journal before is kept in {home / 'backups'}\n"
+    assert (min((home / "backups").glob("replaced-*")) / "journal.db").read_bytes() == b"no database"
 
 
 def test_nothing_is_restored_while_another_process_owns_the_folder(command: Cli, home: Path, backup: str) -> None:
