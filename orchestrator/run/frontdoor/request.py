@@ -93,7 +93,8 @@ def missing_needs(request: str, files: Sequence[str], has_tools: bool) -> tuple[
 
 def _missing(name: str, files: Sequence[str]) -> str:
     if not files:
-        return f"{name} is not here: the request came without files (--dir FOLDER gives it those of a folder)"
+        how = "--dir FOLDER gives those of a folder, but no links"
+        return f"{name} is not here: no files came with the request ({how})"
     near = nearest(name, files) or nearest(PurePosixPath(name).name, files)
     accepted = f"perhaps {near} is meant" if near else f"the files are {', '.join(files[:8])}"
     more = f" and {len(files) - 8} more" if not near and len(files) > 8 else ""

@@ -228,6 +228,7 @@ class RunView:
         steps = self.state.steps
         if step not in steps:
             listing = ", ".join(islice(steps, STEPS_NAMED)) or "none is planned yet"
+            listing += ", ..." if len(steps) > STEPS_NAMED else ""
             raise InputError(Problem("step", f"run {self.accepted.run} has no step {step!r}", listing))
 
     @property
