@@ -20,12 +20,14 @@ from orchestrator.cli.documents import read_task
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of
 from orchestrator.cli.report_view import facts
-from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.settings import DirOption, JsonFlag, settings
+from orchestrator.cli.source import check_folder
 from orchestrator.cli.terminal import one_line, print_json, print_result, printable, seconds, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import load_report
+from orchestrator.task.events import RunAccepted
 from orchestrator.task.taskir.models import TaskIR
 
 
@@ -41,6 +43,7 @@ def simulate_task(
     ] = None,
     runs: Annotated[int, typer.Option(min=1, max=1000, help="How many runs, each with other lengths of answers.")] = 1,
     seed: Annotated[int, typer.Option(help="The seed of the first run.")] = 0,
+    folder: DirOption = None,
     advice: Annotated[
         bool, typer.Option("--advice/--no-advice", help="Say what bounds the task, and what to buy for it.")
     ] = True,
@@ -50,9 +53,10 @@ def simulate_task(
 
     The real scheduler and pool run on a virtual clock, and engines choose what goes into a step as real ones do, and
     take as long for it as the machine file says. Answers have the prescribed form or a length drawn at random, and in a
-    replay as many tokens as those of the run; gates and tools really run. With more than one run, 95 % of them are
-    within the interval.
+    replay as many tokens as those of the run; gates and tools really run. A replay reads the run's own folder if there
+    is no --dir. With more than one run, 95 % of them are within the interval.
     """
+    folder = check_folder(folder)
     described = read_machine(machine)
     options = settings(context)
     if (name is None) == (replay is None):
@@ -67,14 +71,18 @@ def simulate_task(
         ((run, task),) = replayed(options, shown).tasks.items()
         with JournalReader.open_to_read(options.home) as journal:
             lengths = answer_lengths(task, load_report(journal, run))
+            folder = folder or _own_folder(journal, run)
     registry = registry_of(options)
-    with tempfile.TemporaryDirectory(prefix="orchestrator-simulate-") as folder:
-        home = Path(folder)
+    with tempfile.TemporaryDirectory(prefix="orchestrator-simulate-") as scratch:
+        home = Path(scratch)
         log_to(home / "simulate.log")
         simulations = [
-            simulate(task, described, registry, home / f"run-{seed + at}", seed + at, lengths) for at in range(runs)
+            simulate(task, described, registry, home / f"run-{seed + at}", seed + at, lengths, folder=folder)
+            for at in range(runs)
         ]
-        better = advise(task, described, registry, home, simulations[0], seed, lengths) if advice else None
+        better = (
+            advise(task, described, registry, home, simulations[0], seed, lengths, folder=folder) if advice else None
+        )
     document = _as_json(shown, described, simulations, better)
     table = facts()
     for key, value in document.items():
@@ -132,6 +140,12 @@ def _models(registry: Registry, names: Sequence[str]) -> list[str]:
 
 def _say(line: str) -> None:
     write(lambda: print(printable(one_line(line)), file=sys.stderr, flush=True))
+
+
+def _own_folder(journal: JournalReader, run: str) -> Path | None:
+    accepted = journal.first_event(run)
+    assert isinstance(accepted, RunAccepted)
+    return None if accepted.directory is None else check_folder(Path(accepted.directory))
 
 
 def _task(name: str) -> TaskIR:

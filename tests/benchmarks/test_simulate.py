@@ -73,8 +73,10 @@ from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError
 from orchestrator.registry.load import find_registry, load_registry
 from orchestrator.registry.options import EagleOptions, MtpOptions, PromptLookupOptions, SpeculationOptions
-from orchestrator.task.events import Usage
+from orchestrator.run.journal.journal import Journal
+from orchestrator.task.events import RunAccepted, Usage
 from orchestrator.task.taskir.models import TaskIR
+from orchestrator.task.taskir.parse import task_from
 from orchestrator.task.taskir.validation import OutputSchema
 from tests.orchestrator.cli.cli_command import make_command
 
@@ -702,6 +704,31 @@ def test_the_command_says_how_long_how_certain_and_what_to_buy(tmp_path: Path) -
     assert "is no workload" in cli("bench", "simulate", "wider", "--machine", str(file)).err
     assert "step_seconds" in cli("bench", "machine", "--schema").out
     assert "has no such model" in cli("bench", "machine", "nobody").err
+
+
+def test_a_task_with_files_is_simulated_with_those_of_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("Zilthir is a ship.")
+    step = {"id": "S1", "actor": "worker", "action": "Go.", "inputs": ["a.txt"], "outputs": ["o.txt"]}
+    inputs = [{"type": "path", "value": "a.txt"}]
+    task = task_from({"objective": "o", "inputs": inputs, "plan": {"steps": [step]}})
+    (tmp_path / "task.json").write_text(task.model_dump_json(exclude_unset=True))
+    (tmp_path / "machine.json").write_text(to_text(machine()), encoding="utf-8")
+
+    async def journal_run() -> None:
+        with Journal.open(tmp_path / "home") as journal:
+            folder = str(tmp_path / "texts")
+            accepted = RunAccepted(at=0.0, run="R", mode="as-planned", task=task, directory=folder)
+            await journal.append("R", [accepted])
+
+    asyncio.run(journal_run())
+    words = ("bench", "simulate", "--machine", str(tmp_path / "machine.json"), "--no-advice", "--json")
+    cli = make_command(tmp_path / "home")
+    told = cli(*words, str(tmp_path / "task.json"), "--dir", str(tmp_path / "texts"))
+    assert (told.code, told.json["status"]) == (0, "done")
+    assert cli(*words, str(tmp_path / "task.json")).code == 2
+    again = cli(*words, "--replay", "R")
+    assert (again.code, again.json["status"]) == (0, "done")
 
 
 @pytest.mark.slow

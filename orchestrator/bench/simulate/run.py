@@ -54,16 +54,24 @@ class Simulated:
 
 
 def simulate(
-    task: TaskIR, machine: Machine, base: Registry, home: Path, seed: int = 0, lengths: AnswerLengths = UNKNOWN
+    task: TaskIR,
+    machine: Machine,
+    base: Registry,
+    home: Path,
+    seed: int = 0,
+    lengths: AnswerLengths = UNKNOWN,
+    *,
+    folder: Path | None = None,
 ) -> Simulated:
     """Run a task on a machine, in a new state folder `home`. The same arguments give the same report, but for its id.
 
     Models are loaded before the task is accepted, as far as the memory goes. `base` gives the defaults of the registry.
-    Answers are as long as `lengths` say, in each round again, see `answer_lengths`.
+    Answers are as long as `lengths` say, in each round again, see `answer_lengths`. `folder` has the files that steps
+    read.
     Gates and tools really run, and take no virtual time but what `Overheads` say. Raises InputError for a task that
     cannot be run there, and JournalError.
     """
-    return simulate_rounds(task, machine, base, home, 1, seed, lengths)[0]
+    return simulate_rounds(task, machine, base, home, 1, seed, lengths, folder=folder)[0]
 
 
 def simulate_rounds(
@@ -74,6 +82,8 @@ def simulate_rounds(
     rounds: int,
     seed: int = 0,
     lengths: AnswerLengths = UNKNOWN,
+    *,
+    folder: Path | None = None,
 ) -> list[Simulated]:
     """Run a task several times, one after the other, on the same engines: later rounds find prefixes in their caches.
 
@@ -83,7 +93,7 @@ def simulate_rounds(
     models = dict.fromkeys(registry.roles[step.actor].model for step in task.plan.steps)
     write = Writer(machine, seed, lengths).write
     return simulate_job(
-        Job(None, task, None, "as-planned"), machine, registry, home, write, models, rounds=rounds, seed=seed
+        Job(None, task, folder, "as-planned"), machine, registry, home, write, models, rounds=rounds, seed=seed
     )
 
 
@@ -205,6 +215,8 @@ def advise(
     known: Simulated,
     seed: int = 0,
     lengths: AnswerLengths = UNKNOWN,
+    *,
+    folder: Path | None = None,
 ) -> Advice:
     """Return what bounds a task that is `known` to go like this on a machine, from simulations in folders below `home`.
 
@@ -212,7 +224,8 @@ def advise(
     """
     ratios: dict[Resource, float] = {}
     for resource in RESOURCES:
-        better = simulate(task, machine.with_twice(resource), base, home / resource.replace(" ", "-"), seed, lengths)
+        place = home / resource.replace(" ", "-")
+        better = simulate(task, machine.with_twice(resource), base, place, seed, lengths, folder=folder)
         ratios[resource] = known.seconds / better.seconds if better.seconds > 0 else 1.0
     path = known.report.critical_path
     return Advice(ratios, path.waiting_seconds / path.seconds if path.seconds > 0 else 0.0)
