@@ -81,8 +81,8 @@ class UnknownRun(JournalError):
     """The journal holds no such `run`."""
 
     def __init__(self, path: Path, run: str) -> None:
-        super().__init__(path, f"holds no run {run!r}")
-        self.run = run
+        OrchestratorError.__init__(self, f"there is no run {run!r}")  # callers of the API need not know the path
+        self.path, self.run = path, run
 
 
 class UnknownChat(JournalError):

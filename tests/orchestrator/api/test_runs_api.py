@@ -331,7 +331,8 @@ def test_a_run_that_has_ended_is_rated(client: httpx2.Client) -> None:
         refused = client.post(f"/v1/runs/{run}/ratings", json=body)
         assert refused.status_code in (400, 422), refused.text
         assert problem in refused.text
-    assert client.post("/v1/runs/nobody/ratings", json={"score": 1}).status_code == 404
+    unknown = client.post("/v1/runs/nobody/ratings", json={"score": 1})
+    assert (unknown.status_code, unknown.json()["error"]["message"]) == (404, "there is no run 'nobody'")
 
 
 def test_the_openapi_document_lists_the_operations(client: httpx2.Client) -> None:
