@@ -249,10 +249,18 @@ def _journal(home: Path) -> Iterator[Check]:
     if damage:
         yield Check("journal", "broken", damage[0], "restore it from a backup, or move the state folder away")
         return
+    if not runs and (folders := _folders(Home(home).runs)):
+        lost = f"0 runs, but {folders} in {Home(home).runs}: the journal was emptied or replaced"
+        yield Check("journal", "note", lost, "restore it from a backup: `orchestrator backup --list` names them")
+        return
     open_runs = f", {unfinished} unfinished: `orchestrator runs`" if unfinished else ""
     yield Check("journal", "ok", f"{runs} run{'' if runs == 1 else 's'}{open_runs}")
     if reuse.expected_tokens:
         yield _reuse(reuse)
+
+
+def _folders(runs: Path) -> int:
+    return sum(1 for _ in runs.iterdir()) if runs.is_dir() else 0
 
 
 def _reuse(reuse: Reuse) -> Check:

@@ -58,6 +58,14 @@ def test_a_journal_on_a_full_disk_is_not_to_be_moved_away(home: Path, monkeypatc
     assert f"{journal.found}{journal.mend}".endswith("free some space there to go on")
 
 
+def test_a_journal_without_the_runs_of_its_folder_is_noted(home: Path) -> None:
+    (home / "runs" / "20260101-000000-0000abcd").mkdir(parents=True)
+    (home / "journal.db").touch()
+    (journal,) = (check for check in examine(home / "registry.yaml", home) if check.name == "journal")
+    assert (journal.state, journal.found.startswith("0 runs, but 1 in ")) == ("note", True)
+    assert "backup --list" in journal.mend
+
+
 def judged(command: Cli, folder: Path, chat_template: str | None) -> tuple[dict[str, Any], Result]:
     """Return what the doctor and `validate` say where a model with this template does everything."""
     write_llama(folder / "m.gguf", ModelShape(chat_template=chat_template))
