@@ -17,6 +17,7 @@ from orchestrator.registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
 from orchestrator.registry.models import Registry
 from orchestrator.run.frontdoor.direct import mentioned, why_no_direct
 from orchestrator.run.frontdoor.planner import FrontdoorPlanner
+from orchestrator.run.frontdoor.request import RequestFiles
 from orchestrator.run.gates.planned import GATES
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.planning import Planner
@@ -172,6 +173,8 @@ def check_job_given(
     files = (*prior, *(list_files(job.directory) if job.directory else ()))
     if job.task is None:
         _check_request(job.request or "", (why_no_direct if job.mode == "direct" else planner.why_not)(registry))
+        if problems := _unreadable_named(job, files, prior):
+            raise InputError(*problems)
         messages = tuple(map(str, _base_models((planner.planned_by(registry).role,), registry)))
         return CheckedJob(files, prior, warnings=messages, sizes=_sizes(job, files))
     if job.mode == "direct":
@@ -271,20 +274,32 @@ def check_model(registry: Registry, model: str) -> None:
 
 
 def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) -> tuple[Problem, ...]:
-    paths = ((at, item.value) for at, item in enumerate(task.inputs) if item.type == "path" and item.value not in prior)
-    return tuple(
-        islice((problem for at, name in paths if (problem := _why_unreadable(directory, name, at))), MAX_PROBLEMS)
+    paths = (
+        (f"/inputs/{at}/value", item.value)
+        for at, item in enumerate(task.inputs)
+        if item.type == "path" and item.value not in prior
     )
+    return _problems_reading(directory, paths)
 
 
-def _why_unreadable(directory: Path | None, name: str, at: int) -> Problem | None:
+def _unreadable_named(job: Job, files: Sequence[str], prior: Collection[str]) -> tuple[Problem, ...]:
+    # Of the files that a request names to be read. Without this, it would fail at the step that reads one.
+    named = RequestFiles.of(job.request or "", files).named
+    return _problems_reading(job.directory, (("request", name) for name in named if name not in prior))
+
+
+def _problems_reading(directory: Path | None, files: Iterable[tuple[str, str]]) -> tuple[Problem, ...]:
+    problems = (problem for where, name in files if (problem := _why_unreadable(directory, where, name)))
+    return tuple(islice(problems, MAX_PROBLEMS))
+
+
+def _why_unreadable(directory: Path | None, where: str, name: str) -> Problem | None:
     if directory is None:
-        detail = f"file {name!r} cannot be read: no folder was given"
-        return Problem(f"/inputs/{at}/value", detail, "--dir with the folder that has it")
+        return Problem(where, f"file {name!r} cannot be read: no folder was given", "--dir with the folder that has it")
     try:
         read_text(directory, name)
     except UnreadableFile as error:
-        return Problem(f"/inputs/{at}/value", str(error), f"a text file under {directory}")
+        return Problem(where, str(error), f"a text file under {directory}")
     return None
 
 

@@ -94,3 +94,31 @@ def test_paths_that_cannot_be_read_are_reported_when_a_job_comes(tmp_path: Path)
     assert problems("a.txt", ".hidden", "from an earlier run") == ()
     assert problems("a.txt", "binary", "none.txt", "../a.txt") == tuple(f"/inputs/{at}/value" for at in (1, 2, 3))
     assert problems("from an earlier run", "a.txt", directory=None) == ("/inputs/1/value",), "no folder has it"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "unreadable"),
+    [
+        ("Summarize a.txt.", ()),
+        ("Summarize a.txt and photo.dat.", ("photo.dat",)),
+        ("Summarize a.txt and write the summary to photo.dat.", ()),
+        ("Summarize a.txt, but not photo.dat.", ()),
+        ("Compare photo.dat with locked.txt.", ("photo.dat", "locked.txt")),
+    ],
+)
+def test_files_that_a_request_names_are_read_when_it_comes(
+    open_to_others: Path, request_text: str, unreadable: tuple[str, ...]
+) -> None:
+    (open_to_others / "a.txt").write_text("read")
+    (open_to_others / "photo.dat").write_bytes(b"\xff\xd8")
+    (open_to_others / "locked.txt").touch(0o000)
+    registry = load_registry(find_registry(environment={}))
+    job = Job(request_text, None, open_to_others, "as-planned")
+    with bound_by_permissions():
+        try:
+            check_job_given(job, registry, {})
+            problems: tuple[str, ...] = ()
+        except InputError as error:
+            problems = tuple(problem.what for problem in error.problems)
+    assert [problem.split("'")[1] for problem in problems] == [*unreadable]
+    assert all(("is not UTF-8" if "photo" in problem else "may not be read") in problem for problem in problems)
