@@ -14,9 +14,10 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 
 from orchestrator.cluster.arbiter_client import Unreachable, encode_unreachable, now
-from orchestrator.cluster.driver import NAMESPACE, NotConnected, connect, control_plane_problem, is_same_cluster
+from orchestrator.cluster.driver import NAMESPACE, connect, control_plane_problem, is_same_cluster
 from orchestrator.cluster.lease import Arbiter, Record, decode_record, decode_request, encode
 from orchestrator.cluster.stream import receive_frame, send_frame
+from orchestrator.cluster.tls import NotConnected
 from orchestrator.files import lock_file, replace_file, user_folder
 
 NAME: Final = "arbiter"

@@ -24,7 +24,7 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.cluster.digests import ModelFiles
-from orchestrator.cluster.driver import NotConnected, connect, control_plane_problem, first_line, is_same_cluster
+from orchestrator.cluster.driver import connect, control_plane_problem, first_line, is_same_cluster
 from orchestrator.cluster.host import Host
 from orchestrator.cluster.members import node_name, why_rejected
 from orchestrator.cluster.messages import (
@@ -48,7 +48,8 @@ from orchestrator.cluster.messages import (
     encode,
 )
 from orchestrator.cluster.prefixes import FolderHere, Place, PrefixFolder, carry
-from orchestrator.cluster.ray_node import MEASURED_BYTES, FolderThere, RayNode, measure
+from orchestrator.cluster.ray_node import FolderThere, RayNode, measure
+from orchestrator.cluster.tls import NotConnected
 from orchestrator.engine.client.library import LibraryFailed, probe_library
 
 MEMBERS_SECONDS: Final = 1.0  # between two looks at Ray's list of nodes, which does not notify
@@ -158,17 +159,18 @@ class Bridge:
             return
         try:
             async with asyncio.timeout(START_SECONDS):
+                port = await actor.listen.remote(epoch, address)
                 rate = await measure(actor, epoch)
         except (TimeoutError, RayError) as error:
             why = first_line(error) or f"not within {START_SECONDS:g} s"
-            reason = f"it did not get {MEASURED_BYTES} bytes: {why}; it is tried again"
+            reason = f"it cannot be connected to: {why}; it is tried again"
             self._serving.discard(key)
             if key in self._alive:
                 self._reject(key, NodeRejected(epoch, name, address, reason))
             return
         self._rejected.pop(key, None)
         node = self._nodes[epoch] = RayNode(
-            epoch, name, actor, facts.digests, self._files, self._send, self._source_of, self._tasks
+            epoch, name, actor, address, port, facts.digests, self._files, self._send, self._source_of, self._tasks
         )
         try:
             files = await self._files.among(facts.digests)

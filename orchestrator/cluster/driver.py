@@ -16,7 +16,7 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined] # of a compiled 
 from ray.exceptions import AuthenticationError, RayError
 
 from orchestrator.cluster.stream import address_of
-from orchestrator.cluster.tls import TLS_FILES, TlsUnusable, tls_context
+from orchestrator.cluster.tls import TLS_FILES, NotConnected, tls_context
 
 NAMESPACE: Final = "orchestrator"
 SECONDS: Final = 10.0  # for the control plane to answer
@@ -25,10 +25,6 @@ TOKEN: Final = "RAY_AUTH_MODE=token with the cluster's in RAY_AUTH_TOKEN or ~/.r
 _SETTINGS_TYPE: Final = 4
 _FRAME_BYTES: Final = 9  # of the header of a frame of HTTP/2
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS_TYPE, 0, 0, 0, 0, 0])
-
-
-class NotConnected(Exception):
-    """The cluster cannot be used. The message says why, and what would be accepted."""
 
 
 def connect(address: str) -> None:
@@ -67,12 +63,7 @@ def check_control_plane(address: str, environ: Mapping[str, str], seconds: float
 
     Raises NotConnected.
     """
-    try:
-        context = tls_context(environ)
-    except TlsUnusable as error:
-        raise NotConnected(str(error)) from error
-    if context is not None:
-        context.set_alpn_protocols(["h2"])
+    context = tls_context(environ)
     try:
         address = canonicalize_bootstrap_address_or_die(address)
     except (ConnectionError, ValueError) as error:  # `auto`, and there is none on this machine

@@ -1,4 +1,4 @@
-"""What runs on a node: starts engine processes, relays the bytes of their sockets, and stores model files.
+"""What runs on a node: starts engine processes, has them connected with the head, and stores model files.
 
 Ray makes an actor of `Host`. It imports nothing of Ray, and every result is of plain values. Whoever uses it names the
 epoch that the host was made with; results carry it, so that those of an earlier host can be told apart. A host whose
@@ -10,13 +10,14 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import psutil
 
 from orchestrator.cluster.messages import NodeFacts
 from orchestrator.cluster.prefixes import PrefixFolder, reported
+from orchestrator.cluster.relay import Listener
 from orchestrator.cluster.store import ModelStore, ShippedFile, StoreError
 from orchestrator.engine.client.library import LibraryFailed, probe_library
 from orchestrator.engine.client.spawn import EngineProcess, launch
@@ -26,8 +27,6 @@ from orchestrator.engine.protocol import VERSION
 from orchestrator.files import replace_file, user_folder
 from orchestrator.pool.machine import memory_budget, read_topology
 from orchestrator.registry.options import Adapters
-
-READ_BYTES: Final = 64 << 10  # Ray sends up to 100 KB with a result, and stores more in shared memory, which is slower
 
 
 class StaleEpoch(Exception):
@@ -76,6 +75,7 @@ class Host:
         self._store = ModelStore(self._folder / "models", node_bytes)
         self._prefixes = PrefixFolder(self._folder / "prefixes")
         self._head = HeadMark(self._folder / "head", head_epoch)
+        self._listener = Listener()
         self._silence_seconds = silence_seconds
         self._abandoned = abandoned
         self._engines: dict[int, EngineProcess] = {}
@@ -107,17 +107,29 @@ class Host:
             digests=self._store.digests(),
         )
 
+    async def listen(self, epoch: int, address: str) -> int:
+        """Return the port of this address of the node to which the head connects. Raises OSError, NotConnected."""
+        self._check(epoch)
+        return await self._listener.open(address)
+
     # Model files
 
     async def use(self, epoch: int, engine: int, groups: tuple[str, ...]) -> None:
-        """Keep these groups of files until `release`, or until the engine that will start has ended."""
+        """Keep these groups of files until `give_up`, or until the engine that will start has ended."""
         self._check(epoch)
         self._used[engine] = groups
         await asyncio.to_thread(self._store.touch, groups)
 
-    async def release(self, epoch: int, engine: int) -> None:
-        """Let the files of an engine make room for others. It does not run."""
+    async def give_up(self, epoch: int, engine: int) -> None:
+        """Let the files of an engine make room for others, after ending it if it was started."""
         self._check(epoch)
+        if engine in self._engines:
+            await self.kill(epoch, engine)
+            await self.wait(epoch, engine)
+        else:
+            await self._release(engine)
+
+    async def _release(self, engine: int) -> None:
         await asyncio.to_thread(self._store.touch, self._used.pop(engine, ()))
 
     async def begin_file(self, epoch: int, file: ShippedFile) -> Begun:
@@ -186,9 +198,12 @@ class Host:
 
     # Engines
 
-    async def start(self, epoch: int, engine: int, spec: EngineSpec, files: dict[str, ShippedFile]) -> EngineSpec | str:
-        """Start the process of an engine. `files` are those of `spec` by their names there, and are in the store.
+    async def start(
+        self, epoch: int, engine: int, spec: EngineSpec, files: dict[str, ShippedFile], key: bytes
+    ) -> EngineSpec | str:
+        """Start the process of an engine, to which the head connects with `key`.
 
+        `files` are those of `spec` by their names there, and are in the store.
         Returns what Load gets: `spec` with the files and folders of this node. Or why the process cannot be started.
         """
         self._check(epoch)
@@ -197,8 +212,8 @@ class Host:
             process = launch(here)
         except OSError as error:
             return f"the engine process cannot be started: {error}"
-        process.socket.setblocking(False)
         self._engines[engine] = process
+        self._listener.expect(key, process.socket)
         return here
 
     def _translate(self, engine: int, spec: EngineSpec, paths: dict[str, str]) -> EngineSpec:
@@ -221,26 +236,6 @@ class Host:
             log_file=str(self._folder / "logs" / f"{spec.shown_name}#{engine}.log"),
         )
 
-    async def write(self, epoch: int, engine: int, data: bytes) -> None:
-        """Send bytes to an engine. Those to an engine that has ended are dropped."""
-        self._check(epoch)
-        if (process := self._engines.get(engine)) is None:
-            return
-        try:
-            await asyncio.get_running_loop().sock_sendall(process.socket, data)
-        except OSError:
-            return  # it ends, and `read` says so
-
-    async def read(self, epoch: int, engine: int) -> tuple[int, bytes]:
-        """Return the epoch and the next bytes of an engine, as soon as there are any; none when it has closed."""
-        self._check(epoch)
-        if (process := self._engines.get(engine)) is None:
-            return self._epoch, b""
-        try:
-            return self._epoch, await asyncio.get_running_loop().sock_recv(process.socket, READ_BYTES)
-        except OSError:
-            return self._epoch, b""
-
     async def wait(self, epoch: int, engine: int) -> tuple[int, int, str]:
         """Return the epoch, the return code and the end of the log, when an engine's process has ended."""
         self._check(epoch)
@@ -256,7 +251,7 @@ class Host:
         self._engines.pop(engine, None)
         process.socket.close()
         process.release()
-        await self.release(epoch, engine)
+        await self._release(engine)
         return result
 
     async def kill(self, epoch: int, engine: int) -> None:

@@ -1,9 +1,10 @@
-"""What the bridge has one node do, through the `Host` there: start engines, relay their bytes, store model files."""
+"""What the bridge has one node do, through the `Host` there: start engines, connect with them, store model files."""
 
 import asyncio
 import contextlib
 import dataclasses
 import itertools
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from ray.exceptions import RayError
 
 from orchestrator.cluster.digests import ModelFiles, digests_of, named_files
 from orchestrator.cluster.driver import first_line
-from orchestrator.cluster.host import READ_BYTES, Beat, Begun
+from orchestrator.cluster.host import Beat, Begun
 from orchestrator.cluster.messages import (
     BridgeMessage,
     EngineBeat,
@@ -25,7 +26,9 @@ from orchestrator.cluster.messages import (
     StartEngine,
 )
 from orchestrator.cluster.prefixes import CHUNK_BYTES, PrefixError
+from orchestrator.cluster.relay import CONNECT_SECONDS, KEY_BYTES, Stream, carry, carry_and_close, connect
 from orchestrator.cluster.store import ShippedFile
+from orchestrator.cluster.tls import NotConnected
 from orchestrator.engine.contract import EngineSpec
 
 BEAT_SECONDS: Final = 1.0
@@ -33,15 +36,15 @@ COPY_SECONDS: Final = 60.0  # for a chunk from one node to another; then the hea
 MEASURED_BYTES: Final = 2 << 20  # sent to a node that joins, to know how fast it gets files
 
 
-class Unshippable(Exception):
-    """A model cannot be stored on a node. The message says why."""
+class Unusable(Exception):
+    """A model cannot run on a node. The message says why."""
 
 
 class RayNode:
     """One node from its first answer to its loss, in one epoch. `host` is the handle of its actor.
 
-    `digests` are those of the model files that it has, `send` is for the daemon, and `source_of` returns another node
-    that can give a file now. Its work runs in `tasks`.
+    The head connects to its engines at `port` of `address`. `digests` are those of the model files that it has, `send`
+    is for the daemon, and `source_of` returns another node that can give a file now. Its work runs in `tasks`.
     """
 
     def __init__(
@@ -49,6 +52,8 @@ class RayNode:
         epoch: int,
         name: str,
         host: Any,
+        address: str,
+        port: int,
         digests: Iterable[str],
         files: ModelFiles,
         send: Callable[[BridgeMessage], None],
@@ -58,6 +63,8 @@ class RayNode:
         self.epoch = epoch
         self.name = name
         self.host = host
+        self._address = address
+        self._port = port
         self._digests = {*digests}
         self._files = files
         self._report = send
@@ -107,64 +114,48 @@ class RayNode:
 
     async def _run(self, command: StartEngine, data: socket.socket) -> None:
         # One engine, from the shipping of its files to the end of its process.
-        engine = command.engine
+        engine, key = command.engine, secrets.token_bytes(KEY_BYTES)
         with data:
             try:
                 spec, files = await self._ship(engine, command.spec)
-                started = await self.host.start.remote(self.epoch, engine, spec, files)
+                started = await self.host.start.remote(self.epoch, engine, spec, files, key)
                 if isinstance(started, str):
-                    raise Unshippable(started)
-            except (Unshippable, OSError) as error:
+                    raise Unusable(started)
+                from_engine, to_engine = await self._connect(key)
+            except (Unusable, OSError) as error:
                 self._report(EngineRefused(engine, "place", f"node {self.name}: {error}"))
-                await self._release(engine)
+                await self._give_up(engine)
                 return
             except RayError as error:
                 self.lose(first_line(error))
                 return
-            self._report(EngineStarted(engine, started))
+            from_daemon, to_daemon = await asyncio.open_connection(sock=data.dup())
+        self._report(EngineStarted(engine, started))
+        with contextlib.closing(to_daemon):  # only once it is known whether the engine has ended or the node was lost
+            sending = self._tasks.create_task(carry_and_close(from_daemon, to_engine))
             try:
-                code, log = await self._relay(engine, data)
+                with contextlib.closing(to_engine):
+                    await carry(from_engine, to_daemon)
+                _, code, log = await self.host.wait.remote(self.epoch, engine)
             except RayError as error:
-                self.lose(first_line(error))
-                return
+                return self.lose(first_line(error))
+            finally:
+                sending.cancel()
         self._report(EngineEnded(engine, code, log))
 
-    async def _release(self, engine: int) -> None:
+    async def _connect(self, key: bytes) -> Stream:
         try:
-            await self.host.release.remote(self.epoch, engine)
+            return await connect(self._address, self._port, key)
+        except (OSError, NotConnected) as error:
+            why = str(error) or f"not within {CONNECT_SECONDS:g} s"
+            accepted = "accepted: a network in which this machine reaches all ports of its nodes"
+            raise Unusable(f"port {self._port} of {self._address} cannot be connected to: {why}; {accepted}") from error
+
+    async def _give_up(self, engine: int) -> None:
+        try:
+            await self.host.give_up.remote(self.epoch, engine)
         except RayError as error:
             self.lose(first_line(error))
-
-    async def _relay(self, engine: int, data: socket.socket) -> tuple[int, str]:
-        sending = self._tasks.create_task(self._send(engine, data))
-        try:
-            await self._receive(engine, data)
-            _, code, log = await self.host.wait.remote(self.epoch, engine)
-        finally:
-            sending.cancel()
-            await asyncio.wait([sending])  # it still watches the descriptor of `data`, which is closed next
-        return code, log
-
-    async def _send(self, engine: int, data: socket.socket) -> None:
-        # One call at a time: Ray does not keep the order of calls of an actor with coroutines.
-        loop = asyncio.get_running_loop()
-        try:
-            while chunk := await loop.sock_recv(data, READ_BYTES):
-                await self.host.write.remote(self.epoch, engine, chunk)
-            await self.host.kill.remote(self.epoch, engine)  # the daemon has closed its end
-        except RayError as error:
-            self.lose(first_line(error))
-
-    async def _receive(self, engine: int, data: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            epoch, chunk = await self.host.read.remote(self.epoch, engine)
-            if epoch != self.epoch:
-                continue  # from an earlier host of the node
-            if not chunk:
-                return
-            with contextlib.suppress(OSError):  # the daemon has closed its end, and `_send` ends the engine
-                await loop.sock_sendall(data, chunk)
 
     async def kill(self, engine: int) -> None:
         """End an engine. One that is not started yet ends when the daemon's end of its socket is closed."""
@@ -190,7 +181,7 @@ class RayNode:
         if problem:  # what another node or an earlier epoch has left was damaged, and is gone now
             problem = await self._send_file(engine, path, file, None)
         if problem:
-            raise Unshippable(problem)
+            raise Unusable(problem)
         self._digests.add(file.digest)
         self._report(FileShipped(self.epoch, path))
 
@@ -209,7 +200,7 @@ class RayNode:
             self._check_wanted(engine)
             chunk = await asyncio.to_thread(_read_chunk, path, offset)
             if not chunk:
-                raise Unshippable(f"{path} has become shorter")
+                raise Unusable(f"{path} has become shorter")
             await self._write(file, offset, chunk)
             offset += len(chunk)
         problem = await self.host.finish_file.remote(self.epoch, file)
@@ -219,7 +210,7 @@ class RayNode:
         # Returns how many bytes have been received; None if the file is complete.
         begun = Begun(*await self.host.begin_file.remote(self.epoch, file))
         if begun.problem:
-            raise Unshippable(begun.problem)
+            raise Unusable(begun.problem)
         if begun.removed:
             self._digests.difference_update(begun.removed)
             self._report(FilesRemoved(self.epoch, await self._files.among(begun.removed)))
@@ -227,12 +218,12 @@ class RayNode:
 
     def _check_wanted(self, engine: int) -> None:
         if engine in self._doomed:
-            raise Unshippable("the start was given up")
+            raise Unusable("the start was given up")
 
     async def _write(self, file: ShippedFile, offset: int, chunk: Any) -> None:
         # `chunk` is bytes, or a reference of Ray's to bytes on another node, which do not come here.
         if problem := await self.host.write_file.remote(self.epoch, file, offset, chunk):
-            raise Unshippable(problem)
+            raise Unusable(problem)
 
     async def _copy(self, engine: int, file: ShippedFile, source: "RayNode") -> None:
         # As much of the file as the source gives.

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from orchestrator.cluster.tls import TlsUnusable, tls_context
+from orchestrator.cluster.tls import NotConnected, tls_context
 from orchestrator.run.journal.replica import Change
 
 VERSION: Final = 2
@@ -97,10 +97,10 @@ def address_of(text: str) -> tuple[str, int]:
 def encrypted(connection: socket.socket, environ: Mapping[str, str], head: str | None = None) -> socket.socket:
     """Return the connection that is to be used from now on. The standby names the host of the head. Raises Broken."""
     try:
-        if (context := tls_context(environ, serves=head is None)) is None:
+        if (context := tls_context(environ, server=head is None)) is None:
             return connection
         return context.wrap_socket(connection, server_side=head is None, server_hostname=head)
-    except (TlsUnusable, OSError) as error:
+    except (NotConnected, OSError) as error:
         raise Broken(f"it cannot be encrypted: {error}") from error
 
 

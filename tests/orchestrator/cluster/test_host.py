@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import psutil
@@ -11,13 +12,16 @@ import pytest
 from orchestrator.cluster.host import Host, StaleEpoch
 from orchestrator.cluster.members import node_name, why_rejected
 from orchestrator.cluster.messages import NodeFacts
+from orchestrator.cluster.relay import KEY_BYTES, READ_BYTES, Stream, connect
 from orchestrator.cluster.store import ModelStore, ShippedFile, StoreError
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.protocol import VERSION, Frames, Load, Ready, decode_reply, encode
+from orchestrator.engine.protocol import VERSION, Frames, Load, Ready, Shutdown, decode_reply, encode
 from tests.orchestrator.run_jobs import ON_DEMAND
 
 SMALL = Path(__file__).parents[3] / "registry" / "tiny" / "small.gguf"
 CONTENT = bytes(range(256)) * 40
+ADDRESS = "127.0.0.1"
+KEY = bytes(range(KEY_BYTES))
 
 
 def shipped(content: bytes = CONTENT, name: str = "m.gguf") -> ShippedFile:
@@ -127,10 +131,13 @@ class Loaded:
     def __init__(self, folder: Path, silence_seconds: float = 60.0, node_bytes: int = 0, head_epoch: int = 0) -> None:
         self.abandoned = asyncio.Event()
         self.host = Host(7, "n", str(folder), node_bytes, silence_seconds, head_epoch, self.abandoned.set)
+        self.port = 0
+        self._writers: list[asyncio.StreamWriter] = []
 
-    async def load(self) -> int:
-        """Return the process id of the engine number 1."""
+    async def start(self) -> EngineSpec:
+        """Start the process of the engine number 1, and return what Load gets."""
         await self.host.describe()
+        self.port = await self.host.listen(7, ADDRESS)
         entry = ON_DEMAND.models["tiny-small"]
         assert entry.file == SMALL
         content = SMALL.read_bytes()
@@ -140,22 +147,54 @@ class Loaded:
         assert await self.host.write_file(7, file, 0, content) == ""
         assert await self.host.finish_file(7, file) == ""
         spec = EngineSpec(file=str(entry.file), context=256, slots=1, threads=1, name=entry.id)
-        there = await self.host.start(7, 1, spec, {str(entry.file): file})
+        there = await self.host.start(7, 1, spec, {str(entry.file): file}, KEY)
         assert isinstance(there, EngineSpec)
         assert hashlib.sha256(await asyncio.to_thread(Path(there.file).read_bytes)).hexdigest() == file.digest
-        await self.host.write(7, 1, encode(Load(VERSION, there)))
+        return there
+
+    async def connect(self, key: bytes) -> Stream:
+        reader, writer = await connect(ADDRESS, self.port, key)
+        self._writers.append(writer)
+        return reader, writer
+
+    async def load(self) -> int:
+        """Return the process id of the engine."""
+        there = await self.start()
+        self.reader, self.writer = await self.connect(KEY)
+        self.writer.write(encode(Load(VERSION, there)))
         frames = Frames()
         while True:
-            epoch, data = await self.host.read(7, 1)
-            assert epoch == 7
+            data = await self.reader.read(READ_BYTES)
             assert data
             for reply in map(decode_reply, frames.feed(data)):
                 if isinstance(reply, Ready):
                     return reply.info.pid
 
+    async def close(self) -> None:
+        """End all connections, as the end of the process would."""
+        for writer in self._writers:
+            writer.close()
+        if self.port:
+            self.host._listener._server.close()
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
 
-async def test_an_engine_is_started_relayed_and_killed(tmp_path: Path) -> None:
-    loaded = Loaded(tmp_path)
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Callable[..., Loaded]]:
+    """Hosts in one folder."""
+    hosts: list[Loaded] = []
+
+    def open_host(**settings: float) -> Loaded:
+        hosts.append(Loaded(tmp_path, **settings))
+        return hosts[-1]
+
+    yield open_host
+    for host in hosts:
+        await host.close()
+
+
+async def test_an_engine_is_started_relayed_and_killed(opened: Callable[..., Loaded]) -> None:
+    loaded = opened()
     pid = await loaded.load()
     epoch, beats = await loaded.host.beat(7)
     (beat,) = beats
@@ -163,17 +202,17 @@ async def test_an_engine_is_started_relayed_and_killed(tmp_path: Path) -> None:
     assert beat.resident > beat.shared > 0
     assert beat.states
     await loaded.host.kill(7, 1)
-    while (await loaded.host.read(7, 1))[1]:
+    while await loaded.reader.read(READ_BYTES):
         pass
     assert (await loaded.host.wait(7, 1))[:2] == (7, -9)
     assert not psutil.pid_exists(pid)
     assert await loaded.host.beat(7) == (7, [])
 
 
-async def test_the_file_of_an_engine_stays_until_the_engine_has_ended(tmp_path: Path) -> None:
+async def test_the_file_of_an_engine_stays_until_the_engine_has_ended(opened: Callable[..., Loaded]) -> None:
     content = SMALL.read_bytes()
     other = shipped(CONTENT, "other.gguf")
-    loaded = Loaded(tmp_path, node_bytes=len(content) + 1000)
+    loaded = opened(node_bytes=len(content) + 1000)
     await loaded.load()
     refused = await loaded.host.begin_file(7, other)
     assert f"engines use: {SMALL.name}; accepted" in refused.problem
@@ -182,10 +221,39 @@ async def test_the_file_of_an_engine_stays_until_the_engine_has_ended(tmp_path: 
     assert await loaded.host.begin_file(7, other) == (0, "", (hashlib.sha256(content).hexdigest(),))
 
 
-async def test_another_epoch_is_refused(tmp_path: Path) -> None:
-    loaded = Loaded(tmp_path)
+async def test_a_key_opens_one_connection_and_no_other_one_opens_any(opened: Callable[..., Loaded]) -> None:
+    loaded = opened()
+    pid = await loaded.load()
+    for key in (KEY, bytes(KEY_BYTES)):
+        reader, writer = await loaded.connect(key)
+        writer.write(encode(Shutdown()))
+        assert await reader.read(READ_BYTES) == b""
+    assert psutil.pid_exists(pid)
+    loaded.writer.write(encode(Shutdown()))
+    assert (await loaded.host.wait(7, 1))[:2] == (7, 0)
+
+
+async def test_an_engine_ends_with_its_connection(opened: Callable[..., Loaded]) -> None:
+    loaded = opened()
     await loaded.load()
-    for call in (loaded.host.beat(6), loaded.host.read(8, 1), loaded.host.write(8, 1, b"x"), loaded.host.kill(6, 1)):
+    loaded.writer.close()
+    assert (await loaded.host.wait(7, 1))[:2] == (7, 0)
+
+
+async def test_an_engine_that_nobody_connects_to_is_given_up(opened: Callable[..., Loaded]) -> None:
+    loaded = opened()
+    await loaded.start()
+    assert len((await loaded.host.beat(7))[1]) == 1
+    await loaded.host.give_up(7, 1)
+    assert await loaded.host.beat(7) == (7, [])
+    reader, _ = await loaded.connect(KEY)
+    assert await reader.read(READ_BYTES) == b""
+
+
+async def test_another_epoch_is_refused(opened: Callable[..., Loaded]) -> None:
+    loaded = opened()
+    await loaded.load()
+    for call in (loaded.host.beat(6), loaded.host.listen(8, ADDRESS), loaded.host.wait(8, 1), loaded.host.kill(6, 1)):
         with pytest.raises(StaleEpoch, match="epoch 7"):
             await call
     assert len((await loaded.host.beat(7))[1]) == 1
@@ -193,11 +261,11 @@ async def test_another_epoch_is_refused(tmp_path: Path) -> None:
     await loaded.host.wait(7, 1)
 
 
-async def test_engines_of_an_earlier_head_end_and_it_gets_no_host_any_more(tmp_path: Path) -> None:
-    earlier = Loaded(tmp_path, head_epoch=2)
+async def test_engines_of_an_earlier_head_end_and_it_gets_no_host_any_more(opened: Callable[..., Loaded]) -> None:
+    earlier = opened(head_epoch=2)
     pid = await earlier.load()
     await earlier.host.beat(7)
-    later = Loaded(tmp_path, head_epoch=3)
+    later = opened(head_epoch=3)
     await later.host.describe()
     with pytest.raises(StaleEpoch, match="a later head"):
         await earlier.host.beat(7)
@@ -205,12 +273,12 @@ async def test_engines_of_an_earlier_head_end_and_it_gets_no_host_any_more(tmp_p
     assert (await earlier.host.wait(7, 1))[:2] == (7, -9)
     assert not psutil.pid_exists(pid)
     with pytest.raises(StaleEpoch, match="later head than the one of epoch 2; accepted: "):
-        await Loaded(tmp_path, head_epoch=2).host.describe()
+        await opened(head_epoch=2).host.describe()
     assert (await later.host.beat(7))[0] == 7
 
 
-async def test_engines_end_when_their_caller_is_silent(tmp_path: Path) -> None:
-    loaded = Loaded(tmp_path, silence_seconds=0.5)
+async def test_engines_end_when_their_caller_is_silent(opened: Callable[..., Loaded]) -> None:
+    loaded = opened(silence_seconds=0.5)
     loading = asyncio.create_task(loaded.load())
     while not loading.done():
         await loaded.host.beat(7)
