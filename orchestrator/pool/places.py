@@ -209,8 +209,8 @@ class Places:
 
     @property
     def clustered(self) -> bool:
-        """Whether machines of a cluster, or servers, have replicas."""
-        return bool(self.servers) or any(replica.machine for replica in self.replicas)
+        """Whether it has several places, not all of them on this machine."""
+        return self.replicated and (bool(self.servers) or any(replica.machine for replica in self.replicas))
 
     @property
     def replicated(self) -> bool:
