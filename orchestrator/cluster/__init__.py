@@ -1,6 +1,6 @@
 """Several machines: engines on the nodes of a Ray cluster. An attachment, which the core does not import.
 
-    daemon ── messages, a socket an engine ──▶ bridge process ── Ray ──▶ Host, an actor a node ──▶ engine processes
+    daemon ── messages, a socket an engine ──▶ bridge process ── Ray, TCP ──▶ Host, one a node ──▶ engine processes
 
 attachment  what a service gets: one machine, or the cluster that is configured
 nodes       RayCluster: has the pool use the nodes that join, and describes them
@@ -10,7 +10,8 @@ bridge      the only process with a Ray driver: Ray ends its process when the cl
 driver      connects it with Ray, or says why that is impossible
 ray_node    a node of Ray as the bridge sees it: its actor and the bytes of its engines
 members     which nodes of Ray's list can be used, and what they are called
-host        what runs on a node: starts engines, relays their bytes, stores model files
+host        what runs on a node: starts engines, stores model files
+relay       the connections between the head and engines on nodes; tls: encrypts them as Ray's are
 carrier     what the pool ships KV cells with; prefixes: their files, from one machine to another
 store       model files of a node, by content
 digests     SHA-256 of the head's model files

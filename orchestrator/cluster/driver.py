@@ -64,6 +64,8 @@ def check_control_plane(address: str, environ: Mapping[str, str], seconds: float
     Raises NotConnected.
     """
     context = tls_context(environ)
+    if context is not None:
+        context.set_alpn_protocols(["h2"])
     try:
         address = canonicalize_bootstrap_address_or_die(address)
     except (ConnectionError, ValueError) as error:  # `auto`, and there is none on this machine

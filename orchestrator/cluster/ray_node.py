@@ -26,7 +26,7 @@ from orchestrator.cluster.messages import (
     StartEngine,
 )
 from orchestrator.cluster.prefixes import CHUNK_BYTES, PrefixError
-from orchestrator.cluster.relay import CONNECT_SECONDS, KEY_BYTES, Stream, carry, carry_and_close, connect
+from orchestrator.cluster.relay import KEY_BYTES, Stream, carry, carry_and_close, connect
 from orchestrator.cluster.store import ShippedFile
 from orchestrator.cluster.tls import NotConnected
 from orchestrator.engine.contract import EngineSpec
@@ -144,12 +144,11 @@ class RayNode:
         self._report(EngineEnded(engine, code, log))
 
     async def _connect(self, key: bytes) -> Stream:
-        try:
+        try:  # if the node does not answer, it is lost long before this fails
             return await connect(self._address, self._port, key)
         except (OSError, NotConnected) as error:
-            why = str(error) or f"not within {CONNECT_SECONDS:g} s"
             accepted = "accepted: a network in which this machine reaches all ports of its nodes"
-            raise Unusable(f"port {self._port} of {self._address} cannot be connected to: {why}; {accepted}") from error
+            raise Unusable(f"port {self._port} cannot be connected to: {error}; {accepted}") from error
 
     async def _give_up(self, engine: int) -> None:
         try:

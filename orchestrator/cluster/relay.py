@@ -15,7 +15,7 @@ from orchestrator.cluster.tls import tls_context
 
 KEY_BYTES: Final = 32
 READ_BYTES: Final = 64 << 10
-CONNECT_SECONDS: Final = 10.0
+KEY_SECONDS: Final = 10.0  # for who connects to send a key
 IDLE_SECONDS: Final = 30  # until the system asks whether the other end is there, before a firewall forgets it
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -23,8 +23,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 async def connect(host: str, port: int, key: bytes) -> Stream:
     """Connect to the engine with this key. Raises OSError, NotConnected."""
-    async with asyncio.timeout(CONNECT_SECONDS):
-        reader, writer = await asyncio.open_connection(host, port, ssl=tls_context(os.environ))
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls_context(os.environ))
     _keep_alive(writer)
     writer.write(key)
     return reader, writer
@@ -64,7 +63,7 @@ class Listener:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(OSError, EOFError):
             _keep_alive(writer)
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(KEY_SECONDS):
                 engine = self._engines.pop(await reader.readexactly(KEY_BYTES), None)
             if engine is None:
                 return

@@ -215,6 +215,14 @@ def test_steps_that_share_a_document_stay_on_a_node_until_it_is_saturated() -> N
     assert "c" in chosen
 
 
+@pytest.mark.parametrize(
+    ("nodes", "clustered"), [(("b",), False), (("head",), False), (("b", "c"), True), (("head", "b"), True)]
+)
+def test_the_pace_of_engines_is_learned_if_there_is_a_choice(nodes: tuple[str, ...], clustered: bool) -> None:
+    model = ManagedModel.of(replace(entry("m", 10), nodes=nodes), TOPOLOGY, {"b": TOPOLOGY, "c": TOPOLOGY})
+    assert model.places.clustered is clustered
+
+
 # Machines that come and go
 
 TOPOLOGY = Topology.flat(4, 1 << 34)
