@@ -5,6 +5,7 @@ import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -184,7 +185,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Callable[..., Loaded]]:
     """Hosts in one folder."""
     hosts: list[Loaded] = []
 
-    def open_host(**settings: float) -> Loaded:
+    def open_host(**settings: Any) -> Loaded:
         hosts.append(Loaded(tmp_path, **settings))
         return hosts[-1]
 
