@@ -1,6 +1,6 @@
 """Update a policy by GRPO (Shao et al., 2024), with the clipping range of DAPO (Yu et al., 2025), or by imitation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,7 +49,8 @@ class UpdateFigures(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    ids: Tensor  # [rows, length]
+    prefix: Tensor  # [places]: tokens with which all rows begin
+    ids: Tensor  # [rows, length]: those that follow
     predicting: Tensor  # [free tokens, 2]: row and place of the logits for each
     picked: Tensor  # [free tokens]
     allowed: Tensor  # [free tokens, vocabulary]
@@ -130,41 +131,69 @@ def _divergence(new: Tensor, base: Tensor) -> Tensor:
 
 def _log_probabilities(network: LlamaNetwork, batch: _Batch, temperature: float) -> Tensor:
     # of the chosen tokens, among those that the grammar allowed
-    states = network.states(batch.ids)[batch.predicting[:, 0], batch.predicting[:, 1]]
+    states = network.states_after(batch.prefix, batch.ids)[batch.predicting[:, 0], batch.predicting[:, 1]]
     logits = network.head(states)
     logits = logits.masked_fill(~batch.allowed, -torch.inf)
     return (logits / temperature).log_softmax(-1).gather(1, batch.picked[:, None])[:, 0]
 
 
 def _batches(rows: Sequence[SampledRow], network: LlamaNetwork) -> list[_Batch]:
-    rows = sorted(rows, key=lambda row: row.length)  # rows of a batch are padded to the longest
-    made = (_batch(rows[at : at + ROWS], network) for at in range(0, len(rows), ROWS))
+    made = (_batch(rows, places, network) for rows, places in grouped(rows))
     return [batch for batch in made if batch is not None]
 
 
-def _batch(rows: Sequence[SampledRow], network: LlamaNetwork) -> _Batch | None:
-    size, length = network.shape.vocabulary, max(row.length for row in rows)
+def grouped(rows: Sequence[SampledRow]) -> Iterator[tuple[list[SampledRow], int]]:
+    """Yield the rows of each pass, with the number of tokens that all of them begin with.
+
+    Two rows share a pass if that makes fewer tokens, with those that pad them to one length.
+    """
+    group: list[SampledRow] = []
+    places = 0
+    for row in sorted(rows, key=lambda row: (row.prompt, row.tokens)):
+        # The last token of a prompt is never shared, as the first token of each answer is predicted there.
+        common = min(places, _common(group[-1].prompt, row.prompt)) if group else len(row.prompt) - 1
+        apart = _size(group, places) + row.length
+        if group and (len(group) == ROWS or _size([*group, row], common) > apart):
+            yield group, places
+            group, common = [], len(row.prompt) - 1
+        group, places = [*group, row], common
+    if group:
+        yield group, places
+
+
+def _common(some: Sequence[int], other: Sequence[int]) -> int:
+    pairs = zip(some[:-1], other[:-1], strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(some), len(other)) - 1)
+
+
+def _size(rows: Sequence[SampledRow], places: int) -> int:
+    return places + len(rows) * max((row.length - places for row in rows), default=0)
+
+
+def _batch(rows: Sequence[SampledRow], places: int, network: LlamaNetwork) -> _Batch | None:
+    size, length = network.shape.vocabulary, max(row.length for row in rows) - places
     ids = np.zeros((len(rows), length), np.int64)
-    places: list[tuple[int, int]] = []
+    predicting: list[tuple[int, int]] = []
     picked: list[int] = []
     free: list[npt.NDArray[np.bool_]] = []
     advantages: list[float] = []
     counts: list[int] = []
     for number, row in enumerate(rows):
-        ids[number, : row.length] = (*row.prompt, *row.tokens)
-        for at, (token, choices) in enumerate(zip(row.tokens, row.choices, strict=True), len(row.prompt) - 1):
+        ids[number, : row.length - places] = (*row.prompt[places:], *row.tokens)
+        for at, (token, choices) in enumerate(zip(row.tokens, row.choices, strict=True), len(row.prompt) - 1 - places):
             allowed = unpacked(choices, size)
             if np.count_nonzero(allowed) > 1:
-                places.append((number, at))
+                predicting.append((number, at))
                 picked.append(token)
                 free.append(allowed)
                 advantages.append(row.advantage)
                 counts.append(row.count)
-    if not places:
+    if not predicting:
         return None
     return _Batch(
+        torch.tensor(rows[0].prompt[:places], dtype=torch.int64),
         torch.from_numpy(ids),
-        torch.tensor(places),
+        torch.tensor(predicting),
         torch.tensor(picked),
         torch.from_numpy(np.array(free)),
         torch.tensor(advantages),

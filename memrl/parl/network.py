@@ -32,9 +32,14 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Return causal attention of [rows, heads, length, head] each, softmax(q·k ÷ √head)·v.
 
+    Where there are fewer queries than keys, they are of the last positions.
+
     For the compiler it is plain matrix products, block by block: where heads are small, PyTorch's own kernel takes
     twice as long on a CPU. Sums are divided by at the end, of few numbers.
     """
+    if (earlier := key.shape[2] - query.shape[2]) > 0:
+        visible = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril(earlier)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
     if not torch.compiler.is_compiling():
         return F.scaled_dot_product_attention(query, key, value, is_causal=True)
     length = query.shape[2]
@@ -70,19 +75,35 @@ class TransformerBlock(nn.Module):  # type: ignore[misc]  # torch is not there f
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """Map [rows, length, width] to the same shape; each position sees itself and the earlier ones."""
-        rows, length, width = x.shape
+        return self._mapped(x, attend(*self._heads(x, cosine, sine)))
+
+    def after(self, prefix: Tensor, x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
+        """Map a prefix [1, places, width], and rows that all follow it and do not see each other."""
+        rows, places = len(x), prefix.shape[1]
+        query, *before = self._heads(prefix, cosine[:places], sine[:places])
+        mapped = self._mapped(prefix, attend(query, *before))
+        query, *own = self._heads(x, cosine[places:], sine[places:])
+        keys, values = (
+            torch.cat((shared.expand(rows, -1, -1, -1), part), dim=2) for shared, part in zip(before, own, strict=True)
+        )
+        return mapped, self._mapped(x, attend(query, keys, values))
+
+    def _heads(self, x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         normed = self.attention_norm(x)
-        head = width // self.heads
+        head = x.shape[-1] // self.heads
         query, key, value = (
-            part(normed).view(rows, length, -1, head).transpose(1, 2) for part in (self.query, self.key, self.value)
+            part(normed).unflatten(-1, (-1, head)).transpose(1, 2) for part in (self.query, self.key, self.value)
         )
         query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
         if self.kv_heads < self.heads:
             key, value = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (key, value))
-        mixed = attend(query, key, value)
-        x = x + self.output(mixed.transpose(1, 2).reshape(rows, length, width))
+        return query, key, value
+
+    def _mapped(self, x: Tensor, mixed: Tensor) -> Tensor:
+        x = x + self.output(mixed.transpose(1, 2).reshape(x.shape))
         normed = self.feed_norm(x)
-        return x + self.down(F.silu(self.gate(normed)) * self.up(normed))
+        mapped: Tensor = x + self.down(F.silu(self.gate(normed)) * self.up(normed))
+        return mapped
 
 
 class LlamaNetwork(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
@@ -116,6 +137,19 @@ class LlamaNetwork(nn.Module):  # type: ignore[misc]  # torch is not there for m
         cosine, sine = self.cosine[: ids.shape[1]], self.sine[: ids.shape[1]]
         for block in self.blocks:
             x = block(x, cosine, sine)
+        states: Tensor = self.norm(x)
+        return states
+
+    def states_after(self, prefix: Tensor, ids: Tensor) -> Tensor:
+        """Return the same of rows that begin with the same tokens [places], which are computed once for all of them.
+
+        A group of GRPO has one prompt for all of its answers (Liu et al., 2025, "Prefix Grouper").
+        """
+        shared, x = self.embedding(prefix[None]), self.embedding(ids)
+        length = len(prefix) + ids.shape[1]
+        cosine, sine = self.cosine[:length], self.sine[:length]
+        for block in self.blocks:
+            shared, x = block.after(shared, x, cosine, sine)
         states: Tensor = self.norm(x)
         return states
 

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.memrl.parl.allowed import allowed_tokens, packed, unpacked
@@ -83,6 +85,49 @@ def test_an_answer_that_was_sampled_twice_counts_twice(torch: Any) -> None:
         [SampledRow((0, 3, 40), (50, 60), choices, 1.0, count) for _ in range(2 // count)] for count in (1, 2)
     )
     assert torch.allclose(learned([*once, other]), learned([*twice, other]), atol=1e-6)
+
+
+def test_rows_that_begin_alike_are_computed_as_if_alone(torch: Any) -> None:
+    from orchestrator.memrl.parl.lora import lora_parameters, with_lora
+    from orchestrator.memrl.parl.network import load_network
+
+    network = with_lora(load_network(MODEL), 4, 8.0, seed=1)
+    prefix, rows = [0, 3, 40, 41, 42, 43], [[50, 60, 61], [51, 61, 62], [50, 60, 63]]
+    learning = [*lora_parameters(network).values()]
+    results = []
+    for states in (
+        network.states(torch.tensor([[*prefix, *row] for row in rows]))[:, len(prefix) :],
+        network.states_after(torch.tensor(prefix), torch.tensor(rows)),
+        network.states_after(torch.tensor(prefix[:1]), torch.tensor([[*prefix[1:], *row] for row in rows]))[:, 5:],
+        network.states_after(torch.tensor([], dtype=int), torch.tensor([[*prefix, *row] for row in rows]))[:, 6:],
+    ):
+        gradients = torch.autograd.grad(states.square().sum(), learning)
+        results.append((states, torch.cat([gradient.flatten() for gradient in gradients])))
+    alone, *together = results
+    for states, gradients in together:
+        assert torch.allclose(states, alone[0], atol=1e-4)
+        assert torch.allclose(gradients, alone[1], rtol=1e-3, atol=1e-4 * float(alone[1].abs().max()))
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=8), st.lists(st.integers(0, 2), min_size=1)),
+        max_size=40,
+    )
+)
+def test_each_row_shares_only_what_its_pass_begins_with(prompts: list[tuple[list[int], list[int]]]) -> None:
+    pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
+    from orchestrator.memrl.parl.grpo import ROWS, SampledRow, grouped
+
+    rows = [SampledRow(tuple(prompt), tuple(tokens), (), 1.0) for prompt, tokens in prompts]
+    passes = [*grouped(rows)]
+    assert sorted(rows, key=repr) == sorted((row for group, _ in passes for row in group), key=repr)
+    for group, places in passes:
+        assert len(group) <= ROWS
+        assert len({row.prompt[:places] for row in group}) == 1
+        assert all(places < len(row.prompt) for row in group)
+    computed = sum(places + len(group) * max(row.length - places for row in group) for group, places in passes)
+    assert computed <= sum(row.length for row in rows)
 
 
 def test_forced_tokens_teach_nothing(torch: Any) -> None:
