@@ -274,6 +274,27 @@ def parl_table(found: Results) -> Iterator[str]:
         yield from ("", "Not measured: critical paths by the clock of two real cores.")
     for worker, clock in found.get("clock", {}).items():
         yield from _clock_table(worker, clock)
+    for model, training in found.get("larger", {}).items():
+        yield from _larger_table(model, training)
+
+
+def _larger_table(model: str, training: Results) -> Iterator[str]:
+    figures = ("performance", "success", "collapse", "spurious", "longer", "width")
+    natural = "; ".join(
+        f"{name}: {counts['trained']} of {counts['count']} instead of {counts['supervised']}"
+        for name, counts in training["natural"].items()
+    )
+    yield ""
+    yield (
+        f"{model} with the adapter that ships, and with one in addition that `orchestrator frontdoor train` made in "
+        f"{training['updates']} updates ({training['hours']:.1f} hours of one core that also did other work), on "
+        f"{training['requests']} held-out requests. Right plans for natural requests, {natural}."
+    )
+    yield ""
+    yield f"| adapters | {' | '.join(figures)} |"
+    yield f"|---|{'---:|' * len(figures)}"
+    for name, system in (("shipped", "current"), ("shipped and trained", "candidate")):
+        yield f"| {name} | {' | '.join(_figure(training[system][figure]) for figure in figures)} |"
 
 
 def _clock_table(worker: str, clock: Results) -> Iterator[str]:
@@ -492,8 +513,7 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "Arms whose rewards differ, three seeds each, and controls without training, on held-out requests: other "
         "names, width 16, another family, another worker. Answers come from real engines, seconds from the assumed "
         "machines with 2, 16 and 96 cores. As shipped is the frontdoor without an adapter. Regret is by how much the "
-        "critical path of a right answer is longer than that of the best plan. Not measured: a trained SmolLM2-135M or "
-        "Qwen2.5-Coder-0.5B with its answers to natural requests, as one training would take six hours or more.",
+        "critical path of a right answer is longer than that of the best plan.",
         _parl,
         parl_table,
         causes=causes.PARL,

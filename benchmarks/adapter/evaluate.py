@@ -25,7 +25,8 @@ class PlanningSetup:
 
     about: str
     system: str | None = None  # the system prompt; None for the one that ships, with its worked examples
-    adapter: Path | None = None
+    adapters: tuple[Path, ...] = ()
+    by_cores: bool = False  # whether it is told how many cores the machine has
     at_once: int = AT_ONCE
     # The most tokens of a plan, which is then asked for only once; None for what the product does.
     once: int | None = None
@@ -41,9 +42,10 @@ BARE: Final = PlanningSetup(
 )
 
 
-def adapted(adapter: Path) -> PlanningSetup:
-    """Return the setup with the adapter in this file, and with the prompt that it is trained with."""
-    return PlanningSetup(about="with the adapter, asked as the product asks", system=SYSTEM, adapter=adapter)
+def adapted(*adapters: Path, by_cores: bool = False) -> PlanningSetup:
+    """Return the setup with the adapters in these files, and with the prompt that they are trained with."""
+    about = f"with the adapter{'s' if len(adapters) > 1 else ''}, asked as the product asks"
+    return PlanningSetup(about=about, system=SYSTEM, adapters=adapters, by_cores=by_cores)
 
 
 def as_request(example: PlanExample) -> RealRequest:
@@ -75,11 +77,11 @@ async def evaluate(
 
 def registry_form(model: Path, setup: PlanningSetup, name: str = MODEL) -> dict[str, Any]:
     """Return a registry in which the frontdoor is set up so."""
-    frontdoor: dict[str, Any] = {"model": name}
+    frontdoor: dict[str, Any] = {"model": name, "plans_by_cores": setup.by_cores}
     if setup.system is not None:
         frontdoor["system"] = setup.system
-    if setup.adapter is not None:
-        frontdoor["lora"] = [{"file": str(setup.adapter.resolve())}]
+    if setup.adapters:
+        frontdoor["lora"] = [{"file": str(adapter.resolve())} for adapter in setup.adapters]
     return {
         "models": {name: {"file": str(model), "context": 2048, "slots": setup.at_once}},
         "roles": {"frontdoor": frontdoor, "worker": {"model": name}, CODER: {"model": name}},
