@@ -86,12 +86,12 @@ def candidate(folder: Path, name: str, entry: CatalogueEntry) -> Candidate:
 
 
 def budget(gigabytes: int) -> int:
-    """Return the bytes that models may take on a machine with so much memory."""
+    """Return the bytes that models may take on a machine with this much memory."""
     return int(gigabytes * 10**9 * FREE)
 
 
 def composed(candidates: Iterable[Candidate], gigabytes: int) -> Composed:
-    """Return what `init` makes of these models on a machine with so much memory."""
+    """Return what `init` makes of these models on a machine with this much memory."""
     return compose([*candidates], _REGISTRY, budget(gigabytes))
 
 

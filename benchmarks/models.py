@@ -491,7 +491,7 @@ def _add_pooling(writer: gguf.GGUFWriter, shape: ModelShape) -> None:
 
 
 def _merged_tokens(shape: ModelShape) -> int:
-    """Return how many tokens there are besides bytes and special tokens."""
+    """Return how many tokens are neither bytes nor special tokens."""
     return shape.vocabulary - 256 - len(shape.marks) - len(SPECIAL)
 
 

@@ -111,7 +111,7 @@ def ask(
 
 @app.command()
 def rebuild(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Make the index and the graph anew from the memory's database."""
+    """Rebuild the index and the graph from the memory's database."""
     client.ask(settings(context), "POST", "/v1/memory/rebuild", extent=Extent.NOTHING)
     print_lines({"rebuilt": ["index", "graph"]}, ["index and graph were rebuilt"], as_json=as_json)
 

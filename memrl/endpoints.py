@@ -162,7 +162,7 @@ async def ask(body: CypherBody, service: ServiceDep) -> GraphAnswerBody:
 
 @router.post("/rebuild")
 async def rebuild(service: ServiceDep) -> DoneBody:
-    """Make index and graph anew from the memory's database."""
+    """Rebuild the index and the graph from the memory's database."""
     await asyncio.to_thread(_rebuild, service)
     return DoneBody()
 

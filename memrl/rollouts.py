@@ -1,7 +1,7 @@
 """Have tasks done whose answers can be checked, in the production harness, so that the router learns from them.
 
 The models stay as they are: only what the router chooses changes. Tasks come from the task families of the embedded
-models, or from a folder of TaskIR files, each with a file of checks beside it:
+models, or from a folder of TaskIR files, each with a file of checks next to it:
 
     NAME.json          a TaskIR document
     NAME.checks.json   {"ARTIFACT": {"equals": TEXT | "contains": [TEXT, ...] | "matches": PATTERN | "json": VALUE}}
@@ -57,7 +57,7 @@ class RolloutTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """How things stood after so many tasks."""
+    """The state of the training after `tasks` tasks."""
 
     tasks: int
     success: float  # the mean score of the tasks since the point before
@@ -70,7 +70,7 @@ class Point:
 
 
 def family_tasks(count: int, seed: int, families: Sequence[str] = tuple(STEP_FAMILIES)) -> Iterator[RolloutTask]:
-    """Yield so many tasks, one of each family in turn. Raises InputError for a family that has none."""
+    """Yield `count` tasks, one of each family in turn. Raises InputError for a family that has none."""
     for name in families:
         if name not in STEP_FAMILIES:
             raise InputError(Problem("--family", f"there is none named {name!r}", ", ".join(STEP_FAMILIES)))

@@ -369,7 +369,7 @@ class EpisodeStore:
         return None if row is None else (row[0], row[1], row[2], row[3], row[4])
 
     def evidence_of(self, caller: str, action: int, context: int) -> tuple[float, float]:
-        """Return the sums of a caller's weights by evidence: of this action in this context, and of all."""
+        """Return the summed evidence weight of a caller's outcomes: for this action in this context, and in all."""
         query = """
             SELECT coalesce(sum(told) FILTER (WHERE action = ? AND context = ?), 0), coalesce(sum(told), 0)
             FROM contributions WHERE caller = ?

@@ -20,8 +20,8 @@ OFTEN: Final = 20  # times that tasks have to come to be a pattern
 NOT_WELL: Final = 0.8  # highest Q of a pattern that gets a persona
 PATTERNS: Final = 16  # looked at, those first that lost most reward
 ALIKE_TASKS: Final = 50  # episodes of similar situations that are looked at for each
-FITTING_BETTER: Final = 0.1  # a persona fits tasks if it raises their Q by so much
-FITTING_TRIED: Final = 3  # after at least so many tries
+FITTING_BETTER: Final = 0.1  # a persona fits tasks if it raises their Q by this much
+FITTING_TRIED: Final = 3  # after at least this many tries
 FITTING_TEXT: Final = 0.3  # or if the cosine (`lexical.embed`) of its text and a task's is this high
 WORDS: Final = 5  # that say what the tasks are about
 # By the kind of failure that such tasks have most.

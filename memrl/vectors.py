@@ -577,7 +577,11 @@ def _use_one_thread() -> None:
 
 
 def main(request: str) -> None:
-    """Make lists of the vectors in a database and write them to two files, as `VectorIndex` requests."""
+    """Cluster the vectors of a database into lists, and write them to two files; `VectorIndex` starts this process.
+
+    `request` is a JSON list: database, embedder, dimensions, settings, and both files. Prints "done", or "few" if there
+    are too few vectors for lists.
+    """
     database, embedder, dimensions, settings, *files = json.loads(request)
     parsed = IndexSettings(**settings)
     os.nice(parsed.niceness)

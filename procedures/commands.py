@@ -167,7 +167,7 @@ def approve(
 ) -> None:
     """Approve the plan of an execution, and execute it.
 
-    A plan that would be another one by now is not executed: it has to be planned and approved anew.
+    A plan that would now be different is not executed: plan and approve it again.
     """
 
     async def approved(client: ProcedureClient) -> Body:
@@ -257,7 +257,7 @@ def audit(
 ) -> None:
     """Print the audit log of everything that procedures did, or check it.
 
-    The last line is the head of the log: its number and hash. Note it elsewhere to find a log that was written anew.
+    The last line is the head of the log: its number and hash. Note it elsewhere to detect a log that was rewritten.
     Where the end of the log is damaged, it takes no more entries, so nothing is executed; --verify finds any damage.
     --begin-new keeps a damaged log in a folder of its own, with the checkpoints by which its executions could be
     undone, and begins another one.

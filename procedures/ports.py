@@ -35,7 +35,7 @@ def require_role(caller: Caller, accepted: Sequence[str], action: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The context of a step, besides its arguments."""
+    """The context of a step, without its arguments."""
 
     key: str  # idempotency key: the same for all attempts at a step of an execution
     deadline: float  # of the step, by `time.monotonic`

@@ -68,7 +68,7 @@ class ChatTemplate:
     """The chat template of a model, or `PLAIN` if `source` is None.
 
     `bos` and `eos` are the spellings of the model's start and end tokens, `control` those of all of its control tokens.
-    `stops` end an answer besides the model's own end tokens.
+    `stops` end an answer, as the model's own end tokens do.
     """
 
     def __init__(self, source: str | None, bos: str, eos: str, control: frozenset[str] = frozenset()) -> None:

@@ -116,7 +116,7 @@ class Form(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """What a model's entry holds in the file and, unchanged, in a loaded registry; besides `LoadOptions`."""
+    """The options, other than `LoadOptions`, of a model's entry in the file and, unchanged, in a loaded registry."""
 
     description: Text = ""
     # For clients of the API and for the hints of tasks; unique among models, roles and personas.

@@ -130,7 +130,7 @@ class OptionProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOptions:
-    """How a token is chosen from the logits, besides temperature and `top_p`.
+    """How a token is sampled from the logits, in addition to temperature and `top_p`.
 
     Names and meanings are those of llama.cpp, and for `frequency_penalty` and `presence_penalty` of OpenAI's API.
     Defaults change nothing. Penalties come first and count only generated tokens, since answers may copy from the

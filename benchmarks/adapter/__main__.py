@@ -156,7 +156,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 def _measure(arguments: argparse.Namespace) -> None:
     """Measure the model with the adapter that ships, and without it, and write that to the results.
 
-    Each row is kept in the folder as soon as it is there, so that an interrupted measurement goes on. A row that the
+    Each row is kept in the folder as soon as it is there, so that an interrupted measurement continues. A row that the
     published results have is taken from there.
     """
     model = arguments.model

@@ -97,7 +97,7 @@ def _weight(written: str, start: int, end: int) -> float:
 def batches(tokenizer: Any, seed: int, width: int, skip: int = 0) -> Iterator[list[TokenizedExample]]:
     """Yield batches of at most `width` tokens without end.
 
-    The first `skip` batches are left out, for a run that goes on.
+    The first `skip` batches are left out, for a run that continues.
     """
     examples = (tokenize(tokenizer, example) for example in generate(seed) if is_allowed(example))
     return batched((example for example in examples if len(example.tokens) <= LONGEST), width, skip)

@@ -46,7 +46,7 @@ class ExampleDraft:
         return self.vocabulary.random
 
     def fill(self, wording: str, **more: str) -> dict[str, str]:
-        """Return values for all that a wording may name beside `{x}`."""
+        """Return values for all placeholders of a wording except `{x}`."""
         vocabulary, draw = self.vocabulary, self.random
         subject, subject2 = vocabulary.sample(words.SUBJECTS, 2)
         place, place2 = (place.capitalize() for place in vocabulary.sample(words.PLACES, 2))

@@ -159,12 +159,12 @@ def summaries(seed: int) -> Iterator[RealTask]:
 
 
 def held_out_tasks(most: int) -> list[RealTask]:
-    """Return so many tasks of extraction of what is held out."""
+    """Return at most `most` held-out tasks of extraction."""
     return [example.task for example in islice(extractions(UNSEEN_SEED, unseen=True), most)]
 
 
 def held_out_cases(most: int) -> list[JudgeCase]:
-    """Return so many answers to judge, of what is held out."""
+    """Return at most `most` held-out answers to judge."""
     return list(islice(judgements(UNSEEN_SEED, unseen=True), most))
 
 

@@ -75,16 +75,16 @@ def is_about(summary: str, text: str) -> bool:
 
 
 async def ask(model: Path, adapter: Path | None, tasks: Sequence[RealTask], say: Say) -> Sequence[Result]:
-    """Have the worker do tasks, and return how each ended. An answer that was cut off is none."""
+    """Have the worker do tasks, and return how each ended. An answer that was cut off counts as missing."""
     with tempfile.TemporaryDirectory(prefix="orchestrator-adapter-") as folder:
         registry = _registry(Path(folder), model, adapter)
         return (await measure(registry, MODEL, (), tasks, Path(folder), say)).results
 
 
 async def counted(model: Path, adapter: Path | None, count: int, say: Say) -> dict[str, list[bool]]:
-    """Return by the name of a set of tasks which of them are done rightly; so many are of what is held out.
+    """Return, for each set of tasks by name, whether each task is done correctly. `count`: how many held-out ones.
 
-    What the model does of the natural tasks without an adapter is published already.
+    For the natural tasks, the results without an adapter are the published ones.
     """
     held_out, short = held_out_tasks(count), summary_tasks()
     natural = [task for task in real_tasks() if task.kind != "code" and adapter is not None]

@@ -33,7 +33,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Files that belong together, and others beside them."""
+    """Files that belong together, and others in the same folder."""
 
     names: tuple[str, ...]  # those that belong together, in their order
     others: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ What makes it quick on a processor: examples are packed one behind the other wit
 a batch begin with are computed once; the lower layers have no adapter, so nothing is propagated back through them; and
 logits are computed only where there is loss, which is on the answers. Started by `torchrun`, its processes take a
 batch each and average the gradients, which bears busy cores better than threads do. A run has a budget in tokens,
-leaves a checkpoint every few of them, and goes on from it.
+leaves a checkpoint every few of them, and continues from it.
 """
 
 import os
@@ -139,7 +139,7 @@ def loss_of(model: Any, batch: list[TokenizedExample]) -> torch.Tensor:
 def faster_dtype() -> torch.dtype:
     """Return the type in which this processor computes faster: bfloat16 if it has instructions for it, or float32.
 
-    A GPU computes so small a model fast enough in float32.
+    A GPU computes a model this small fast enough in float32.
     """
     try:
         flags = Path("/proc/cpuinfo").read_text("utf-8")
@@ -160,7 +160,7 @@ def train(
     shape: AdapterShape = SHAPES[MODEL],
     data: Callable[[Any, int, int, int], Iterator[list[TokenizedExample]]] = batches,
 ) -> AdapterProgress:
-    """Train on so many tokens in all, from the checkpoint in `folder` if there is one, and leave one there.
+    """Train on `tokens` tokens in all, from the checkpoint in `folder` if there is one, and leave one there.
 
     A checkpoint is `adapter.pt`; it holds the adapter's weights, the optimizer's state and the progress. `device` is
     what PyTorch calls it; if it is not given, that is a GPU where there is one, or the processor. `data` returns

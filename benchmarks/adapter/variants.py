@@ -91,7 +91,7 @@ def variants_beside(draft: ExampleDraft, language: str = "English") -> None:
 
 
 def result_for_words(draft: ExampleDraft, language: str = "English") -> None:
-    """Something is made of a file, and that is worded for each of several words."""
+    """Add a step that makes a result of a file, and one that rewords it for each of several words."""
     said = wordings(language)
     _, first, _ = draft.random.choice(said.operations)
     kind, _, wording, action = draft.random.choice(

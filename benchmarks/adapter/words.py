@@ -298,7 +298,7 @@ class WordSampler:
         return self.sample(words, 1)[0]
 
     def sample(self, words: list[str], count: int) -> list[str]:
-        """Return so many different words, or all where there are fewer."""
+        """Return `count` different words, or all if there are fewer."""
         mine = [word for word in words if held_out(word) == self.unseen]
         if len(mine) < count:
             mine = words

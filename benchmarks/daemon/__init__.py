@@ -10,7 +10,7 @@ clients     many clients at once
 dag         one run of many steps
 memory      many short runs, one after the other
 pressure    more runs are submitted than the queue takes
-fairness    a flood of batch runs beside interactive ones, and the other way round
+fairness    a flood of batch runs next to interactive ones, and the other way round
 swap        conversations with two models that take turns in memory
 hostile     small requests while others, servers and patterns are made to keep the daemon busy
 report      the file of results, merged part by part

@@ -1,4 +1,4 @@
-"""Measure how a flood of batch runs slows interactive ones, and whether batch runs progress beside many of those."""
+"""Measure how a flood of batch runs slows interactive ones, and whether batch runs progress next to many of those."""
 
 import asyncio
 import statistics
@@ -21,7 +21,7 @@ SLOWER: Final = 4.0
 
 
 async def measure(folder: Path, flood: int) -> PartResult:
-    """Time interactive runs alone, then behind `flood` batch runs; then count batch runs that end beside a crowd."""
+    """Time interactive runs alone, then behind `flood` batch runs; then count batch runs that end next to a crowd."""
     with running_daemon(folder / "home") as daemon:
         async with daemon.client() as client:
             alone = await _interactive_seconds(client)

@@ -57,7 +57,7 @@ def message(**more: Any) -> Body:
 
 
 def wide(properties: int) -> Body:
-    """Return a JSON Schema of an object with so many properties."""
+    """Return a JSON Schema of an object with this number of `properties`."""
     return {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(properties)}}
 
 
@@ -168,7 +168,7 @@ async def measure(folder: Path, rounds: int) -> PartResult:
 
 
 def _hostile_things(client: httpx2.AsyncClient, wrong: list[str]) -> dict[str, Sample]:
-    """Return what is done beside the small requests, by name. What does not end as it has to is added to `wrong`."""
+    """Return the loads next to the small requests, by name. They add unexpected answers to `wrong`."""
 
     def sends(name: str, request: HostileRequest) -> Sample:
         content = request.content

@@ -191,7 +191,7 @@ def keeps_otherwise(model: str) -> bool:
 def user_cells(model: str) -> tuple[UserCell, ...]:
     """Return the cells of the user's own path, with the model `model`.
 
-    Answers are shorter beside busy loops, where a step may take ten times as long.
+    Answers are shorter next to busy loops, where a step may take ten times as long.
     """
     chat = UserCell(model=model, width=1, prefix=_PREFIX, own=_OWN, answer=_ANSWER)
     own = [replace(chat, width=width) for width in USER_WIDTHS]

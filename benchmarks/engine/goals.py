@@ -2,7 +2,7 @@
 
 A ratio is the median over paired rounds; if two systems did different numbers of rounds, over those that both did. It
 is judged by its 95 % interval: it reaches a goal if the favourable end of the interval does, which is the upper end
-where at least so much is wanted, and the lower end where at most so much is. So a cell misses a goal only if the rounds
+for a minimum, and the lower end for a maximum. So a cell misses a goal only if the rounds
 show it beyond noise. `undecided` names the cells whose interval contains the goal, on whichever side of it their median
 is; they can be given further rounds. A value without an interval has to reach the goal itself. The value of a goal is
 the worst among the cells that miss it, or among all cells if none does. If a system got only a part of the requests,
@@ -176,7 +176,7 @@ def engine_goals(table: Table) -> list[WantedGoal]:
 
 
 def user_goals(table: Table) -> list[WantedGoal]:
-    """Return the goals of the user's own path: chats over HTTP, and runs of steps, also beside busy loops."""
+    """Return the goals of the user's own path: chats over HTTP, and runs of steps, also next to busy loops."""
     server, shared = "ours ÷ llama-server over HTTP", "16 sharing a document"
     spinning = _against(table, _served(table, "http/own/"), SPINNING)
     return [
@@ -198,7 +198,7 @@ def _served(table: Table, cells: str, state: State | None = None) -> list[Engine
 
 
 def _slower(table: Table, busy: Busy) -> list[FoundValue]:
-    """Return how much longer runs of steps take beside busy loops."""
+    """Return how much longer runs of steps take next to busy loops."""
     pairs = [(row, table.beside(row, OURS, "idle")) for row in table.of(OURS) if row.state == busy]
     return [
         replace(_faster(idle, row), where=f"{row.cell}, {row.state}, {row.system}")

@@ -13,8 +13,8 @@ __all__ = ["Ratio", "Rounds", "ratio"]
 class Rounds:
     """How many rounds are measured: at least `least`, and more where the machine is noisy.
 
-    Rounds go on until every ratio is known, up to `most`, and none begins after `seconds`. So the rounds end by how
-    well the ratios are known, never by what they are.
+    Rounds continue until every ratio is precise enough, up to `most`, and none starts after `seconds`. So the end
+    depends on how precise the ratios are, never on their values.
     """
 
     least: int

@@ -94,7 +94,7 @@ class ChatSystem(Protocol):
     name: str
 
     async def ask(self, messages: Sequence[Message], most: int) -> TextAnswer:
-        """Return how long an answer of at most so many tokens took."""
+        """Return how long an answer of at most `most` tokens took."""
 
     async def close(self) -> None:
         """End it."""
@@ -174,7 +174,7 @@ def tasks() -> Iterator[TextTask]:
 
 
 def beginning(text: str, words: int) -> str:
-    """Return the first paragraphs of a text that have at most so many words together, or the first one."""
+    """Return the first paragraphs of a text that together have at most `words` words, or the first one."""
     kept: list[str] = []
     for paragraph in text.split("\n\n"):
         if kept and len(" ".join([*kept, paragraph]).split()) > words:
@@ -195,7 +195,7 @@ def with_mistakes(text: str, rng: random.Random) -> str:
 
 
 async def measure(systems: Sequence[ChatSystem], asked: Sequence[TextTask], rounds: int) -> list[TextRow]:
-    """Return what the systems did in so many rounds of all tasks, after one request each that warms them up."""
+    """Return what the systems did in `rounds` rounds of all tasks, after one warm-up request each."""
     found: dict[tuple[str, int], list[TextAnswer]] = {}
     for system in systems:
         await system.ask(asked[0].messages(0), 16)

@@ -104,7 +104,7 @@ def about_user_path() -> dict[str, Any]:
 
 
 def stamp(threads: int) -> Stamp:
-    """Return what measurements depend on besides their cell and our engine: the machine, versions and threads."""
+    """Return what else measurements depend on than their cell and our engine: the machine, versions and threads."""
     return {
         "machine": environment.machine(),
         "versions": environment.versions("llama-cpp-python", "numpy"),

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.engine.cells import Cell, State
 from orchestrator.bench import environment
 
-# What measurements depend on besides the cell and our engine. Measurements with another stamp do not count.
+# What else measurements depend on than the cell and our engine. Measurements with another stamp do not count.
 Stamp = dict[str, Any]
 
 

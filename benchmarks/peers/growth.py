@@ -28,7 +28,7 @@ SIZES: Final = (10, 100, 1_000, 10_000, 100_000)
 WIDTH: Final = 100  # how many chains run side by side
 
 
-LEAST_RUNS: Final = 5  # a short run is measured so often, and a long one once
+LEAST_RUNS: Final = 5  # a short run is measured this often, and a long one once
 SHORT: Final = 100  # a run of at most this many steps is short
 
 
@@ -37,7 +37,7 @@ class NotDone(Exception):
 
 
 def measure(steps: int) -> GrowthRow:
-    """Return the real time of a run of so many steps: the median of several for a short one.
+    """Return the real time of a run of `steps` steps: the median of several for a short one.
 
     A short run before them is not measured, since a process loads modules and fills caches in its first run. Raises
     NotDone, JournalError.

@@ -226,7 +226,7 @@ def _row(row: PeerRow) -> dict[str, Any]:
 
 
 def stamp(threads: int, systems: Sequence[str]) -> Stamp:
-    """Return what the figures depend on besides models, tasks and our own code."""
+    """Return what else the figures depend on than models, tasks and our own code."""
     return {
         "machine": environment.machine(),
         "versions": environment.versions("llama-cpp-python", "numpy"),

@@ -1,4 +1,4 @@
-"""Keep each measurement as a line of a file as soon as it is there, so that an interrupted session goes on."""
+"""Keep each measurement as a line of a file as soon as it is there, so that an interrupted session continues."""
 
 import json
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ class PeerRow:
     state: CacheState
     seconds: float
     tokens: int  # of all answers
-    prompt_tokens: int  # of all prompts. One agent is asked anew with all that is in its context.
+    prompt_tokens: int  # of all prompts. One agent is asked again with all that is in its context.
     own: OwnFigures | None = None  # what our own report says of the run; None for the systems of others
     # All that our own report says, from which the picture is drawn. It is not published.
     run: TaskMeasurement | None = None

@@ -46,13 +46,13 @@ from orchestrator.task.taskir.models import TaskIR
 # The number of the round that is not measured, in which each system does something for the first time.
 WARM_UP: Final = -1
 FIRST_CALLS: Final = 2  # how many calls of it the peers carry out, for some would take long for all
-# Systems that have not computed for so long are ready to be measured. Our engine measures a model itself, after a
+# Systems that have not computed for this long are ready to be measured. Our engine measures a model itself, after a
 # second without requests.
 SETTLED_SECONDS: Final = 2.5
 RECORDING_SLOTS: Final = 16
 RECORDING_CONTEXT: Final = 5120  # the widest task ends with a prompt of about 3,400 tokens
-CONTEXT_STEP: Final = 256  # Contexts are a multiple of so many tokens
-# So many tokens more than recorded may a prompt have, as an artifact that is written again may be split otherwise.
+CONTEXT_STEP: Final = 256  # contexts are a multiple of this many tokens
+# Tokens that a prompt may have more than recorded, as an artifact that is written again may be split otherwise.
 SPARE_TOKENS: Final = 32
 # Where slots that each have room for the longest sequence would take more cells than this, sequences share the cells of
 # a cache with room for the whole task. Of 100 steps only the last is long, and three caches must fit into memory.
@@ -101,9 +101,9 @@ class PeerPlan:
 
 
 async def measure(plan: PeerPlan, model: str, file: Path) -> list[str]:
-    """Measure what is left of a model, whose file is `file`; return the names of the workloads that are not complete.
+    """Measure the remaining workloads of the model in `file`; return the names of those that are not complete.
 
-    A workload that cannot be measured is told of, and the others go on. Raises JournalError, PoolError, EngineError.
+    A workload that cannot be measured is reported, and the others continue. Raises JournalError, PoolError, EngineError.
     """
     unfinished = []
     for workload in plan.workloads:
@@ -269,7 +269,7 @@ def _home(plan: PeerPlan, model: str, name: str) -> Path:
 
 
 def _registry(plan: PeerPlan, name: str, file: Path, slots: int, context: int, pool: int | None = None) -> Registry:
-    """Return a registry of one model with the shipped prompts, as a file that is written anew."""
+    """Return a registry of one model with the shipped prompts, in a file that is replaced."""
     model = {"file": str(file), "residency": "hot", "context": context, "slots": slots, "threads": plan.threads}
     model |= {} if pool is None else {"cells": pool}
     roles = {"frontdoor": {"model": MODEL, "tier": "A"}, ROLE: {"model": MODEL, "tier": "C"}}

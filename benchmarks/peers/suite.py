@@ -1,4 +1,4 @@
-"""The tasks that are measured beside peers, new ones in every round so that no cache holds them. Pure."""
+"""The tasks that are measured on us and on peers, new ones in every round so that no cache holds them. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from orchestrator.bench.critical_path.workloads import (
 from orchestrator.task.analysis import analyze_task
 from orchestrator.task.taskir.models import TaskIR
 
-TAG_WORDS: Final = 3  # So many words in every prompt tell the tasks of one round from those of another
+TAG_WORDS: Final = 3  # words in every prompt that tell the tasks of one round from those of another
 CHARACTERS_A_TOKEN: Final = 3
 ROLE: Final = "worker"
 

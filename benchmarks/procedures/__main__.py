@@ -2,10 +2,10 @@
 
 Part `actions`: the time of one action of the engine (a small file that is written), on the disk and where syncs cost
 nothing. Part `kills`: processes killed at random moments, after each of which everything is as before or as after.
-Part `rollback`: a file of so many GiB that a step removed is put back. Part `audit`: the whole log is checked.
+Part `rollback`: a large file that a step removed is put back (`--gib`). Part `audit`: the whole log is checked.
 
-What was measured is kept, part by part, and of the kills a hundred at a time. So the same command goes on where it was
-stopped. When nothing is missing, the results are written, and the next command measures anew.
+What was measured is kept, part by part, and of the kills a hundred at a time. So the same command continues where it
+was stopped. When nothing is missing, the results are written, and the next command measures all of it again.
 """
 
 import argparse
@@ -156,10 +156,10 @@ def _measured(part: str, given: argparse.Namespace, kept: Kept) -> tuple[dict[st
 
 
 def measure_actions(folder: Path) -> tuple[dict[str, Any], Goal]:
-    """Return the milliseconds of an action on the disk, and beside its syncs.
+    """Return the milliseconds of an action on the disk, and without its syncs.
 
-    Beside its syncs means: with everything on a file system in memory, whose syncs cost nothing. So those of SQLite are
-    left out too, which this process cannot time.
+    Without syncs means: with everything on a file system in memory, where syncs cost nothing. This leaves out those of
+    SQLite too, which this process cannot time.
     """
     on_disk, _ = act(folder)
     with tempfile.TemporaryDirectory(prefix="procedures-", dir="/dev/shm") as name:
@@ -218,7 +218,7 @@ def measure_rollback(folder: Path, size: int) -> dict[str, Any]:
 
 
 def measure_audit(folder: Path, entries: int) -> tuple[dict[str, Any], Goal]:
-    """Return the seconds to check a log with so many entries, which is filled without the engine."""
+    """Return the seconds to check a log with `entries` entries, which are written without the engine."""
     folder.mkdir(parents=True)
     audit = Audit(folder)
     audit.append("planned", "x", {})

@@ -34,11 +34,11 @@ PARTS: Mapping[str, Callable[[argparse.Namespace, RowLog], BenchmarkPart]] = {
         _data(options), options.folder, rows, options.seeds, options.learners or ()
     ),
 }
-DEFAULT = [name for name in PARTS if name != "grid"]  # the grid is published, and made anew only if it is asked for
+DEFAULT = [name for name in PARTS if name != "grid"]  # the grid is published, and made again only if it is named
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts, print their goals, and write the results beside those of the parts that were not run.
+    """Run the parts, print their goals, and write the results, which keep those of the parts that were not run.
 
     Returns 1 if a part cannot be run, with the reason.
     """
@@ -62,7 +62,7 @@ def _data(options: argparse.Namespace) -> Path:
 
 
 def _write(out: Path, name: str, part: BenchmarkPart, seeds: int) -> None:
-    """Write the results of a part beside those of the others, which are kept. Raises OSError."""
+    """Write the results of a part, and keep those of the others. Raises OSError."""
     old = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     parts: dict[str, Any] = {**old.get("parts", {})}
     parts[name] = {

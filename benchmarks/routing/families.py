@@ -1,6 +1,6 @@
 """Compare routers on the grid of the embedded models' task families: what learning brings, what its parts are worth.
 
-families     routers that learn after 0 to 1,000 rollouts, beside ones that do not learn, at several prices of time
+families     routers that learn after 0 to 1,000 rollouts, and ones that do not learn, at several prices of time
 ablations    the router that learns without one of its parts
 credit       runs of three steps of which only the end is known: how their reward is shared among the steps
 forgetting   success on old tasks before and after the mix of tasks has changed

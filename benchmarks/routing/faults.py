@@ -27,7 +27,7 @@ COSTS = {ACTIONS[0]: Cost(seconds=1.0, tokens=0.0), ACTIONS[1]: Cost(seconds=10.
 CHANCES = {"list": (0.9, 0.95), "prove": (0.2, 0.85)}
 WORDS = ("harbour", "garden", "bakery", "council", "library", "orchard", "station", "theatre", "bridge", "market")
 WIDTH = lexical.LEARNING_DIMENSIONS
-BROKEN_EVERY = 20  # One attempt in so many fails because the engine died
+BROKEN_EVERY = 20  # one attempt in this many fails because the engine died
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Lived:
 
 
 def run(tasks: int = 100, rounds: int = 20, seed: int = 0) -> BenchmarkPart:
-    """Return the numbers and their goals, after `rounds` passes over so many tasks."""
+    """Return the numbers and their goals, after `rounds` passes over `tasks` tasks."""
     with TemporaryDirectory() as folder:
         lived = live(Path(folder), tasks, rounds, seed)
     goals = list(_goals(lived))

@@ -64,7 +64,7 @@ class Grid:
 
 
 def read_grid(file: Path = KEPT) -> Grid:
-    """Return a grid that was written. Raises DataError for a file that is missing or is none."""
+    """Return a grid that was written. Raises DataError if it is missing or not a grid."""
     try:
         data = file.read_bytes()
         rows = list(csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")))
@@ -163,5 +163,5 @@ async def _answer(engine: Engine, task: RolloutTask, persona: str) -> tuple[Any,
 
 
 def _sources() -> list[Path]:
-    """Return the files that the answers depend on, beside the weights."""
+    """Return the files, other than the weights, that the answers depend on."""
     return [Path(__file__).parents[1] / "rollouts.py"]

@@ -28,7 +28,7 @@ REGISTRY = Path(__file__).parents[2] / "model_registry.yaml"
 WIDTH = lexical.LEARNING_DIMENSIONS
 DECISIONS = 1000
 BATCH = 1000
-TAUGHT = 5000  # from so many outcomes the policy learns, which grows with the number of actions only
+TAUGHT = 5000  # outcomes that the policy learns from; it grows with the number of actions only
 SYLLABLES = ("ka", "zil", "mor", "the", "ran", "bo", "lin", "sa", "dur", "ve", "pok", "ith", "gra", "no", "quel", "tis")
 WORDS_A_TEXT = 30
 
@@ -45,7 +45,7 @@ class Spent:
 
 
 def run(episodes: int) -> BenchmarkPart:
-    """Return the CPU time of decisions beside so many episodes, by part, in milliseconds."""
+    """Return the CPU time of decisions with `episodes` episodes in memory, by part, in milliseconds."""
     with TemporaryDirectory() as folder:
         spent, actions = asyncio.run(measure(Path(folder), episodes))
     parts = {"embedding": spent.embedding, "retrieval": spent.retrieval, "choice": spent.choice}
@@ -98,9 +98,9 @@ def _decide(memory: Memory, policy: Policy, actions: Sequence[Action], spent: Sp
 
 
 def _fill(folder: Path, policy: Policy, actions: Sequence[Action], episodes: int, rng: np.random.Generator) -> None:
-    """Let a memory observe so many outcomes of different situations, and the policy the first of them.
+    """Let a memory observe `episodes` outcomes of different situations, and the policy the first of them.
 
-    Nothing is looked for that is alike, and no lists are trained meanwhile, which would only take longer.
+    Similar episodes are not searched for and no lists are trained meanwhile, which would only take longer.
     """
     quick = MemoryOptions(most_alike=0, index=IndexSettings(flat_numbers=1 << 40))
     memory = Memory.open(folder, lexical.NAME, WIDTH, quick)

@@ -207,7 +207,7 @@ class MeanOfSubject:
     data: Outcomes
     rng: np.random.Generator
     epsilon: float = 0.1
-    imagined: float = 5.0  # how many outcomes the mean over all subjects is worth beside a subject's own
+    imagined: float = 5.0  # the weight, in outcomes, of the mean over all subjects against a subject's own
     budget: Budget = field(init=False)
     # Of each subject, and of all under the name "": the sum of outcomes and their number, shape (2, models).
     sums: dict[str, Floats] = field(init=False, default_factory=dict)

@@ -243,7 +243,7 @@ class GridRouter:
 def learn_on(
     grid: Grid, variant: Variant, price: float, split: TaskSplit, after: Sequence[int], seed: int
 ) -> dict[str, dict[str, float]]:
-    """Return the scores on held-out tasks after so many rollouts each, by "after N" and "after N alone".
+    """Return the scores on held-out tasks after each number of rollouts in `after`, by "after N" and "after N alone".
 
     Tasks come again, in the same order, when all have been learned from.
     """

@@ -37,7 +37,7 @@ WIDER = f"policy, {lexical.DIMENSIONS} dimensions"
 
 Maker = Callable[[Outcomes, np.random.Generator], Learner]
 
-# The defaults, within a budget. A single answer has no steps beside it, so that nothing is to be shaped.
+# The defaults, within a budget. A single answer has no parallel steps, so no reward is shaped.
 SETTINGS = PolicySettings(stage=Stage(first=0.0), budget=SHARE)
 _HEAD_ONLY = replace(SETTINGS, retrieval_part=0.0)
 _PAPER = RetrievalSettings(threshold=0.0, candidates=5, chosen=3, weight=0.5)

@@ -1,4 +1,4 @@
-"""Keep the rows of the parts as they come, so that a run that was stopped goes on where it was."""
+"""Keep the rows of the parts as they come, so that a stopped run continues where it was."""
 
 import ast
 import hashlib
@@ -75,7 +75,7 @@ def _name(key: tuple[str, ...], files: Sequence[Path]) -> str:
 
 
 def source_digest(*files: Path) -> str:
-    """Return a hash of what some Python files do, which their docstrings and comments are no part of."""
+    """Return a hash of the code of Python files, without docstrings and comments."""
     trees = [ast.parse(file.read_bytes()) for file in files]
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(body := getattr(node, "body", None), list):

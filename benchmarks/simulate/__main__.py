@@ -2,7 +2,7 @@
 
 It measures the machine with SmolLM2 if set-up has installed it, and else with an embedded model. It runs the workloads
 whose answers have a prescribed length, simulates them, and writes both times to benchmarks/results/simulate.json, with
-what bounds wide tasks here and on the machines of the examples. It goes on where it stopped as long as the code, the
+what bounds wide tasks here and on the machines of the examples. It continues where it stopped if the code, the
 model and the machine are the same; --anew measures all of it again.
 """
 

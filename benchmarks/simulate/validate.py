@@ -6,8 +6,8 @@ machine changes from minute to minute, the short tasks of `measure` are run befo
 simulated on the machine as they found it.
 
 No machine file can say how many tokens a model makes of the characters that a schema prescribes. So the simulated
-answers have as many tokens as those of the first round; how far a simulation is off that does not know them is told
-beside it.
+answers have as many tokens as those of the first round; the error of a simulation that does not know them is
+reported next to it.
 """
 
 import os
@@ -174,7 +174,7 @@ def validate(
 ) -> tuple[list[ValidationRow], list[str]]:
     """Return a cold and a warm row for each workload of one task, and the names of those that no time was left for.
 
-    `rounds` are the warm rounds. No workload begins after so many `seconds`; one that was kept takes none. `state` is
+    `rounds` are the warm rounds. No workload starts after `seconds`; one that was measured before takes no time. `state` is
     the folder that keeps how the engines of `describe` compute best. Raises JournalError, PoolError, EngineError,
     OSError, and InputError for a task that cannot be run here.
     """

@@ -23,7 +23,7 @@ SEARCH: Final = ("search", "web_search", "search_facts", "brave_search")
 CALCULATORS: Final = ("calculator", "calculate", "evaluate", "wolfram_alpha")
 # Names of tools whose calls begin with a token of their own in the syntax of Llama 3.
 BUILT_IN: Final = (*SEARCH, *CALCULATORS)
-ADDED: Final = (*MARKS, *CONTROL)  # the tokens that the vocabulary has beside those of the embedded models
+ADDED: Final = (*MARKS, *CONTROL)  # the tokens that the vocabulary has in addition to those of the embedded models
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ async def listed(service: ServiceDep) -> BackupList:
 
 @router.post("/v1/backups", status_code=201)
 async def make(service: ServiceDep) -> Backup:
-    """Make a backup. Runs go on meanwhile."""
+    """Make a backup. Runs continue meanwhile."""
     return await service.backup()
 
 
@@ -162,7 +162,7 @@ async def restore(name: str, service: ServiceDep) -> HealthBody:
 
 @router.post("/v1/vacuum")
 async def vacuum(body: VacuumBody, service: ServiceDep) -> VacuumResult:
-    """Remove runs and chats that are kept no longer, and objects that no run names. Other runs go on meanwhile."""
+    """Remove expired runs and chats, and objects that no run names. Other runs continue meanwhile."""
     retention = Retention.of(service.configuration.retention, VacuumRequest(**body.model_dump()))
     return await service.vacuum(retention, dry_run=body.dry_run, purge_outcomes=body.outcomes)
 

@@ -257,7 +257,7 @@ async def _handle_ours(request: Request, error: Exception) -> JSONResponse:
 
 
 def answer_error(request: Request, error: Exception, status: int, problems: Sequence[Problem] = ()) -> JSONResponse:
-    """Return the answer to an error that is none of the core. `problems` are what is wrong with the request."""
+    """Return the answer to an error from outside the core. `problems` say what is wrong with the request."""
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("a request failed", path=request.url.path, status=status, error=str(error))
     detail = ErrorDetail(

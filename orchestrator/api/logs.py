@@ -20,7 +20,7 @@ from orchestrator.service.configuration import LogSettings
 
 FILE_NAME: Final = "daemon.log"
 MAX_LINES: Final = 1000  # that are kept in memory
-REPEATED_SECONDS: Final = 60.0  # repetitions of an error are only counted for so long
+REPEATED_SECONDS: Final = 60.0  # for this long, repetitions of an error are only counted
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 

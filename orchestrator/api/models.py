@@ -192,7 +192,7 @@ async def persona(name: str, service: ServiceDep, access: AccessDep) -> PersonaU
 
 @router.delete("/personas/{name}")
 async def retire_persona(name: str, service: ServiceDep, access: AccessDep) -> PersonaLine:
-    """Retire a persona that was made at run time. Runs that name it go on with it."""
+    """Retire a persona that was made at run time. Runs that name it continue with it."""
     return _persona_line(await service.folder.personas.retire(name), access)
 
 

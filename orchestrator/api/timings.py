@@ -49,7 +49,7 @@ class TimingsSoFar:
         self._tokens = 0
 
     def after(self, tokens: int) -> dict[str, Any]:
-        """Return the answer's fields of `Timings` after a piece with so many tokens."""
+        """Return the answer's fields of `Timings` after a piece with this number of tokens."""
         now = time.perf_counter()
         if not self._tokens:
             self._begin = now

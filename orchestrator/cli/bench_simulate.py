@@ -1,4 +1,4 @@
-"""`orchestrator bench simulate` and `bench machine`: how a task would go on another machine, and what this one is."""
+"""`orchestrator bench simulate` and `bench machine`: predict a task on another machine, and describe this one."""
 
 import sys
 import tempfile

@@ -110,7 +110,7 @@ def add(
 
 @app.command()
 def retire(context: typer.Context, name: NameArgument, as_json: JsonFlag = False) -> None:
-    """Retire a persona that was made at run time. Runs that name it go on with it."""
+    """Retire a persona that was made at run time. Runs that name it continue with it."""
     retire_persona(settings(context), name)
     print_lines({"retired": name}, [f"{name} retired"], as_json=as_json)
 

@@ -76,8 +76,8 @@ def vacuum(
     """Remove runs and chats that exceed the limits, and data that no run uses.
 
     Limits that are not given are those of [retention] in the configuration. Runs that have not ended stay, and so do
-    the artifacts of earlier runs that later ones read. With a daemon, runs go on meanwhile; without one, the database
-    is also rewritten without gaps. Backups are not changed.
+    the artifacts of earlier runs that later ones read. With a daemon, runs continue meanwhile; without one, the
+    database is also rewritten without gaps. Backups are not changed.
 
     Of a run that is removed, the outcomes of its attempts are kept for learning: the text of each step, the role and
     the model that did it, how it ended, its prompts and its ratings. Of a chat whose model the router chose, what the

@@ -31,9 +31,9 @@ from orchestrator.task.personas import (
 
 # Personas of these makers are retired when they are useless. Those of users are theirs to retire.
 MADE_BY_ITSELF: Final[Collection[Maker]] = ("plan", "memory")
-# Judged by outcomes only after so many attempts.
+# Judged by outcomes only after this many attempts.
 LEAST_ATTEMPTS: Final = 20
-# Useless if the share of successes is lower by so much than that of all attempts of its roles.
+# Useless if its success rate is lower by this margin than that of all attempts of its roles.
 USELESS_MARGIN: Final = 0.1
 UNUSED_DAYS: Final = 30.0
 DAY_SECONDS: Final = 86_400.0

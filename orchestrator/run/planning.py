@@ -99,7 +99,7 @@ class PlanError(OrchestratorError):
 
 
 class Planner(Protocol):
-    """Makes plans of requests. Any error besides those named here is a defect, and the plan fails."""
+    """Makes plans of requests. Any error not named here is a defect, and the plan fails."""
 
     def why_not(self, registry: Registry) -> Problem | None:
         """Return why no request can be planned with this registry, or None."""

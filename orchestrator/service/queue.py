@@ -7,7 +7,7 @@ from typing import Final, get_args
 
 from orchestrator.task.modes import Priority
 
-PATIENCE: Final = 8  # at least one of so many runs that start while batch runs wait is a batch run
+PATIENCE: Final = 8  # at least one of this many runs that start while batch runs wait is a batch run
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ class RoleRates:
     prompt_tokens: float = 300.0  # without cached ones
     output_tokens: float = 100.0
     packing: float = 0.0  # smallest share of the engine in a batch, over time alone; 0 if unmeasured
-    other_seconds: float = 0.0  # of an attempt, besides generation and the wait for a slot
+    other_seconds: float = 0.0  # of an attempt, without generation and the wait for a slot
     spread: float = 1.0  # standard deviation of ln(measured seconds / typical seconds)
     common: float = 0.5  # part of spread² that all steps of a run share, as on a busy machine; 0 to 1
     generations: int = 0  # sample size; 0 for assumptions and in journals of early versions

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 BLOCK: Final = 16  # tokens
-# A smaller difference, in tokens, is none: to copy or to wait for so few takes as long as computing them.
+# Smaller differences, in tokens, are ignored: copying or awaiting those tokens takes as long as computing them.
 LEAST: Final = 32
 DIGEST_BYTES: Final = 8  # of what identifies a block and all tokens before it
 MOST_BLOCKS: Final = 1 << 16  # remembered for one engine, and for all engines of a model

@@ -18,7 +18,7 @@ from orchestrator.procedures.ports import Operation, Work
 from orchestrator.procedures.upkeep import Installation
 from orchestrator.registry.forms import Form
 
-# How often a running training is asked whether it should go on: Popen can wait for the process or the clock only.
+# Seconds between checks whether a training should continue: Popen can wait for the process or the clock only.
 LOOK_SECONDS: Final = 1.0
 MAX_ERROR: Final = 2000  # characters
 

@@ -35,7 +35,7 @@ class PersonaArguments(Form):
 
 class ReplayArguments(Form):
     router: Literal["memory", "best", "random"] = "memory"
-    # Only runs that ended within so many days before the journal's last event.
+    # Only runs that ended within this many days before the journal's last event.
     days: Annotated[float, Field(gt=0, le=36_500)] = 1.0
 
 

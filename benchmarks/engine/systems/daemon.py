@@ -34,7 +34,7 @@ from orchestrator.engine.contract import Message
 from orchestrator.engine.step_cost.attention_trial import TRIAL_QUIET_SECONDS
 
 ENDING_SECONDS = 120.0
-# A daemon that has not computed for so long has finished measuring its model, which it begins after a pause.
+# A daemon that has not computed for this long has finished measuring its model, which it starts after a pause.
 SETTLED_SECONDS = TRIAL_QUIET_SECONDS + 2.0
 TRIES = 3  # how often a load that fails is tried
 # Makes the engine's threads wait as libgomp's default says: they spin for this number of rounds, and then sleep.
@@ -115,7 +115,7 @@ async def start(setup: SystemSetup, name: str = OURS, environment: Mapping[str, 
     """Start a daemon with further environment variables, and wait until it is quiet after a first chat.
 
     A daemon is ready before its model is loaded, and measures the model when it has had nothing to do for a while,
-    which must not happen beside the next system. The user's own configuration of the orchestrator is not used. Raises
+    which must not happen next to the next system. The user's own configuration of the orchestrator is not used. Raises
     DaemonFailed.
     """
     port = free_port()

@@ -21,7 +21,7 @@ _QUIET_SHARE = 0.1  # Servers are quiet while they together use no more than thi
 MOST_QUIET_SECONDS = 120.0  # how long to wait for servers to become quiet
 _LOG_TAIL = 2000
 _ANSWER_HEAD = 500
-# A connection is not used again after so long, because the server might close it just when we send a request.
+# A connection is not used again after this long, because the server might close it just when we send a request.
 _IDLE_SECONDS = 1.0
 
 # Makes the JSON of a request from a prompt and the number of tokens to generate.

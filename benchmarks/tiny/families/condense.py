@@ -1,4 +1,4 @@
-"""Condense: results and the question for a summary → what is done, found and open; or how to go on from that."""
+"""Condense: results and the question for a summary → what is done, found and open; or how to continue from that."""
 
 from dataclasses import dataclass
 from random import Random

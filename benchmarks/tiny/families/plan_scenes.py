@@ -39,15 +39,15 @@ def work(draft: Draft, called: tuple[str, ...], reference: str) -> tuple[str, st
     return draft.word_as(wordings.LIST).format(k=key, x=reference), "lists", made
 
 
-def join(draft: Draft, noun: str, *made: str) -> str:
-    """Add a part that compares or merges the outputs `made`, and return its clause."""
-    said = noun if draft.rng.random() < 0.7 else "results"
+def join(draft: Draft, noun: str, *outputs: str) -> str:
+    """Add a part that compares or merges `outputs`, and return its clause of the request."""
+    spoken_noun = noun if draft.rng.random() < 0.7 else "results"
     if noun != "lists" and draft.rng.random() < 0.6:
         by = f" by {draft.rng.choice(texts.NUMERIC)}" if draft.rng.random() < 0.2 else ""
-        draft.add("worker", f"Compare the {noun}{by}.", inputs=made)
-        return draft.word_as(wordings.COMPARE).format(w=said, by=by)
-    draft.add("worker", f"Merge the {noun}.", inputs=made)
-    return draft.word_as(wordings.MERGE).format(w=said)
+        draft.add("worker", f"Compare the {noun}{by}.", inputs=outputs)
+        return draft.word_as(wordings.COMPARE).format(w=spoken_noun, by=by)
+    draft.add("worker", f"Merge the {noun}.", inputs=outputs)
+    return draft.word_as(wordings.MERGE).format(w=spoken_noun)
 
 
 def output(draft: Draft, share: float = 0.2) -> str:

@@ -72,7 +72,7 @@ class NativeOptions(SamplingBody):
 
 
 class NativeBody(NativeOptions):
-    """A request to go on with a text, or with each of several texts."""
+    """A request to continue a text, or each of several texts."""
 
     prompt: Prompts
 
@@ -129,7 +129,7 @@ async def complete(
     access: AccessDep,
     forced: ForcedModel = None,
 ) -> Response:
-    """Go on with a text or with several, and answer in the form of llama-server."""
+    """Continue one text or several, and answer in llama-server's format."""
     prompts = prompts_in(body.prompt)
     read = await read_body(body, lambda: _request(body))
     requests = [replace(read, prompt=prompt, forced_model=forced, access=access) for prompt in prompts]

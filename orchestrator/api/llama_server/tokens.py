@@ -25,7 +25,7 @@ from orchestrator.registry.options import MAX_CONTEXT
 # Characters of a text to tokenize. The list of tokens is several times as long as the text.
 MAX_TOKENIZED: Final = 1 << 20
 MAX_RENDERED: Final = 1 << 22  # characters of the messages and tools of a prompt that is rendered or counted
-_MANY: Final = 4096  # from so many tokens on, a thread makes the JSON
+_MANY: Final = 4096  # from this many tokens on, a thread makes the JSON
 
 router = APIRouter(tags=["llama-server"], responses=dict(DOCUMENTED))
 

@@ -340,7 +340,7 @@ async def input_items(response: str, responses: StoredResponsesDep) -> ItemList:
 
 @router.delete("/responses/{response}")
 async def delete(response: str, responses: StoredResponsesDep) -> DeletedBody:
-    """Remove an answer that is stored. No request can go on with it, or with one that has gone on with it."""
+    """Remove a stored answer. No request can continue it, or an answer that continued it."""
     await asyncio.to_thread(responses.delete, response)
     return DeletedBody(id=response)
 

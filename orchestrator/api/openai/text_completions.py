@@ -57,7 +57,7 @@ router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
 
 class TextCompletionBody(SamplingBody):
-    """A request to go on with each of some texts `n` times."""
+    """A request to continue one or more texts, each `n` times."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -145,7 +145,7 @@ async def complete(
     access: AccessDep,
     forced: ForcedModel = None,
 ) -> TextCompletionAnswer | Response:
-    """Go on with a text. `model` is a role, a persona, a model of the registry or `auto`."""
+    """Continue a text. `model` is a role, a persona, a model of the registry or `auto`."""
     generates, echoes, model, warnings = list[Generate](), list[str](), "", list[str]()
     read = await read_body(body, lambda: requests_of(body))
     requests = [replace(completion_request, forced_model=forced, access=access) for completion_request in read]

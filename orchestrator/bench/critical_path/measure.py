@@ -13,7 +13,7 @@ Way = Literal["as-planned", "serial"]
 # The most steps of a run whose bars are kept. The rest are those that are shortest and not critical.
 BARS: Final = 120
 WIDTHS_KEPT: Final = 400  # the most points that are kept of the width over time
-# So many runs of a workload have to be known before its prediction is compared with what was measured.
+# The number of measured runs of a workload before its prediction is compared with them.
 LEARNED: Final = 2
 
 

@@ -303,7 +303,7 @@ def _timeline(bars: Sequence[StepBar], wall: float) -> str:
 
 
 def _cut(name: str) -> str:
-    """Return a name that fits beside a bar."""
+    """Return a name, cut to fit next to a bar."""
     return name if len(name) <= _LABEL_LETTERS else f"{name[: _LABEL_LETTERS - 1]}…"
 
 

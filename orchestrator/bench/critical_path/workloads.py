@@ -96,7 +96,7 @@ def choose(names: Sequence[str], known: Mapping[str, Workload]) -> list[str]:
 
 
 def wide(width: int, characters: int = 60, joined: int = JOINED) -> Document:
-    """Return a task that gathers items side by side, in notes of so many characters, and aggregates them.
+    """Return a task that gathers items in parallel, in notes of this many `characters`, and aggregates them.
 
     More than `joined` notes are aggregated in groups first, since small models cannot read all of them at once.
     """
@@ -112,7 +112,7 @@ def wide(width: int, characters: int = 60, joined: int = JOINED) -> Document:
 
 
 def deep(length: int, characters: int = 60) -> Document:
-    """Return a task whose steps wait for one another, and write notes of so many characters."""
+    """Return a task of `length` steps in a chain, which write notes of this many `characters`."""
     steps = [_write(1, "Write a note.", characters, "note1.json")]
     for at in range(2, length + 1):
         steps.append(_write(at, "Go on with the note.", characters, f"note{at}.json", [f"note{at - 1}.json"]))
@@ -164,7 +164,7 @@ def mapped(count: int) -> Document:
 
 
 def shared(readers: int, tokens_per_word: float, tokens: int = SHARED_TOKENS) -> Document:
-    """Return a task whose steps read one document of about so many tokens."""
+    """Return a task of steps that read one document of about `tokens` tokens."""
     steps = [
         _write(at, f"Answer question {at} about the document.", 80, f"answer{at}.json", ["document"])
         for at in range(1, readers + 1)
@@ -232,7 +232,7 @@ def _document(objective: str, steps: Sequence[Document]) -> Document:
 
 
 def task_of(document: Document, roles: Roles = Roles()) -> TaskIR:
-    """Return the task of a document whose steps without an actor are the worker's."""
+    """Return the task of a document. The worker does the steps without an actor."""
     copied: Document = json.loads(json.dumps(document))
     for step in copied["plan"]["steps"]:
         step["actor"] = step["actor"] or roles.worker
@@ -240,7 +240,7 @@ def task_of(document: Document, roles: Roles = Roles()) -> TaskIR:
 
 
 def sample_text(words: int) -> str:
-    """Return a text of so many words, the same in every process."""
+    """Return a text of `words` words, the same in every process."""
     draw = random.Random(words)  # noqa: S311 - no secret
     return " ".join(draw.choice(_WORDS) for _ in range(words))
 

@@ -215,8 +215,8 @@ async def measure(
 ) -> ModelResults:
     """Measure a model of the registry. `folder` is for logs; `say` gets a line whenever a result is there.
 
-    At most so many requests (`at_once`) are asked at the same time. With `once`, a plan has at most so many tokens, and
-    is not asked for again where it has a flaw: for models that find no end. Raises PoolError and EngineError where the
+    At most `at_once` requests are sent at the same time. With `once`, a plan has at most that many tokens, and is not
+    asked for again if it has a flaw: for models that never stop. Raises PoolError and EngineError if the
     model cannot be loaded.
     """
     alone = registry_for(registry, model)
@@ -305,7 +305,7 @@ class _Asking:
 
 
 class _AskedOnce:
-    """Models that answer one question, in at most so many tokens, and no other one."""
+    """Models that answer only one question, in at most `most` tokens."""
 
     def __init__(self, models: Models, most: int) -> None:
         self._models = models
@@ -316,7 +316,7 @@ class _AskedOnce:
         return await self._models.count(model, messages, priority)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
-        """Answer the first question. Raises EngineError for another one, beside what the models raise."""
+        """Answer the first question. Raises EngineError for a second one, and what the models raise."""
         if self._asked:
             raise EngineError("the model is asked once only")
         self._asked = True

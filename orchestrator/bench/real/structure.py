@@ -23,7 +23,7 @@ def structure(steps: Sequence[Step], *, named: Collection[str] = (), goes_on_aft
     """Return the structure of a plan.
 
     Each step comes after those that it reads or waits for. `named` are the outputs that the request names; other names
-    of outputs do not matter. `goes_on_after` is the step whose result decides how the plan goes on, if there is one.
+    of outputs do not matter. `goes_on_after` is the step whose result decides how the plan continues, if there is one.
     """
     writers: dict[str, str] = {}
     known: dict[str, str] = {}
@@ -51,7 +51,7 @@ def without_originals(steps: Sequence[Step]) -> list[Step]:
 
 
 def width(steps: Sequence[Step]) -> int:
-    """Return how many steps may run at once: the most that have the same number of steps before them on a chain."""
+    """Return the largest number of steps at one depth: how many may run at once."""
     depths: dict[str, int] = {}
     writers = {name: step.id for step in steps for name in step.outputs}
     for step in steps:

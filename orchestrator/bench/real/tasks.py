@@ -108,7 +108,7 @@ def numbers_in(answer: str) -> set[float]:
 
 
 def label_in(answer: str, labels: Sequence[str]) -> str | None:
-    """Return the label that an answer consists of, beside signs and case, or None."""
+    """Return the label that is the whole answer, except for punctuation and case, or None."""
     words = re.sub(r"[\W_]+", " ", answer.casefold()).strip()
     return next((label for label in labels if label.casefold() == words), None)
 

@@ -40,7 +40,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """Stop the virtual clock while the block lasts: work outside of the loop is going on that will wake it."""
+        """Stop the virtual clock for the block, which waits for work outside of the loop."""
         self._outside += 1
         try:
             yield

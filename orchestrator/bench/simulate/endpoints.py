@@ -1,4 +1,4 @@
-"""The endpoint that says how a run would go on other machines."""
+"""The endpoint that predicts a run on other machines."""
 
 import asyncio
 import sys
@@ -78,7 +78,7 @@ class ReplayLine(BaseModel):
 
 
 class WhatIfAnswer(BaseModel):
-    """A run as it was measured, and as it would go on other machines."""
+    """A run as measured here, and as predicted on other machines."""
 
     measured: ReplayLine
     machines: list[ReplayLine]

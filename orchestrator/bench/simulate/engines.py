@@ -277,7 +277,7 @@ class _Cells:
         self._held[seq] = length
 
     def add(self, seq: int, count: int) -> None:
-        """Let a sequence hold so many tokens more."""
+        """Let a sequence hold `count` more tokens."""
         self._held[seq] += count
 
 
@@ -515,7 +515,7 @@ class SimulatedEngine:
         return join_padded(chosen, decoding, padded or [])
 
     def _best_width(self, depths: Sequence[int]) -> int:
-        """Return how many of so many sequences make most tokens per second together."""
+        """Return how many of the sequences make most tokens per second together."""
         assert self._behaviour.costs is not None, "without them all decode together"
         if len(depths) not in self._widths:
             self._widths[len(depths)] = best_decode_width(self._behaviour.costs, depths)

@@ -155,7 +155,7 @@ class MachineModel(_Form):
 
 
 class Overheads(_Form):
-    """What the orchestrator itself takes on the machine, in seconds, besides its engines."""
+    """What the orchestrator itself takes on the machine, without its engines, in seconds."""
 
     commit_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="until events are durable")
     generation_seconds: float = Field(

@@ -122,7 +122,7 @@ def probe(registry: Registry, home: Path) -> Probe:
 
 
 def read_task(word_tokens: float, context: int) -> TaskIR:
-    """Return a task of readers of one document, for a model with so many tokens for a word and in its context."""
+    """Return a task whose steps read one document that fits `context`, in tokens. `word_tokens`: tokens per word."""
     return task_of(shared(READERS, word_tokens, min(READ_TOKENS, context // 2)))
 
 
@@ -156,7 +156,7 @@ def run_here(task: TaskIR, registry: Registry, home: Path, rounds: int) -> Ran:
 
 
 async def until_calibrated(engine: Engine) -> None:
-    """Wait until an engine knows what its steps cost, or it has taken too long to find out."""
+    """Wait until an engine has measured what its steps cost, or CALIBRATION_SECONDS have passed."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CALIBRATION_SECONDS):
             while not (await engine.stats()).calibrated:  # noqa: ASYNC110 (it tells nobody)
@@ -168,7 +168,7 @@ def describe(
 ) -> Machine:
     """Return this machine, with these models of the registry. It takes about a minute a model, if it is idle.
 
-    A state folder `home` keeps how engines have found to compute best; without it, that is found out anew. Raises
+    The state folder `home` keeps the settings with which engines computed fastest; without it, they try again. Raises
     JournalError, PoolError, EngineError, and InputError for a model whose steps cannot be measured.
     """
     topology = read_topology()
@@ -335,7 +335,7 @@ class _Compared(NamedTuple):
 
 
 def _compared(ran: Sequence[tuple[TaskIR, Ran]], machine: Machine, registry: Registry, home: Path) -> list[_Compared]:
-    """Return the rounds of a task at several times, each beside those of one simulation."""
+    """Return the rounds of a task at several times, each with those of one simulation."""
     task, first = ran[0]
     lengths = answer_lengths(task, first.reports[0])
     found = simulate_rounds(task, machine, registry, home, len(first.reports), lengths=lengths)
@@ -370,7 +370,7 @@ def _warm_seconds(reports: Reports) -> float:
 
 
 def _own_seconds(reports: Reports) -> float:
-    """Return how long the warm rounds of a chain took besides its engine: a median."""
+    """Return the median time of the warm rounds of a chain, without its engine."""
     return median(report.wall_seconds - _engine_seconds(report) for report in reports[1:])
 
 

@@ -64,7 +64,7 @@ def machine_of(question: Question, other: OtherMachine) -> Machine:
 
 
 def replay(attempts: Sequence[ReplayedAttempt], machine: Machine, base: Registry, home: Path) -> Replay:
-    """Return how these attempts would go on a machine. `home` is a new folder. Raises what `simulate_job` does."""
+    """Return what these attempts would take on a machine. `home` is a new folder. Raises what `simulate_job` does."""
     models = tuple(machine.models)
     registry = _with_roles(machine.registry(base), models)
     steps = [
@@ -175,7 +175,7 @@ def _slower(measured: MeasuredModel, factor: float) -> MeasuredModel:
 
 
 def main() -> None:
-    """Answer the question on stdin."""
+    """Read a `Question` from stdin, and write its `Answer` to stdout, both as JSON."""
     os.nice(NICENESS)
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # stdout is for the answer
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)

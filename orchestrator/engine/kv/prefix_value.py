@@ -11,7 +11,7 @@ from typing import TypeVar
 LEAST_TOKENS = 200  # Fewer tokens of a prompt are computed again.
 # Prompts come again within hours or days, if at all: a prefix that nobody has used for a day is worth half.
 HALF_LIFE_SECONDS = 86_400.0
-# A file that nobody has used for so long is removed, whatever its value: it holds what somebody wrote.
+# A file that was not used for this long is removed, whatever its value: it holds what somebody wrote.
 LONGEST_UNUSED_SECONDS = 30 * 86_400.0
 
 _Name = TypeVar("_Name")

@@ -12,7 +12,7 @@ from statistics import median
 
 from orchestrator.engine.step_cost.model import Points, StepCostModel, best_decode_width, enough_rate
 
-# One of so many steps is learned from; learning from all costs more than it is worth. A prime, so that no pattern of
+# One of this many steps is learned from; learning from all costs more than it is worth. A prime, so that no pattern of
 # alternating kinds is missed.
 LEARNED_EVERY = 17
 
@@ -32,27 +32,27 @@ SETTLED = 2
 
 MISFIT_RATIO = 1.6  # A step does not fit if it takes more than this times the expected time, or less than the inverse.
 
-_MISFITS = 5  # The model is in doubt after so many misfits of one size in a row, ...
+_MISFITS = 5  # The model is in doubt after this many misfits of one size in a row, ...
 
-_MISFITS_APART = 16  # ... or after two with at least so many steps between them: these are not from one bad moment.
+_MISFITS_APART = 16  # ... or after two with at least this many steps between them: these are not from one bad moment.
 
-_MAX_DISTURBED = 64  # After so many disturbed steps in a row, steps count nevertheless: the machine is always busy.
+_MAX_DISTURBED = 64  # After this many disturbed steps in a row, steps count nevertheless: the machine is always busy.
 
-# In two of so many steps, all running sequences decode together even if fewer look faster, to notice when that has
+# In two of this many steps, all running sequences decode together even if fewer look faster, to notice when that has
 # changed. The first of the two rebuilds llama.cpp's graph; the second is timed.
 _WIDEST_EVERY = 64
 
-# The model is in doubt after so many full steps in a row were fast enough: otherwise one size measured in a bad moment
-# could leave sequences out for good.
+# The model is in doubt after this many full steps in a row were fast enough: otherwise one size measured in a bad
+# moment could leave sequences out for good.
 _CONTRADICTIONS = 2
 
-_PROBE_EVERY = 8  # while in doubt, two of so many steps have an unobserved width
+_PROBE_EVERY = 8  # while in doubt, two of this many steps have an unobserved width
 
 _EVIDENCE = 3  # times stored per kind of step while in doubt; their median counts
 
 _TRUSTED = 2  # observations after which the model is trusted at a width
 
-_CONFIRMED = 3  # The shape of a model is confirmed if the times of so many widths are the same multiple of it, ...
+_CONFIRMED = 3  # The shape of a model is confirmed if the times of this many widths are the same multiple of it, ...
 
 _ALIKE = 1.25  # ... that is, if the largest multiple is at most this times the smallest.
 
@@ -90,7 +90,7 @@ class LearnedStepCosts:
         return self._learner.measured is not None
 
     def for_threads(self, threads: int) -> StepCostModel:
-        """Return the costs with so many threads, or the current costs."""
+        """Return the costs with this number of threads, or the current costs."""
         return self._learners.get(threads, self._learner).costs
 
     def for_new_layout(self, threads: int, *, pads: bool) -> "LearnedStepCosts":

@@ -235,7 +235,7 @@ class StepCostModel:
         return self._interpolate(self.verify, tokens)
 
     def _spread(self, sequences: int) -> float:
-        # The excess of a step for so many sequences over one for as many tokens of a single sequence.
+        # How much longer a step takes for this many sequences than for as many tokens of one sequence.
         return max(0.0, self._decode_seconds(sequences) - self._verify_seconds(sequences))
 
     def _interpolate(self, points: Points, size: int) -> float:

@@ -63,7 +63,7 @@ class BatchTurn(NamedTuple):
     """What a step computes of a batch while interactive sequences decode."""
 
     decode: bool  # whether decoding sequences of the batch get their next tokens
-    prompt_tokens: int  # at most so many tokens of its prompts are computed
+    prompt_tokens: int  # the most tokens of its prompts that are computed
 
 
 class BatchTurns:

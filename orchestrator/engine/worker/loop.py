@@ -83,7 +83,7 @@ class _Outputs(NamedTuple):
     samples: bool = True  # whether the next token is sampled, from the row that follows
 
 
-# At most so many tokens are expected for the mark that opens a thought, and for white space around thoughts.
+# The most tokens that are expected for the mark that opens a thought and white space around thoughts.
 MARK_TOKENS = 16
 SAVE_SECONDS = 2.0  # for writing prompts to disk after Shutdown; the parent waits for five
 _NONE = as_tokens(())

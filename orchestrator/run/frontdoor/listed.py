@@ -21,7 +21,7 @@ MAX_LISTED: Final = 120  # with more files, names are not listed, since the gram
 
 MIN_ACTION: Final = 6
 MAX_ACTION: Final = 400
-FIRST_PARTS: Final = 12  # so many parts have schemas of their own, with exactly the earlier parts; later ones share one
+FIRST_PARTS: Final = 12  # these have schemas of their own, with exactly the earlier parts; later ones share one
 
 CODE_ROLES: Final = frozenset({"coder", "architect"})  # their outputs may be programs even if the request names none
 
@@ -50,7 +50,7 @@ _NEW_FILE = re.compile(r"(?<![\w./-])[\w-][\w./-]*\.[A-Za-z]\w{0,7}(?![\w/-])")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What the parts of a plan may name besides earlier parts."""
+    """What the parts of a plan may name in addition to earlier parts."""
 
     files: tuple[str, ...]  # in the order in which the prompt shows them
     patterns: tuple[str, ...]  # each stands for several files

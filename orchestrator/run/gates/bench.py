@@ -8,7 +8,7 @@ from orchestrator.run.gates.guard import files_of_command, refused
 from orchestrator.run.gates.jobs import bench_limits, files_of, run_code
 from orchestrator.task.events import FailureKind, GateResult
 
-# The command is run at most so often, and its quickest run counts.
+# The command is run at most this often, and its quickest run counts.
 RUNS = 3
 
 

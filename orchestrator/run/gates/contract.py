@@ -42,7 +42,7 @@ class GateSkipped(Exception):
 # Runs a job in the sandbox. Raises GateError if it cannot, or GateSkipped if the gate is only there by default.
 RunJob = Callable[[SandboxJob], Awaitable[JobOutcome]]
 
-# Returns the RunJob of a step with so much slack: the seconds that it may be late without delaying its run.
+# Returns the RunJob of a step by its slack: the seconds that it may be late without delaying its run.
 RunnerFor = Callable[[float], RunJob]
 
 
@@ -72,7 +72,7 @@ async def no_judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mappi
 
 @dataclass(frozen=True, slots=True)
 class GateContext:
-    """What a gate may use besides the artifacts."""
+    """What a gate may use in addition to the artifacts."""
 
     scope: Scope
     reads: Mapping[str, bytes] = field(default_factory=dict)  # by name

@@ -33,7 +33,7 @@ from orchestrator.task.prediction import EarlierRun, MeasuredGeneration
 from orchestrator.task.reuse import Reuse
 
 TITLE_LENGTH = 200
-# After so many events of chats, the chats beyond `MOST_CHATS` are removed.
+# After this many events of chats, the chats beyond `MOST_CHATS` are removed.
 CHATS_BETWEEN_PRUNINGS = 1000
 # Another connection of the owner may be rewriting the whole database.
 BUSY_SECONDS = 600.0

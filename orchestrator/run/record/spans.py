@@ -45,7 +45,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A run up to a moment: what the span of a part depends on besides the part itself."""
+    """A run up to a moment: what the span of a part depends on in addition to the part itself."""
 
     view: RunView
     report: Report  # of the same events

@@ -26,7 +26,7 @@ class StartAttempt:
     role: str
     reason: str = ""
     failures: tuple[FailedAttempt, ...] = ()  # all earlier failures of the step, oldest first
-    delay_seconds: float = 0.0  # start no earlier than so long from now
+    delay_seconds: float = 0.0  # start no earlier than this from now
     slack: float = 0.0  # predicted seconds by which the step may be late without delaying the end of the run
     item: int | None = None  # the index of a child's item in the list; None for a step that is no child
 

@@ -52,7 +52,7 @@ class Window:
     condensations: int = 0  # how often the history was condensed
     gathered: tuple[CallResult, ...] = ()  # all documents so far, shown or not
     dropped: frozenset[str] = field(default_factory=frozenset)  # ids of pruned documents
-    judged: int = 0  # so many of `gathered` were there when the model could prune last
+    judged: int = 0  # how many of `gathered` there were when the model could prune last
     listed: tuple[CallResult, ...] = ()  # documents that were kept at the last condensation
 
     @property

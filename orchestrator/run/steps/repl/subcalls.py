@@ -41,7 +41,7 @@ class Spending:
         return self._budget.tokens - self.usage.prompt_tokens - self.usage.output_tokens
 
     def take(self, calls: int, prompt_tokens: int = 0) -> None:
-        """Count calls with about so many prompt tokens in all. Raises `BudgetSpent`, and then counts none."""
+        """Count calls with about this number of prompt tokens in all. Raises `BudgetSpent`, and then counts none."""
         remaining = self._budget.calls - self.calls
         if calls > remaining:
             raise BudgetSpent(f"{calls} calls are too many: {remaining} of {self._budget.calls} are left")

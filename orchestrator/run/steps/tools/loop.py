@@ -51,13 +51,13 @@ class Repeats:
         return self._calls[call]
 
 
-# The attempt fails after so many answers in a row that are no action.
+# The attempt fails after this many answers in a row that are no action.
 MAX_BAD = 3
 
 # The most characters of a result that the model is shown.
 RESULT = 4_000
 
-# A result of at most so many characters is shown as it is: as a document it would not be worth pruning.
+# A result of at most this many characters is shown as it is: as a document it would not be worth pruning.
 LINE = 80
 
 

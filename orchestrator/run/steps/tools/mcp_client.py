@@ -74,7 +74,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Diagnostics:
-    """What is known of a server besides its answers."""
+    """What a server wrote or did, other than its answers."""
 
     # Set when the connection has ended and `why` is complete.
     over: asyncio.Event = field(default_factory=asyncio.Event)
