@@ -98,7 +98,7 @@ def ask(
     cypher: Annotated[str, typer.Argument(metavar="CYPHER", help="A question that only reads the graph.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Ask the graph of what led to what: runs, steps, attempts, roles, personas, failures and what helped.
+    """Query the graph of causes: runs, steps, attempts, roles, personas, failures and their remedies.
 
     For example: MATCH (a:Attempt)-[:FAILED_WITH]->(f:FailureKind) RETURN f.name, count(*).
     """

@@ -154,7 +154,7 @@ async def status(service: ServiceDep) -> dict[str, Any]:
 
 @router.post("/ask")
 async def ask(body: CypherBody, service: ServiceDep) -> GraphAnswerBody:
-    """Answer a question to the graph of what led to what."""
+    """Answer a query of the graph of causes."""
     with memory_of(service) as learning:
         answer = await ask_memory(learning, service.sandbox, body.cypher, body.seconds)
     return GraphAnswerBody(columns=list(answer.columns), rows=answer.rows, more=answer.more, behind=answer.behind)

@@ -104,7 +104,7 @@ class Budget:
 
     @property
     def price(self) -> float:
-        """What a dear action has to gain at least, 0 or more.
+        """The least gain, 0 or more, that an expensive action must promise.
 
         The quantile above which the allowed share of gains lies, corrected by what was used too much or too little.
         """

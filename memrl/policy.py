@@ -54,7 +54,7 @@ class Voice(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Retrieved:
     value: float  # expected reward, shrunk to the prior if few episodes speak
-    support: float  # how many outcomes in the same situation that is worth
+    support: float  # its weight, in outcomes in the same situation
     spoke: int  # episodes that took part
     voices: tuple[Voice, ...]  # the nearest ones, VOICES at most
 

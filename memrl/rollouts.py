@@ -212,7 +212,7 @@ def _file_task(path: Path) -> RolloutTask:
 
 
 def _stamp(task: TaskIR) -> str:
-    """Return a name of what a document says, so that one that was changed is a new task."""
+    """Return a digest of a document's content, so that a changed document is a new task."""
     return hashlib.sha256(task.model_dump_json().encode()).hexdigest()[:12]
 
 

@@ -139,7 +139,7 @@ async def events(
 
 @router.post("/executions/{execution}/approve", status_code=202)
 async def approve(execution: str, body: ApprovalBody, queue: QueueDep, caller: CallerDep) -> dict[str, Any]:
-    """Approve the plan of an execution, and begin with it in its turn."""
+    """Approve the plan of an execution, and queue the execution."""
     return (await queue.approve(execution, body.digest, caller)).to_json()
 
 
@@ -193,7 +193,7 @@ async def verify(
 
 @router.post("/audit/new", status_code=201)
 async def new_log(queue: QueueDep, caller: CallerDep) -> dict[str, Any]:
-    """Begin a new audit log after the old one was damaged. The old one is kept, and the new one tells of the break."""
+    """Start a new audit log after the old one was damaged. The old one is kept, and the new one records the break."""
     return entry_body(await asyncio.to_thread(queue.engine.begin_new_log, caller))
 
 

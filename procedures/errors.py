@@ -72,7 +72,7 @@ class ProcedureForbidden(ProcedureRefused):
 
 
 class ChangedMeanwhile(ProcedureError):
-    """What is to be changed or put back is not what it was."""
+    """Something that a step would change or put back was changed by others meanwhile."""
 
 
 class ProcedureBusy(ProcedureError):

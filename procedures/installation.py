@@ -127,7 +127,7 @@ def listing(engine: ProcedureEngine, schedules: Sequence[Schedule], now: float, 
 
 
 def schedule_caller(schedule: Schedule, owner: str = "") -> Caller:
-    """Return a schedule as a caller, who is no person. `owner` owns what it starts."""
+    """Return the caller of a schedule's executions, which `owner` owns."""
     return Caller(f"the schedule {schedule.text!r}", frozenset({"schedule"}), person=False, key=owner)
 
 

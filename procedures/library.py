@@ -68,7 +68,7 @@ class Library:
         return dict(sorted(files.items()))
 
     def procedure(self, name: str) -> "Procedure":
-        """Raises UnknownProcedure, ProcedureInvalid."""
+        """Return the procedure with this name. Raises UnknownProcedure, ProcedureInvalid."""
         files = self.files()
         if name not in files:
             raise UnknownProcedure(name, files)

@@ -46,7 +46,7 @@ class Work:
 
     @property
     def seconds_left(self) -> float:
-        """Raises StepFailed if there are none, or the execution was cancelled."""
+        """The time left. Raises StepFailed if there is none, or the execution was cancelled."""
         seconds = self.deadline - time.monotonic()
         if self.cancelled.is_set():
             raise StepFailed("the execution was cancelled")
@@ -56,7 +56,7 @@ class Work:
 
 
 def planning_work() -> Work:
-    """For operations that only read, when a plan is made."""
+    """Return the context of a read-only operation that runs while a plan is made."""
     return Work("plan", time.monotonic() + PLANNING_SECONDS, Event(), lambda _text: None)
 
 

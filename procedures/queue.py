@@ -306,7 +306,7 @@ class ProcedureQueue:
             async with self._turn:
                 return await self._in_thread(work)
 
-        # A task of its own, which is completed whatever becomes of the caller.
+        # A task of its own, which is completed even if the caller is cancelled.
         task = self._tasks.create_task(outcome())
         self._own.add(task)
         task.add_done_callback(self._own.discard)

@@ -59,7 +59,7 @@ class Upkeep:
 
     @property
     def service(self) -> Service:
-        """Raises StepFailed if there is none."""
+        """The service of this process. Raises StepFailed if there is none."""
         if self._owner is None:
             raise StepFailed("this can only be done by `orchestrator procedures`, or by the daemon")
         return self._owner

@@ -233,7 +233,7 @@ class _Turn(NamedTuple):
     fields: str = ""
     responses: tuple[_Response, ...] = ()  # to the calls of this turn
     parsed: bool = True  # the template gets the arguments of calls as objects, not as JSON
-    wraps_broken: bool = False  # the template gets an object even for arguments that are none
+    wraps_broken: bool = False  # the template gets an object even if the arguments are not one
 
 
 _Turns: TypeAlias = tuple[_Turn, ...]
@@ -494,7 +494,7 @@ def _as_text(turns: _Turns) -> _Turns:
 
 
 def _merged(turns: _Turns) -> _Turns:
-    # Adjacent turns of one role, but not results of tools, nor turns with such.
+    # adjacent turns of one role, except tool results and turns that contain some
     merged: list[_Turn] = []
     for turn in turns:
         if merged and merged[-1].role == turn.role != "tool" and not (merged[-1].responses or turn.responses):

@@ -82,7 +82,7 @@ def begins_as_gguf(path: Path) -> bool:
 
 
 def read_adapter(path: Path, model: GgufHeader) -> int:
-    """Return the bytes of the LoRA adapter in `path`. Raises GgufError if it is none for this architecture."""
+    """Return the bytes of the LoRA adapter in `path`. Raises GgufError if it is no adapter for this architecture."""
     raw = read_raw(path)
     kind, way = raw.entries.get("general.type", "model"), raw.entries.get("adapter.type", "none")
     if kind != "adapter" or way != "lora":

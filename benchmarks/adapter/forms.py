@@ -223,7 +223,7 @@ def diamond(draft: ExampleDraft) -> None:
 
 
 def fork(draft: ExampleDraft) -> None:
-    """Two things are made of one result."""
+    """Add an operation and two steps that each read its result."""
     operation = replace(any_operation(draft), questions=())
     add_operation(draft, add_one_file(draft), operation)
     if draft.random.random() < 0.4:

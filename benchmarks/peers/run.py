@@ -103,7 +103,8 @@ class PeerPlan:
 async def measure(plan: PeerPlan, model: str, file: Path) -> list[str]:
     """Measure the remaining workloads of the model in `file`; return the names of those that are not complete.
 
-    A workload that cannot be measured is reported, and the others continue. Raises JournalError, PoolError, EngineError.
+    A workload that cannot be measured is reported, and the others continue. Raises JournalError, PoolError and
+    EngineError.
     """
     unfinished = []
     for workload in plan.workloads:

@@ -1,9 +1,9 @@
 """Show that the router does not learn to run plans serially: `serial collapse`, which the staged reward is to prevent.
 
 Requests in words are run by the production harness in each mode, one run at a time: as planned, with plans that
-continue when a step is done (discover), and serially. Then routers learn which mode to choose from the outcomes of their own
-choices, with the staged reward and without. A run counts as a success if it was done, so the modes
-differ mostly in time.
+continue when a step is done (discover), and serially. Then routers learn which mode to choose from the outcomes of
+their own choices, with the staged reward and without. A run counts as a success if it was done, so the modes differ
+mostly in time.
 """
 
 import asyncio

@@ -38,7 +38,7 @@ class Outcomes:
 
 
 def read_outcomes(file: Path, cache: Path, dimensions: int = lexical.LEARNING_DIMENSIONS) -> Outcomes:
-    """Return the outcomes of a file. Embeddings with this number of `dimensions` and similarities are kept in the folder `cache`.
+    """Return the outcomes of a file. Embeddings (of `dimensions` numbers) and similarities are kept in `cache`.
 
     Raises DataError if the file is missing or has other columns or values, and OSError if the cache cannot be written.
     """

@@ -174,9 +174,9 @@ def validate(
 ) -> tuple[list[ValidationRow], list[str]]:
     """Return a cold and a warm row for each workload of one task, and the names of those that no time was left for.
 
-    `rounds` are the warm rounds. No workload starts after `seconds`; one that was measured before takes no time. `state` is
-    the folder that keeps how the engines of `describe` compute best. Raises JournalError, PoolError, EngineError,
-    OSError, and InputError for a task that cannot be run here.
+    `rounds` are the warm rounds. No workload starts after `seconds`; one that was measured before takes no time.
+    `state` is the folder that keeps the settings of the engines of `describe`. Raises JournalError, PoolError,
+    EngineError, OSError, and InputError for a task that cannot be run here.
     """
     rows: list[ValidationRow] = []
     left: list[str] = []
@@ -269,7 +269,7 @@ def advised(seeds: int = SEEDS) -> list[AdvisedTask]:
     """Return the tasks for which machines are judged: notes of one length, agents that write freely after reading a
     document that all share or one of their own, and agents that call tools.
 
-    `seeds` is how many runs the intervals of those that write freely are from.
+    `seeds`: how many runs the intervals of freely writing agents are from.
     """
     suite = workloads()
     return [

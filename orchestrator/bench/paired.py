@@ -25,7 +25,7 @@ class Ratio:
 
     @property
     def known(self) -> bool:
-        """The interval is so narrow that further rounds would tell little more."""
+        """Whether the interval is narrow enough: `high` at most `WIDEST` times `low`."""
         return self.high <= WIDEST * self.low
 
 

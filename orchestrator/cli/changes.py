@@ -387,7 +387,7 @@ def _load(root: int, folder: Path) -> _Record | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise _unusable(folder) from error
-    # The record came with the folder, perhaps from somebody else: it is believed only as far as `_restore` goes.
+    # The record came with the folder, perhaps from somebody else: `_restore` checks all that it believes of it.
     names = [*record.folders, *(entry.name for entry in record.files)]
     digests = [*(entry.new for entry in record.files), *(entry.old for entry in record.files if entry.old != NO_FILE)]
     if not (

@@ -109,7 +109,7 @@ def key_header(key: str | None) -> dict[str, str]:
 
 
 def encoded(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a request with `json` as ASCII, so that the API refuses what is no Unicode, in words."""
+    """Return the arguments of a request with `json` as ASCII, so the API answers invalid Unicode with its own error."""
     if "json" not in request:
         return dict(request)
     more = {name: value for name, value in request.items() if name not in ("json", "headers")}

@@ -192,7 +192,7 @@ class RunDisplay:
         """Do nothing."""
 
     def event(self, event: Event) -> None:
-        """Do nothing."""
+        """Show an event. This base class shows nothing."""
 
     def progress(self, progress: Progress) -> None:
         """Do nothing."""

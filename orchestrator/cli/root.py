@@ -1,4 +1,4 @@
-"""What the composition root gives the command line. Whatever it names is imported when it is needed."""
+"""The parts of the command line, as the composition root names them. They are imported when needed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ _ANSWERS: Final = 20  # in whose mean an answer counts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRequest:
-    """What a request needs of the place that carries it out."""
+    """What a request needs from the place that serves it."""
 
     interactive: bool = True
     due: float = 0.0  # event loop time

@@ -233,7 +233,7 @@ class Pool:
                 except NotStarted:  # another engine can carry it out
                     remaining = None if end is None else end - clock()
                     continue
-                except Unanswered as unanswered:  # another place can
+                except Unanswered as unanswered:  # try another place
                     remaining = None if end is None else end - clock()
                     lease_request = _without(place, unanswered.cause, lease_request)
                     continue

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 BLOCK_TOKENS: Final = 64  # of a block of a prompt: 256 characters
-ANSWER_TOKENS: Final = 128.0  # of an answer, until some are known
+ANSWER_TOKENS: Final = 128.0  # assumed for an answer until some were observed
 CROWDED_BY: Final = 2
-# A replica is crowded with more than CROWDED_BY requests beyond CROWDED_TIMES those of the least busy one.
+# A replica is crowded with more than CROWDED_TIMES the requests of the least busy one, plus CROWDED_BY.
 CROWDED_TIMES: Final = 1.5
 
 

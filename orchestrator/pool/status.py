@@ -134,7 +134,7 @@ class PoolSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
-    """What one engine does, what its KV cache holds and what its steps take, as it has last said."""
+    """What one engine does, what its KV cache holds and what its steps take, by its latest report."""
 
     model: str
     number: int  # of the replica

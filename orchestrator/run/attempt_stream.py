@@ -98,7 +98,7 @@ class AttemptStream:
                 self.report_usage()
 
     async def carried_out(self, runner: StepRunner, attempt: Attempt) -> Produced:
-        """Return what the runner makes of the attempt. Raises what it raises."""
+        """Run the attempt and return its result. Raises what the runner raises."""
         try:
             return await runner.run(attempt, self, self._generated, self.text)
         except asyncio.CancelledError:

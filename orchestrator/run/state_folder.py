@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class Clock(Protocol):
-    """What events are timed by.
+    """The source of the times of events.
 
     Sleeping, timers and time limits use the event loop, whose clock virtual time replaces.
     """

@@ -1,4 +1,4 @@
-"""What a service asks of what is attached to it: of what learns from its runs, its procedures and its cluster.
+"""The ports of a service's attachments: the learner, the procedures and the cluster.
 
 The composition root, `orchestrator.app`, says what these are. The core knows nothing else of them.
 """
@@ -133,7 +133,7 @@ class Cluster(AbstractAsyncContextManager[Any], Protocol):
 
     @property
     def why_not_acting(self) -> str | None:
-        """Why this machine may do nothing now, because another one may have taken over; or None."""
+        """Return why this machine must not act now, since another one may have taken over; or None."""
 
     def open_journal(self, home: Path) -> Journal:
         """Open the journal of a state folder, of which a standby gets a copy. Blocks.

@@ -40,7 +40,7 @@ from orchestrator.task.reuse import LOSS_TEXTS, Reuse
 
 MINIMUM_PYTHON = (3, 11)
 CPU_FLAGS = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "amx_int8", "asimd", "sve", "i8mm")
-REUSED_SHARE = 0.9  # if less of what prompts share is reused, that is worth a note
+REUSED_SHARE = 0.9  # below this share of reused common tokens, doctor notes it
 FURTHER_USES = {"pytest": ", and the tool run_tests,"}  # of a gate's tool
 
 

@@ -36,7 +36,7 @@ class FolderFull(ServiceError):
 
 
 class Unavailable(ServiceError):
-    """What is attached to the service cannot be used; the message says why."""
+    """An attachment of the service cannot be used; the message says why."""
 
 
 class Conflict(ServiceError):

@@ -13,7 +13,7 @@ MOST: Final = 5000  # runs; those that were not listed for longest go first
 
 
 class KeptFigures:
-    """Any thread may use it."""
+    """The figures of ended runs, kept in memory for lists of runs. Thread-safe."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, RunFigures] = OrderedDict()

@@ -180,7 +180,7 @@ class ParentSpan:
 
 
 def valid_traceparent(header: str | None) -> str:
-    """Return the header, or nothing if it is missing or invalid, which the standard wants to be ignored."""
+    """Return the header; empty if it is missing or invalid, as W3C Trace Context requires."""
     return header if header is not None and parent_span(header) is not None else ""
 
 

@@ -42,7 +42,7 @@ class GgufFile(BaseModel):
 
 
 class ModelFacts(BaseModel):
-    """What public documents say of a model. `init` reads the header of the file instead."""
+    """The published facts about a model. `init` reads the header of the file instead."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -82,7 +82,7 @@ def verdict(claims: Sequence[Claim]) -> str:
 
 
 def claims_of(facts: Sequence[Fact], told: Sequence[Fact]) -> list[Claim]:
-    """Return the claims of an answer with the facts `told`: one for each true fact in `facts`, then the invented ones."""
+    """Return the claims of an answer that states `told`: one for each true fact in `facts`, then invented ones."""
     left = dict(told)
     known = [Claim(about, value, left.pop(about, None)) for about, value in facts]
     return [*known, *(Claim(about, None, value) for about, value in left.items())]

@@ -26,7 +26,7 @@ class TextBlock(BaseModel):
 
 
 class ThinkingBlock(BaseModel):
-    """What the model has thought before it answered."""
+    """The model's reasoning before its answer."""
 
     type: Literal["thinking"] = "thinking"
     thinking: str

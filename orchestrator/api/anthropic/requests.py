@@ -130,7 +130,7 @@ class ThreadBody(LenientBody):
 
 
 class CountBody(LenientBody):
-    """What the tokens of a prompt are counted for."""
+    """A request to count the tokens of a prompt."""
 
     model_config = ConfigDict(extra="allow")
 

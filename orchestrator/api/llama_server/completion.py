@@ -48,7 +48,7 @@ router = APIRouter(tags=["llama-server"], responses=dict(DOCUMENTED))
 
 
 class NativeOptions(SamplingBody):
-    """What /completion and /infill have in common. Of fields that have no name here, `refuse_options` refuses some."""
+    """The fields of both /completion and /infill. `refuse_options` refuses some of the unnamed fields."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -37,7 +37,7 @@ class GenerationSettings(BaseModel):
 
 
 class Props(BaseModel):
-    """What a model is, and how it is asked."""
+    """The properties of a model and its default settings."""
 
     default_generation_settings: GenerationSettings
     total_slots: int  # sequences that are generated at a time

@@ -28,7 +28,7 @@ _EFFORTS: Final[dict[str, Thinking]] = {"none": "off", "minimal": "low", "xhigh"
 
 
 class ThinkingBody(LenientBody):
-    """How much the model shall think, as Anthropic's API has it."""
+    """How much the model may think, in the form of Anthropic's API."""
 
     type: Literal["enabled", "disabled", "adaptive"] = "enabled"
     budget_tokens: Annotated[int, Field(ge=1, le=MAX_CONTEXT)] | None = None

@@ -139,7 +139,7 @@ class TextOptions(LenientBody):
 
 
 class ReasoningBody(LenientBody):
-    """How much the model shall think."""
+    """How much the model may think."""
 
     effort: RequestedEffort | None = None
 
@@ -209,14 +209,14 @@ class CallItem(BaseModel):
 
 
 class ReasoningText(BaseModel):
-    """A piece of what the model has thought."""
+    """A piece of the model's reasoning."""
 
     type: Literal["reasoning_text"] = "reasoning_text"
     text: str
 
 
 class ReasoningItem(BaseModel):
-    """What the model has thought before the item that follows."""
+    """The model's reasoning before the next item."""
 
     id: str
     type: Literal["reasoning"] = "reasoning"

@@ -126,7 +126,7 @@ class SamplingBody(LenientBody):
 
 
 class AnswerForm(NamedTuple):
-    """The form of an answer; both are None for any text."""
+    """The form of an answer: a schema, a grammar, or neither for any text."""
 
     schema: dict[str, Any] | bool | None = None  # JSON Schema
     grammar: str | None = None  # GBNF

@@ -25,7 +25,7 @@ def static_text(name: str) -> str:
 
 
 def bundle(source: str) -> str:
-    """Return a script that does what a module with this text does, which imports modules in `static/`."""
+    """Bundle a module, given its text, and its imports from `static/` into one script."""
     modules = _Modules(_import_map())
     last = modules.function(source)
     return "".join([*modules.functions, f"{last};\n"])

@@ -56,7 +56,7 @@ class Sessions:
         return self._add(self._sessions, link.holder, SESSION_SECONDS, MAX_SESSIONS)
 
     def find(self, key: str) -> Session | None:
-        """Return the session of a key; None if there is none, or none any more."""
+        """Return the session of a key; None if there is none, or it has expired."""
         session = self._sessions.get(_digest(key))
         if session is not None and self._clock() >= session.ends:
             self.end(key)

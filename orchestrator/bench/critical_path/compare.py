@@ -31,8 +31,8 @@ class Change:
 def changes(before: MeasuringSession, after: MeasuringSession) -> list[Change]:
     """Return the changes of the tasks that both sessions have.
 
-    The ratio has a 95 % interval, from the warm rounds in their order. The sessions were not measured in turn, so what
-    a machine did otherwise at those times is in the difference too.
+    The ratio has a 95 % interval, from the warm rounds in their order. The sessions were not measured in turn, so the
+    difference includes any change of the machine's load.
     """
     earlier = {(one.workload, one.task): one for one in summaries(before.rows)}
     same = {name for name, digest in _digests(before).items() if _digests(after).get(name) == digest}

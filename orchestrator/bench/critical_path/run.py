@@ -31,7 +31,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticalPathPlan:
-    """What to measure, where, and whom to tell."""
+    """What to measure, where, and who receives progress."""
 
     home: Path  # the state folder, of which nobody else may be the owner
     registry: Registry

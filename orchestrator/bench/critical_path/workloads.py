@@ -20,7 +20,7 @@ JOINED: Final = 32  # notes that fit into 2,048 tokens, the context of the embed
 SAMPLE_WORDS: Final = 200
 GROUP: Final = 16
 AGENTS: Final = 100
-# The tool calls of each of the `AGENTS`: 1,500 in one run, as many as the report on Kimi K2.5 tells of.
+# The tool calls of each of the `AGENTS`: 1,500 in one run, as in the report on Kimi K2.5.
 CALLS: Final = 15
 SHARED_TOKENS: Final = 1000  # the tokens of the long document, about
 CODE_TOKENS: Final = 128

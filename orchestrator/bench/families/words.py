@@ -72,7 +72,7 @@ class Lexicon:
     def _draw(self) -> str:
         roll = self.rng.random()
         if roll < 0.08:
-            # Of two words each, so that no token of an English word is one that never had to be copied.
+            # Of two words each, so that every token of an English word had to be copied in training.
             return self.rng.choice(ENGLISH) + self.rng.choice(ENGLISH)
         return self.rng.choice(ENGLISH) if roll < 0.15 else self._made_up()
 

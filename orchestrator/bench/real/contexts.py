@@ -81,7 +81,7 @@ def context_tasks() -> tuple[ContextTask, ...]:
 
 
 def best_context(right: Mapping[ContextKind, int]) -> StepContext:
-    """Return the context in which most is done rightly, given the counts by kind; of equals, what reads least."""
+    """Return the context with most correct answers, given the counts by kind; of equals, the one that reads least."""
     return max(KINDS, key=lambda context: sum(right[kind] for kind in KINDS[context]))
 
 

@@ -134,9 +134,9 @@ def context_of(results: ModelResults) -> StepContext | None:
 
 
 def goals(results: Iterable[Result]) -> list[dict[str, Any]]:
-    """Return the goals with what came of them, each with the 95 % interval of its share.
+    """Return the goals with their results, each with the 95 % interval of its share.
 
-    They are of the requests on which nothing is tuned; there are none if these were not asked.
+    They cover the held-out requests; there are none if these were not asked.
     """
     plans = {result.name: result for result in results if result.kind == "plan"}
     unseen = [plans[request.request].right for request in real_requests("unseen") if request.request in plans]

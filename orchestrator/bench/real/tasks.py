@@ -70,7 +70,7 @@ class RealTask:
         return (StepInput(f"test_{self.output}", self.tests),) if self.tests else ()
 
     def is_right(self, answer: str) -> bool:
-        """Return whether an answer is right. Code that is given here has passed its tests."""
+        """Return whether an answer is right. For code it is True: callers pass only code that passed its tests."""
         match self.kind:
             case "extract" if self.schema is None:
                 return has_phrases(answer, self.expect)

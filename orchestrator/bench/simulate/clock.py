@@ -105,13 +105,13 @@ class VirtualClock:
 
 
 class StillJournal(Journal):
-    """A journal that takes as much virtual time as it is told to, by default none, however quick the real disk is."""
+    """A journal that takes virtual time as set by its fields, by default none, independent of the real disk."""
 
     commit_seconds = 0.0  # how long it takes until events are durable
-    call_seconds = 0.0  # what a run's loop takes for each call of a tool that it is told of
+    call_seconds = 0.0  # what a run's loop takes for each reported tool call
 
     async def append(self, run: str, events: Sequence[Event]) -> None:
-        """Append events while the virtual clock stops, and then let the time pass that this takes."""
+        """Append events while the virtual clock stops, and then advance it by the time that this takes."""
         with virtual_loop().outside():
             await super().append(run, events)
         seconds = self.commit_seconds + self.call_seconds * sum(isinstance(event, ToolCalled) for event in events)

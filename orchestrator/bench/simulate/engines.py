@@ -156,10 +156,10 @@ class OwnTime:
     _free: float = 0.0  # when the process has done what it was asked for so far
 
     async def half(self, away_seconds: float = 0.0) -> None:
-        """Let half of the time of one generation pass, and all that the process does without a pause before it is over.
+        """Wait for half of the own time of one generation, after all work that the process does before it.
 
-        `away_seconds` is what the generation waits in addition if its engine is on another machine. Generations that
-        begin at the same moment reach their engine together, as they do in one write of a socket.
+        `away_seconds` is the additional wait if its engine is on another machine. Generations that
+        start at the same moment reach their engine together, as they do in one write of a socket.
         """
         if self.busy_seconds + self.waiting_seconds + away_seconds <= 0:
             return
@@ -480,8 +480,8 @@ class SimulatedEngine:
     ) -> tuple[list[_SimulatedSequence], int | None]:
         """Return the sequences that decode now: as many as give most tokens a second, taking turns.
 
-        The second value is how many tokens of the prompts of a batch are read beside interactive sequences that decode,
-        None where there are not both.
+        The second value is how many prompt tokens of batch requests are read in one step with interactive sequences
+        that decode; None if there are not both.
         """
         costs = self._behaviour.costs
         if costs is None:

@@ -1,4 +1,4 @@
-"""What is asked and answered about a run on other machines: the messages of `what_if`, and what a run says for them.
+"""The messages of `what_if`, which predicts a run on other machines, and their data from a run's report.
 
 The daemon imports this alone of the simulator, which runs in a process of its own.
 """

@@ -38,7 +38,7 @@ TYPICAL_TOKENS: Final = 100  # their median, in tokens
 AnswerLengths = Mapping[str, Sequence[int]]
 UNKNOWN: Final[AnswerLengths] = MappingProxyType({})
 MOST_ITEMS: Final = 100_000
-# If twice as much of a resource gains less than this factor, more of it is not worth its price.
+# A resource that gains less than this factor when doubled is not worth its price.
 GAIN: Final = 1.05
 
 
@@ -186,14 +186,14 @@ async def simulated_orchestrator(
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What bounds a task on a machine, by how much faster it would be with twice as much of each resource."""
+    """What limits a task on a machine, judged by its speed-up with twice as much of each resource."""
 
     ratios: Mapping[Resource, float]  # the time of the task over its time with twice as much of the resource
     waiting_share: float  # which part of the critical path waited for slots
 
     @property
     def bound_by(self) -> Resource | None:
-        """The resource of which more helps most; None where none is worth its price."""
+        """The resource that helps most if doubled; None if none gains `GAIN`."""
         best = max(self.ratios, key=self.ratios.__getitem__)
         return best if self.ratios[best] >= GAIN else None
 

@@ -480,7 +480,7 @@ def _loaded() -> _Library:
 
 
 def library() -> Path:
-    """Return the file of the loaded library. Loads the default."""
+    """Return the file of the library. Loads the default one if none is loaded."""
     return _loaded().file
 
 

@@ -260,8 +260,8 @@ class _Refusals:
 class RefusalPauses:
     """Decides, for each width of a step, whether to consider drafts at all.
 
-    After `ROW` steps in a row for which drafts were considered and refused, none are considered for `PAUSE` steps, and
-    again when they are refused then. For a small model, considering drafts takes a good part of a step.
+    After `ROW` steps in a row in which drafts were considered and refused, none are considered for `PAUSE` steps; each
+    further refusal starts another pause. For a small model, considering drafts takes a good part of a step.
     """
 
     ROW = 16
@@ -279,12 +279,12 @@ class RefusalPauses:
         return True
 
     def is_over(self, width: int) -> bool:
-        """Return whether drafts are considered in the step after the one that `skips` was called for."""
+        """Return whether the next call of `skips` returns False."""
         refusals = self._by_width.get(width)
         return refusals is None or not refusals.steps_off
 
     def record(self, width: int, *, refused: bool) -> None:
-        """Take up the decision of a step for which drafts were considered."""
+        """Record the decision of a step in which drafts were considered."""
         if not refused:
             self._by_width.pop(width, None)
             return

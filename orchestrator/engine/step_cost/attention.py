@@ -113,7 +113,7 @@ class AttentionChoice:
         return self.regret > change_seconds
 
     def change(self) -> None:
-        """Record that the other kind is in use now."""
+        """Switch to the other kind of attention, and start to judge it."""
         self.attention = _other(self.attention)
         self._speed_before, self._speed = self._speed, 0.0
         self._judged = 0

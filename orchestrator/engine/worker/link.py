@@ -120,7 +120,7 @@ class Outbox:
         self._replies.append(reply)
 
     def add_text(self, number: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
-        """Send a piece of a sequence's text, with its `logprobs` if wanted, before the next reply."""
+        """Add a piece of a sequence's text, with its `logprobs` if wanted. It is sent before the next reply."""
         self._texts[number] = self._texts.get(number, "") + text
         if logprobs:
             self._logprobs.setdefault(number, []).extend(logprobs)

@@ -337,7 +337,7 @@ class Sequence:
             self.grammar = grammar
 
     def append_ending(self, ends: Container[int], piece: Callable[[int], bytes]) -> str:
-        """Add the tokens that the grammar forces up to the end of the text, if it forces all, and finish.
+        """Finish the text if the grammar leaves only one way to its end: add those tokens.
 
         Returns the text of the answer that is certain by now.
         """

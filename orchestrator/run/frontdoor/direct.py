@@ -336,7 +336,7 @@ class PlanTrial:
     """
 
     def __init__(self, direct: DirectAnswer, predict: Predict, accept: Accept, *, early: bool = True) -> None:
-        self.kept = False  # whether parts were handed on
+        self.kept = False  # whether the plan was preferred
         self._direct, self._predict, self._accept, self._early = direct, predict, accept, early
         self._held: list[PlannedPart] = []
         self._seconds = predict([direct.step()])
@@ -351,7 +351,7 @@ class PlanTrial:
             self.keep()
 
     def keep(self) -> None:
-        """Hand on the parts that are held back."""
+        """Prefer the plan: accept the parts that were held back, and each later one when it comes."""
         self.kept = True
         for part in self._held:
             self._accept(part)

@@ -460,7 +460,7 @@ class PlanReview:
         return clause is not None and speaks_of(action, clause.makes)
 
     def _clause_of(self, output: str) -> Clause | None:
-        # the clause that names the output, or the one before "save it as"
+        # the clause that names the output, or the clause before "save it as"
         at = self._request.find(output)
         before = [clause for clause in self._clauses if clause.start <= at]
         return before[-1] if before else None

@@ -160,7 +160,7 @@ class Wishes:
 
     @classmethod
     def of(cls, request: str) -> "Wishes":
-        """Read a request; of a long one, only its first paragraph."""
+        """Read the first paragraph of a request, up to a quoted text. A long one or code says nothing certain."""
         text = folded(_own_words(request))
         code = _CODE.search(text) is not None
         if code or len(text) > MAX_INSTRUCTION:

@@ -25,7 +25,7 @@ _SUFFIXES: Final[Mapping[str, Language]] = {".py": "python", ".sh": "shell", ".b
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is known of a step before it runs. It decides which of the requested gates will run."""
+    """The facts about a step before it runs, which decide which of the requested gates will run."""
 
     step: Step
     task_inputs: tuple[str, ...] = ()  # labels; some may be tests
@@ -46,7 +46,7 @@ class PlannedGate:
 
 @dataclass(frozen=True, slots=True)
 class GateRow:
-    """What is known of a gate without its code."""
+    """The description of a gate, without its code."""
 
     name: str
     code: str  # its class, as `MODULE:CLASS` in this package

@@ -52,7 +52,7 @@ class ObjectStore:
             path.unlink(missing_ok=True)
 
     def path(self, digest: str) -> Path:
-        """Return the path of an object, which may not exist. Raises `JournalError` for what is no digest."""
+        """Return the path of an object, which may not exist. Raises `JournalError` if it is no digest."""
         if not DIGEST.match(digest):
             raise JournalError(self.root, f"{digest!r} is no SHA-256 digest; accepted: 64 lower-case hex digits")
         return self.root / digest[:2] / digest[2:]

@@ -177,7 +177,7 @@ def _digest(view: RunView, name: str, source: Source) -> str:
 
 
 def _stored(view: RunView, name: str, source: Source) -> str:
-    # The digest of an artifact of this run or of an earlier one; empty for what is none.
+    # The digest of an artifact of this run or of an earlier one; empty for any other value.
     if source.step is not None:
         return view.outputs.get(source.step, {}).get(source.name or name, "")
     task_input = _task_input(view, name) if source.kind == "input" else None

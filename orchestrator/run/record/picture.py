@@ -180,7 +180,7 @@ def drawing(view: RunView, report: Report, now: float, sketch: Sketch) -> "Drawi
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What somebody looks at: `count` rows from the row `first`, and the row of a step."""
+    """The visible part of a picture: `count` rows from the row `first`, and the row of a step."""
 
     first: int
     count: int
@@ -372,7 +372,7 @@ class _Layout:
 
 
 def _ordered(steps: Sequence[StepRow]) -> Iterator[StepRow]:
-    # In the order of the document as far as each step comes after those that it waits for.
+    # In the order of the document, but each step comes after those that it waits for.
     left, placed = {step.id: step for step in steps}, set[str]()
     known = set(left)
     for step in steps:
@@ -504,7 +504,7 @@ def _reused_tokens(row: StepRow) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Strip:
-    """What a step did when."""
+    """The waits and attempts of a step, in order of time."""
 
     waits: tuple[Part, ...]
     bars: tuple[Bar, ...]

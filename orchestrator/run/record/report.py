@@ -241,7 +241,7 @@ class PathRow:
 
     @property
     def predicted_wrongly(self) -> bool:
-        """Whether the measured path differs from the predicted one by more than half of it."""
+        """Whether the measured seconds of the path differ from the predicted ones by more than `WRONG`."""
         return abs(self.seconds - self.predicted_seconds) > WRONG * self.predicted_seconds
 
 

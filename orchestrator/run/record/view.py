@@ -349,7 +349,7 @@ class RunView:
         return "; ".join(f"the plan was cut short after {row.after}: {row.reason}" for row in short) or None
 
     def _end_pause(self, at: float) -> None:
-        # Called when the first new step is known, or that there is none.
+        # Called with the first new step, or when there is none.
         row = self.replans[-1]
         if row.pause_seconds is None and row.started is not None:
             self._change_replan(pause_seconds=at - row.started)

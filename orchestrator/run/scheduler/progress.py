@@ -175,7 +175,7 @@ class Ending:
 
     @property
     def is_due(self) -> bool:
-        """Whether the run ends whatever its plan says."""
+        """Whether the run ends even if its plan is incomplete."""
         return self._stopped is not None or self.finished is not None
 
     @property
@@ -230,7 +230,7 @@ class AnswerCheck:
         return True
 
     def ask_again(self) -> None:
-        """Go back a stage after a restart, which lost the command."""
+        """Go back one stage, so that a command that a restart lost is issued again."""
         if self._stage == "asked":
             self._stage = "due"
         elif self._stage == "asked again":

@@ -280,7 +280,7 @@ class RunState:
 
     def _on_started(self, event: AttemptStarted) -> None:
         if record := self._subject(event):
-            if record.started:  # the one before was lost in a restart
+            if record.started:  # the previous attempt was lost in a restart
                 self._lose(record)
                 self._move(record, State.RUNNING)
             record.start(event)

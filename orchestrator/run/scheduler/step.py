@@ -118,7 +118,7 @@ class StepRecord:
             return isinstance(event, AttemptFailed) and event.number == 0
         if self.cancelling:
             return True
-        if isinstance(event, AttemptStarted):  # the next number if the one before was lost in a restart
+        if isinstance(event, AttemptStarted):  # the next number if a restart lost the previous attempt
             again = self.started or self.state is State.READY
             return event.number == (self.number + 1 if again else self.number)
         news = self.started and self.state in ACTIVE and (self.restarting or not isinstance(event, AttemptCancelled))
@@ -224,8 +224,8 @@ def expand_children(record: StepRecord, count: int) -> tuple[StepRecord, ...]:
 def outcome_of_children(record: StepRecord) -> tuple[State, Cause] | None:
     """Return how a step whose children have all ended ends itself, and why; None if its outputs are to be gathered.
 
-    It is cancelled if it was to be; else it takes the cause of the first child that failed, else of the first that was
-    cancelled.
+    A step with a request to cancel is cancelled. Else it takes the cause of the first child that failed, else of the
+    first that was cancelled.
     """
     if record.cause:
         return State.CANCELLED, record.cause
