@@ -97,10 +97,10 @@ def composed(candidates: Iterable[Candidate], gigabytes: int) -> Composed:
 
 def choice(model: Candidate, gigabytes: int) -> str:
     """Return slots and context of a model that is alone, or that it does not fit."""
-    made = composed([model], gigabytes)
-    if made.warnings:
+    registry_plan = composed([model], gigabytes)
+    if registry_plan.warnings:
         return "does not fit"
-    entry = yaml.safe_load(made.text)["models"][model.id]
+    entry = yaml.safe_load(registry_plan.text)["models"][model.id]
     quantised = "" if entry["kv_type_k"] == "f16" else f", {entry['kv_type_k']}"
     return f"{entry['slots']} x {entry['context']:,}{quantised}"
 

@@ -69,25 +69,25 @@ def texts(count: int, seed: str) -> list[str]:
 
 def vectors_of(count: int, dimensions: int, seed: str, folder: Path) -> tuple[list[str], Vectors]:
     """Return texts and their vectors, which are kept in a file: shape (count, dimensions)."""
-    made = texts(count, seed)
+    sample = texts(count, seed)
     file = folder / f"vectors-{count}-{dimensions}-{seed}.npy"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         vectors = np.lib.format.open_memmap(file.with_suffix(".new"), "w+", np.float32, (count, dimensions))
         for start in range(0, count, 1000):
-            vectors[start : start + 1000] = lexical.embed(made[start : start + 1000], dimensions)
+            vectors[start : start + 1000] = lexical.embed(sample[start : start + 1000], dimensions)
         vectors.flush()
         file.with_suffix(".new").rename(file)
     loaded: Vectors = np.load(file, mmap_mode="r")
-    return made, loaded
+    return sample, loaded
 
 
 def queries_of(kind: str, options: argparse.Namespace) -> Vectors:
     """Return the vectors of queries: of `unseen` requests and steps, or of `recurring` ones in new pairs."""
     if kind == "unseen":
         return vectors_of(QUERIES, options.dimensions, "queries", options.folder)[1]
-    made: Vectors = lexical.embed(texts(options.episodes + QUERIES, "episodes")[-QUERIES:], options.dimensions)
-    return made
+    queries: Vectors = lexical.embed(texts(options.episodes + QUERIES, "episodes")[-QUERIES:], options.dimensions)
+    return queries
 
 
 def nearest(vectors: Vectors, queries: Vectors, count: int) -> NDArray[np.int64]:
@@ -127,16 +127,16 @@ def flat(options: argparse.Namespace) -> list[Row]:
     _, vectors = vectors_of(options.episodes, options.dimensions, "episodes", options.folder)
     _, queries = vectors_of(QUERIES, options.dimensions, "queries", options.folder)
     for count in (2_000, 4_000, 8_000, 16_000, 32_000):
-        some = np.asarray(vectors[:count])
+        subset = np.asarray(vectors[:count])
         for kind, numbers in (("flat", 1 << 40), ("ivf", 0)):
             folder = options.folder / f"few-{count}-{options.dimensions}-{kind}"
-            index = _index(folder, some, options.dimensions, IndexSettings(flat_numbers=numbers))
+            index = _index(folder, subset, options.dimensions, IndexSettings(flat_numbers=numbers))
             found = [index.search(query, NEIGHBOURS)[0] for query in queries]
             row = {
                 "vectors": count,
                 "dimensions": options.dimensions,
                 "kind": kind,
-                "recall": _recall(found, nearest(some, queries, NEIGHBOURS)),
+                "recall": _recall(found, nearest(subset, queries, NEIGHBOURS)),
             }
             rows.append({**row, **timed(partial(_search, index, queries), QUERIES)})
             index.abandon()
@@ -147,8 +147,8 @@ def flat(options: argparse.Namespace) -> list[Row]:
 def lists(options: argparse.Namespace) -> list[Row]:
     """Return time and recall by the number of lists and of probes."""
     _, vectors = vectors_of(options.episodes, options.dimensions, "episodes", options.folder)
-    asked = {kind: queries_of(kind, options) for kind in options.queries}
-    truths = {kind: nearest(vectors, queries, NEIGHBOURS) for kind, queries in asked.items()}
+    queries_by_kind = {kind: queries_of(kind, options) for kind in options.queries}
+    truths = {kind: nearest(vectors, queries, NEIGHBOURS) for kind, queries in queries_by_kind.items()}
     rows = []
     for per_root, components in product(options.per_root, options.components):
         folder = options.folder / f"lists-{options.episodes}-{options.dimensions}-{per_root:g}-{components}"
@@ -160,7 +160,7 @@ def lists(options: argparse.Namespace) -> list[Row]:
         for probes, candidates in product(options.probes, options.candidates):
             wanted = replace(settings, probes=probes, candidates=candidates)
             index = _index(folder, vectors, options.dimensions, wanted)
-            for kind, queries in asked.items():
+            for kind, queries in queries_by_kind.items():
                 found = [index.search(query, NEIGHBOURS)[0] for query in queries]
                 row: Row = {
                     "vectors": options.episodes,
@@ -233,10 +233,10 @@ def memory(options: argparse.Namespace) -> list[Row]:
     folder = options.folder / f"memory-{options.episodes}-{options.dimensions}"
     row: Row = {"episodes": options.episodes, "dimensions": options.dimensions}
     learned = _opened(folder, options.dimensions, most_alike=0)  # the texts are different ones
-    there = learned.stats().episodes
+    episodes = learned.stats().episodes
     begun = time.monotonic()
-    _fill(learned, said, vectors, there)
-    row["wall_milliseconds_to_observe_each"] = _rounded(1e3 * (time.monotonic() - begun) / max(1, len(said) - there))
+    _fill(learned, said, vectors, episodes)
+    row["wall_milliseconds_to_observe_each"] = _rounded(1e3 * (time.monotonic() - begun) / max(1, len(said) - episodes))
     learned.close()
     learned = _opened(folder, options.dimensions)
     learned._index.wait()

@@ -44,16 +44,16 @@ class BenchmarkSubject:
         return self.causes[max(keys, key=len)] if keys else None
 
 
-def goal(found: Results, name: str) -> float:
+def goal(results: Results, name: str) -> float:
     """Return the value of the goal with this name. Raises KeyError if there is none."""
-    for one in found["goals"]:
+    for one in results["goals"]:
         if one["name"] == name:
             return float(one["value"])
     raise KeyError(name)
 
 
-def _whole_tasks(found: Results) -> str:
-    some = (one for one in found["ratios"] if (one["model"], one["state"]) == ("smollm2", "cold"))
+def _whole_tasks(results: Results) -> str:
+    some = (one for one in results["ratios"] if (one["model"], one["state"]) == ("smollm2", "cold"))
     ratios = {(one["workload"], one["system"]): one for one in some}
     shared, irregular = ratios["shared", "LangGraph"], ratios["irregular", "LangGraph"]
     return (
@@ -62,25 +62,25 @@ def _whole_tasks(found: Results) -> str:
     )
 
 
-def peer_table(found: Results) -> Iterator[str]:
+def peer_table(results: Results) -> Iterator[str]:
     """Yield the lines of a table for each model and machine, and a picture of a run."""
-    cold = [row for row in found["ratios"] if row["state"] == "cold"]
+    cold = [row for row in results["ratios"] if row["state"] == "cold"]
     ratios = {(row["model"], row["machine"], row["workload"], row["system"]): row for row in cold}
     for model, machine in dict.fromkeys((row["model"], row["machine"]) for row in cold):
         yield f"| {model}, cold | {' | '.join(PEERS)} | efficiency |"
         yield f"|---{'|---:' * (len(PEERS) + 1)}|"
-        for workload, about in found["workloads"].items():
+        for workload, about in results["workloads"].items():
             measured = [ratios.get((model, machine, workload, system)) for system in PEERS]
             if not any(measured):
                 continue
             rounds = max(row["rounds"] for row in measured if row is not None)
             about += f" ({rounds} {'rounds' if rounds > 1 else 'round'})" if rounds < LEAST_ROUNDS else ""
-            efficiency = found["efficiency"].get(model, {}).get(workload)
+            efficiency = results["efficiency"].get(model, {}).get(workload)
             cells = [*map(_ratio, measured), "" if efficiency is None else f"{efficiency:.2f}"]
             yield f"| {workload}: {about} | {' | '.join(cells)} |"
         yield from ("", f"{model} on {machine}.", "")
     done = {(row["model"], row["workload"]) for row in cold}
-    for model, names in found["left"].items():
+    for model, names in results["left"].items():
         if missing := [name for name in names if (model, name) not in done]:
             yield from (f"Not measured yet with {model}: {', '.join(missing)}.", "")
     yield "![When each step of a run was computed, and its critical path](timeline.svg)"
@@ -93,13 +93,13 @@ def _ratio(row: Results | None) -> str:
     return f"{row['median']:.2f}{interval}"
 
 
-def _simulator(found: Results) -> str:
-    rows = [row for row in found["advice"] if row["workload"] == SHARED_AGENTS]
+def _simulator(results: Results) -> str:
+    rows = [row for row in results["advice"] if row["workload"] == SHARED_AGENTS]
     if not rows:
         raise KeyError(SHARED_AGENTS)
     # The first machine is the one that it was measured on.
     best = min(rows[1:] or rows, key=lambda row: row["seconds"])
-    off, unknowing = (100 * goal(found, name) for name in ("median over the workloads, warm", UNKNOWING))
+    off, unknowing = (100 * goal(results, name) for name in ("median over the workloads, warm", UNKNOWING))
     return (
         f"Off what was measured by {off:.0f} % in the median (warm), and by {unknowing:.0f} % when it is not told how "
         "many tokens answers have. "
@@ -112,18 +112,18 @@ UNKNOWING: Final = "median, warm, the tokens of answers not known"
 SHARED_AGENTS: Final = "100 agents, shared prefix"
 
 
-def _advice(found: Results) -> Iterator[str]:
+def _advice(results: Results) -> Iterator[str]:
     twice_of = "twice the memory bandwidth, cores, memory"
     yield f"| machine | task | replicas | seconds | interval | times one agent | {twice_of} |"
     yield "|---|---|---:|---:|---:|---:|---|"
-    for row in found["advice"]:
+    for row in results["advice"]:
         low, high = row["interval"]
         twice = ", ".join(
             f"**{ratio:.2f}**" if resource == row["bound_by"] else f"{ratio:.2f}"
             for resource, ratio in row["twice"].items()
         )
-        told = (row["machine"], row["workload"], row["replicas"], f"{row['seconds']:.1f}", f"{low:.1f} to {high:.1f}")
-        yield f"| {' | '.join(map(str, told))} | {row['times_one_agent']:.1f} | {twice} |"
+        cells = (row["machine"], row["workload"], row["replicas"], f"{row['seconds']:.1f}", f"{low:.1f} to {high:.1f}")
+        yield f"| {' | '.join(map(str, cells))} | {row['times_one_agent']:.1f} | {twice} |"
 
 
 def _cluster(cluster: Results) -> str:
@@ -144,8 +144,8 @@ def _cluster_sizes(cluster: Results) -> Iterator[str]:
         yield f"| {row['load']} | {counts} | {seconds} | {row['linear']:.2f} |"
 
 
-def _jobs(found: Results) -> str:
-    rows = {(row["model"], row["group"], row["arm"]): row for row in found["table"]}
+def _jobs(results: Results) -> str:
+    rows = {(row["model"], row["group"], row["arm"]): row for row in results["table"]}
     chat, ours = (rows["1.5b", "all", arm] for arm in ("chat", "orchestrator"))
     return (
         f"Qwen2.5-Coder-1.5B answers {100 * ours['right'] / ours['of']:.0f} % of the requests correctly with the "
@@ -153,10 +153,10 @@ def _jobs(found: Results) -> str:
     )
 
 
-def _job_counts(found: Results) -> Iterator[str]:
+def _job_counts(results: Results) -> Iterator[str]:
     yield "| model | jobs | by | right | seconds | tokens read | tokens written | failed | false done |"
     yield "|---|---|---|---:|---:|---:|---:|---:|---:|"
-    for row in found["table"]:
+    for row in results["table"]:
         seconds = "" if row["seconds"] is None else f"{row['seconds']:.1f}"
         costs = f"{seconds} | {row['input_tokens']:.0f} | {row['output_tokens']:.0f}"
         right = f"{row['right']} of {row['of']}"
@@ -164,68 +164,68 @@ def _job_counts(found: Results) -> Iterator[str]:
         yield f"| {names} | {right} | {costs} | {row['failed']} | {row['false_done']} |"
 
 
-def _engine(found: Results) -> str:
+def _engine(results: Results) -> str:
     return (
         "At worst, in tokens a second: "
-        f"{goal(found, 'ours ÷ llama-server, both warm'):.2f} of a warm llama-server, "
-        f"{goal(found, 'ours ÷ llama-server, both cold, 16 requests, prefix 1024'):.1f} of a cold one when 16 "
+        f"{goal(results, 'ours ÷ llama-server, both warm'):.2f} of a warm llama-server, "
+        f"{goal(results, 'ours ÷ llama-server, both cold, 16 requests, prefix 1024'):.1f} of a cold one when 16 "
         "requests share 1,024 tokens, and with speculation "
-        f"{goal(found, 'speculation ÷ no speculation'):.2f} of without it."
+        f"{goal(results, 'speculation ÷ no speculation'):.2f} of without it."
     )
 
 
-def _user_path(found: Results) -> str:
+def _user_path(results: Results) -> str:
     over = "ours ÷ llama-server over HTTP, "
     return (
-        f"At worst, in speed: {goal(found, over + 'own texts'):.2f} of llama-server, "
-        f"{goal(found, over + '16 sharing a document, new'):.1f} when 16 chats share a new document, "
-        f"{goal(found, over + 'one core busy'):.1f} next to a busy loop on one of two cores."
+        f"At worst, in speed: {goal(results, over + 'own texts'):.2f} of llama-server, "
+        f"{goal(results, over + '16 sharing a document, new'):.1f} when 16 chats share a new document, "
+        f"{goal(results, over + 'one core busy'):.1f} next to a busy loop on one of two cores."
     )
 
 
-def _real_text(found: Results) -> str:
+def _real_text(results: Results) -> str:
     return (
-        f"Summaries come {goal(found, 'summarize: ours, lookup ÷ ours'):.2f} and edits "
-        f"{goal(found, 'edit: ours, lookup ÷ ours'):.2f} times as fast with prompt lookup as without it."
+        f"Summaries come {goal(results, 'summarize: ours, lookup ÷ ours'):.2f} and edits "
+        f"{goal(results, 'edit: ours, lookup ÷ ours'):.2f} times as fast with prompt lookup as without it."
     )
 
 
-def _daemon(found: Results) -> str:
-    done = goal(found, "queued runs that are done after a kill")
+def _daemon(results: Results) -> str:
+    done = goal(results, "queued runs that are done after a kill")
     return (
-        f"A step costs {goal(found, 'daemon overhead per step, ms'):.1f} ms next to its engine's work; of 10,000 "
+        f"A step costs {goal(results, 'daemon overhead per step, ms'):.1f} ms next to its engine's work; of 10,000 "
         f"queued runs, {done:,.0f} are done after the daemon was killed."
     )
 
 
-def _chaos(found: Results) -> str:
-    faults, minutes = sum(found["faults"].values()), found["seconds"] / 60
+def _chaos(results: Results) -> str:
+    faults, minutes = sum(results["faults"].values()), results["seconds"] / 60
     return (
-        f"{goal(found, 'runs done'):,.0f} of {goal(found, 'runs accepted'):,.0f} runs are done despite {faults} faults "
-        f"in {minutes:.0f} minutes; lost: {goal(found, 'accepted runs that are lost'):,.0f}."
+        f"{goal(results, 'runs done'):,.0f} of {goal(results, 'runs accepted'):,.0f} runs are done despite {faults} "
+        f"faults in {minutes:.0f} minutes; lost: {goal(results, 'accepted runs that are lost'):,.0f}."
     )
 
 
-def _gates(found: Results) -> str:
-    right = {row["setup"]: row["right"] for row in found["rows"] if row["family"] == "all"}
+def _gates(results: Results) -> str:
+    right = {row["setup"]: row["right"] for row in results["rows"] if row["family"] == "all"}
     return (
-        f"Of {found['tasks']} tasks the smallest model does {right['small without gates']} right, with gates "
+        f"Of {results['tasks']} tasks the smallest model does {right['small without gates']} right, with gates "
         f"{right['small with gates']}, with escalation too {right['small with gates and escalation']}; the largest one "
         f"alone {right['large without gates']}."
     )
 
 
-def _priority(found: Results) -> str:
-    seconds = next(one["value"] for one in found["goals"] if one["name"].startswith("seconds of a gate"))
-    kept = [one["value"] for one in found["goals"] if "next to urgent gates" in one["name"]]
+def _priority(results: Results) -> str:
+    seconds = next(one["value"] for one in results["goals"] if one["name"].startswith("seconds of a gate"))
+    speeds = [one["value"] for one in results["goals"] if "next to urgent gates" in one["name"]]
     return (
         f"Next to a busy loop on each core, a gate that needs 0.6 s takes {seconds:.1f} s. Next to urgent gates, "
-        f"decoding keeps {min(kept):.2f} of its speed."
+        f"decoding keeps {min(speeds):.2f} of its speed."
     )
 
 
-def _routing(found: Results) -> str:
-    rows = {row["router"]: row for row in found["parts"]["families"]["rows"] if row["price"] == 0.1}
+def _routing(results: Results) -> str:
+    rows = {row["router"]: row for row in results["parts"]["families"]["rows"] if row["price"] == 0.1}
 
     def told(router: str) -> str:
         return f"{rows[router]['success'][0]:.2f} right at {rows[router]['cost'][0]:.2f} of the large model's time"
@@ -236,10 +236,10 @@ def _routing(found: Results) -> str:
     )
 
 
-def _parl(found: Results) -> str:
-    rows = {row["name"]: row for row in found["rows"]}
-    trained, ruled = rows["seconds"], rows[best_rule(found)]
-    first = f"{why}. " if (why := rules_as_good(found)) else ""
+def _parl(results: Results) -> str:
+    rows = {row["name"]: row for row in results["rows"]}
+    trained, ruled = rows["seconds"], rows[best_rule(results)]
+    first = f"{why}. " if (why := rules_as_good(results)) else ""
 
     def told(row: Results) -> str:
         collapse, success = row["collapse"]["value"], row["success"]["value"]
@@ -248,31 +248,31 @@ def _parl(found: Results) -> str:
     return f"{first}Trained: {told(trained)}. As it ships: {told(rows['as shipped'])}. By rules: {told(ruled)}."
 
 
-def best_rule(found: Results) -> str:
+def best_rule(results: Results) -> str:
     """Return the control that splits by a rule over which the trained frontdoor gains least."""
-    return min(RULES, key=lambda name: float(found["gains"][name]["gain"]))
+    return min(RULES, key=lambda name: float(results["gains"][name]["gain"]))
 
 
-def rules_as_good(found: Results) -> str:
+def rules_as_good(results: Results) -> str:
     """Return what says that a rule is as good as the trained frontdoor; empty if that is better for certain."""
-    gain = found["gains"][name := best_rule(found)]
+    gain = results["gains"][name := best_rule(results)]
     if gain["low"] > 0:
         return ""
-    told = f"a gain of {gain['gain']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})"
-    return f"Splitting by rules ({name}) is as good as the trained frontdoor, which has {told} over it"
+    gain_text = f"a gain of {gain['gain']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})"
+    return f"Splitting by rules ({name}) is as good as the trained frontdoor, which has {gain_text} over it"
 
 
-def parl_table(found: Results) -> Iterator[str]:
+def parl_table(results: Results) -> Iterator[str]:
     """Yield the lines of a table of arms and controls, and of one for each worker that was timed by a real clock."""
     figures = ("success", "collapse", "spurious", "removable", "regret", "width", "tokens")
     yield f"| arm or control | seeds | {' | '.join(figures)} |"
     yield f"|---|---:|{'---:|' * len(figures)}"
-    for row in found["rows"]:
+    for row in results["rows"]:
         told = (_with_interval(row[figure]) for figure in figures)
         yield f"| {row['name']} | {row['seeds']} | {' | '.join(told)} |"
-    if not found.get("clock"):
+    if not results.get("clock"):
         yield from ("", "Not measured: critical paths by the clock of two real cores.")
-    for worker, clock in found.get("clock", {}).items():
+    for worker, clock in results.get("clock", {}).items():
         yield from _clock_table(worker, clock)
     for model, training in found.get("larger", {}).items():
         yield from _larger_table(model, training)
@@ -338,71 +338,71 @@ def _with_interval(estimate: Results) -> str:
     return f"{_figure(estimate['value'])} ({_figure(estimate['low'])} to {_figure(estimate['high'])})"
 
 
-def _memory(found: Results) -> str:
-    row = max(found["rows"]["memory"], key=lambda one: one["episodes"])
+def _memory(results: Results) -> str:
+    row = max(results["rows"]["memory"], key=lambda one: one["episodes"])
     return (
         f"Of {row['episodes']:,} episodes, the 20 that are most like a situation are found in "
         f"{row['retrieve_20_p99_ms']:.1f} ms (99th percentile), {100 * row['recall']:.0f} % of them the right ones."
     )
 
 
-def _context(found: Results) -> str:
-    sent = 100 * goal(found, "prompt tokens, with as a share of without")
-    computed = goal(found, "computed tokens, with as a share of without")
+def _context(results: Results) -> str:
+    sent = 100 * goal(results, "prompt tokens, with as a share of without")
+    computed = goal(results, "computed tokens, with as a share of without")
     return (
         f"A step that gathers from 50 documents sends {sent:.0f} % of the prompt tokens, but computes {computed:.1f} "
         "times as many, as pruning breaks the shared prefix."
     )
 
 
-def _procedures(found: Results) -> str:
-    kills = sum(row.get("kills", 0) + row.get("second_kills", 0) for row in found["rows"])
-    changed = int(goal(found, "half-changed after a kill"))
-    (undone,) = (row for row in found["rows"] if row["part"] == "rollback")
+def _procedures(results: Results) -> str:
+    kills = sum(row.get("kills", 0) + row.get("second_kills", 0) for row in results["rows"])
+    changed = int(goal(results, "half-changed after a kill"))
+    (undone,) = (row for row in results["rows"] if row["part"] == "rollback")
     return (
         f"{kills:,} kills at random moments left {changed or 'nothing'} half-changed; an action costs "
-        f"{goal(found, 'milliseconds per action beside its syncs'):.1f} ms besides its syncs; a file "
+        f"{goal(results, 'milliseconds per action beside its syncs'):.1f} ms besides its syncs; a file "
         f"of {undone['bytes'] / 2**30:.0f} GiB is removed with a checkpoint in {undone['seconds_to_remove']:.1f} s and "
         f"put back in {undone['seconds_to_put_back']:.2g} s."
     )
 
 
-def _adapter(found: Results) -> str:
-    rows = {(row["system"], row["requests"]): row for row in found["rows"]}
+def _adapter(results: Results) -> str:
+    rows = {(row["system"], row["requests"]): row for row in results["rows"]}
     counted = [rows["adapter", name] for name in ("unseen", "wide")]
     right, count = (sum(row[key] for row in counted) for key in ("right", "count"))
     return (
-        f"With it, {found['model']} plans {right} of {count} natural requests rightly; of 50 of these "
+        f"With it, {results['model']} plans {right} of {count} natural requests rightly; of 50 of these "
         f"{rows['prompt', 'unseen']['right']} with the prompt that ships and {rows['bare', 'unseen']['right']} bare."
     )
 
 
-def _tiny(found: Results) -> str:
-    rows = [row for row in found["rows"] if (row["size"], row["grammar"]) == ("large", False)]
+def _tiny(results: Results) -> str:
+    rows = [row for row in results["rows"] if (row["size"], row["grammar"]) == ("large", False)]
     share = {row["family"]: row["share"] for row in rows if row["split"] == "entity"}
-    told = (f"{100 * share[family]:.0f} % of {name}" for family, name in FAMILIES.items())
-    return f"The largest is exact on {', '.join(told)} about names that it never saw."
+    shares = (f"{100 * share[family]:.0f} % of {name}" for family, name in FAMILIES.items())
+    return f"The largest is exact on {', '.join(shares)} about names that it never saw."
 
 
 FAMILIES: Final = {"plan": "plans", "summarize": "summaries", "code": "functions", "compare": "comparisons"}
 
 
-def _tool_caller(found: Results) -> str:
-    shares = [one["value"] for one in found["goals"]]
+def _tool_caller(results: Results) -> str:
+    shares = [one["value"] for one in results["goals"]]
     return f"It is exact on {100 * min(shares):.0f} to {100 * max(shares):.0f} % of held-out conversations."
 
 
-def _clients(found: Results) -> str:
-    failing = int(goal(found, "abilities that fail"))
-    tried = found["count"]["works"] + found["count"]["fails"]
-    return f"{len(found['rows'])} clients, unchanged: {tried - failing} of the {tried} things that they can do work."
+def _clients(results: Results) -> str:
+    failing = int(goal(results, "abilities that fail"))
+    tried = results["count"]["works"] + results["count"]["fails"]
+    return f"{len(results['rows'])} clients, unchanged: {tried - failing} of the {tried} things that they can do work."
 
 
 TASKS: Final = ("extract", "count", "classify", "code")  # the kinds of small tasks that a real model does
 
 
-def _real_model(found: Results) -> str:
-    right = found["right"]
+def _real_model(results: Results) -> str:
+    right = results["right"]
     done = [count for kind, count in right.items() if kind in TASKS]
     return (
         f"It plans {right['plan']['right']} of {right['plan']['of']} requests rightly, and does "
@@ -567,7 +567,7 @@ def subject_of(name: str) -> BenchmarkSubject:
     return SUBJECTS[name]
 
 
-def page(found: Mapping[str, Results]) -> str:
+def page(results: Mapping[str, Results]) -> str:
     """Return the page of all benchmarks for their results by the names of their files.
 
     Raises KeyError for results of an unknown name.
@@ -584,56 +584,56 @@ def page(found: Mapping[str, Results]) -> str:
         "holds for many cells shows its worst one, and is missed if one cell misses it. Below each table stands why "
         "goals are not met.",
         "",
-        *_overview(found),
+        *_overview(results),
         "",
     ]
-    for name in _ordered(found):
-        lines += [*_section(subject_of(name), name, found[name]), ""]
+    for name in _ordered(results):
+        lines += [*_section(subject_of(name), name, results[name]), ""]
     return "\n".join(lines)
 
 
-def _overview(found: Mapping[str, Results]) -> Iterator[str]:
+def _overview(results: Mapping[str, Results]) -> Iterator[str]:
     yield "| measured by | in short | goals met |"
     yield "|---|---|---:|"
-    for name in _ordered(found):
+    for name in _ordered(results):
         subject = subject_of(name)
         if subject.headline is not None:
-            measured_by = f"[{subject.title}](#{_anchor(subject.title)})<br>`{_command(found[name])}`"
-            yield f"| {measured_by} | {_in_short(subject.headline, found[name])} | {_met(found[name])} |"
+            measured_by = f"[{subject.title}](#{_anchor(subject.title)})<br>`{_command(results[name])}`"
+            yield f"| {measured_by} | {_in_short(subject.headline, results[name])} | {_met(results[name])} |"
 
 
-def _in_short(headline: Callable[[Results], str], found: Results) -> str:
+def _in_short(headline: Callable[[Results], str], results: Results) -> str:
     try:
-        return headline(found)
+        return headline(results)
     except KeyError:
         return "Measured in part."
 
 
-def _ordered(found: Mapping[str, Results]) -> list[str]:
+def _ordered(results: Mapping[str, Results]) -> list[str]:
     order = [*SUBJECTS]
-    return sorted(found, key=lambda name: (order.index(name) if name in SUBJECTS else order.index("adapter"), name))
+    return sorted(results, key=lambda name: (order.index(name) if name in SUBJECTS else order.index("adapter"), name))
 
 
-def _section(subject: BenchmarkSubject, name: str, found: Results) -> Iterator[str]:
+def _section(subject: BenchmarkSubject, name: str, results: Results) -> Iterator[str]:
     yield f"## {subject.title}"
     yield ""
     yield subject.about
     yield ""
-    machines = ", and ".join(_machines(found))
-    yield f"`{_command(found)}`, {machines}; all figures are in `benchmarks/results/{name}.json`."
-    goals: Sequence[Results] = found.get("goals", ())
+    machines = ", and ".join(_machines(results))
+    yield f"`{_command(results)}`, {machines}; all figures are in `benchmarks/results/{name}.json`."
+    goals: Sequence[Results] = results.get("goals", ())
     if goals:
         yield ""
         yield "| goal | measured | 95 % interval | wanted | state |"
         yield "|---|---:|---:|---:|---|"
-        for one in goals:
-            interval = one.get("interval")
-            told = "" if interval is None else f"{_figure(interval[0])} to {_figure(interval[1])}"
-            yield f"| {one['name']} | {_figure(one['value'])} | {told} | {one.get('goal', '')} | {_reached(one)} |"
+        for row in goals:
+            interval = row.get("interval")
+            bounds = "" if interval is None else f"{_figure(interval[0])} to {_figure(interval[1])}"
+            yield f"| {row['name']} | {_figure(row['value'])} | {bounds} | {row.get('goal', '')} | {_reached(row)} |"
         yield from _causes(subject, goals)
     if subject.table is not None:
         yield ""
-        yield from subject.table(found)
+        yield from subject.table(results)
 
 
 def _causes(subject: BenchmarkSubject, goals: Sequence[Results]) -> Iterator[str]:
@@ -648,33 +648,35 @@ def _causes(subject: BenchmarkSubject, goals: Sequence[Results]) -> Iterator[str
         yield from (f"- **{'; '.join(of_cause)}**: {cause}" for cause, of_cause in names.items())
 
 
-def _reached(one: Results) -> str:
-    if "goal" not in one:
+def _reached(goal_row: Results) -> str:
+    if "goal" not in goal_row:
         return ""
-    told = "**missed**" if one["state"] == "missed" else str(one["state"])
-    if one["value"] is not None and one.get("cells", 1) > 1:
-        told += f", {one['reached']} of {one['cells']}; worst: {one['where']}"
-    return told
+    text = "**missed**" if goal_row["state"] == "missed" else str(goal_row["state"])
+    if goal_row["value"] is not None and goal_row.get("cells", 1) > 1:
+        text += f", {goal_row['reached']} of {goal_row['cells']}; worst: {goal_row['where']}"
+    return text
 
 
-def _met(found: Results) -> str:
-    goals = [one for one in found.get("goals", ()) if "goal" in one]
+def _met(results: Results) -> str:
+    goals = [one for one in results.get("goals", ()) if "goal" in one]
     return f"{sum(one['state'] == 'met' for one in goals)} of {len(goals)}" if goals else ""
 
 
-def _command(found: Results) -> str:
-    return str(found["command"])
+def _command(results: Results) -> str:
+    return str(results["command"])
 
 
-def _machines(found: Results) -> list[str]:
+def _machines(results: Results) -> list[str]:
     """Return the machines that these results, or their parts, were measured on."""
-    each = found.get("machines")
+    each = results.get("machines")
     if isinstance(each, list):
         return each
     if each is not None:  # by cell
         machines = [*each.values()]
     else:
-        machines = [found["machine"]] if "machine" in found else [one["machine"] for one in found["parts"].values()]
+        machines = (
+            [results["machine"]] if "machine" in results else [one["machine"] for one in results["parts"].values()]
+        )
     return [*dict.fromkeys(f"{one['processor']} with {one['cores']} cores" for one in machines)]
 
 

@@ -126,18 +126,19 @@ def _stats_lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"Caller       {caller['caller'] or '(not recorded)'}: {caller['outcomes']} outcomes, {counts}"
     weight = f"its verdict counts {report['judge_weight']:.2f}"
     yield f"Judge        agreed with a checker {report['judge_agreed']} of {report['judge_compared']} times; {weight}"
-    held = report["stats"]
-    if held is not None:
-        yield f"Episodes     {held['episodes']}, {held['share_seen_again']:.1%} of them seen again"
-        updated = f"{held['share_updated']:.1%} updated an episode"
-        yield f"Updates      {held['outcomes']} outcomes: {updated}, {held['revised']} revised, {held['unused']} unused"
-        spread = ", ".join(f"{float(key):.0%} {value:.2f}" for key, value in held["q_quantiles"].items())
-        yield f"Q            mean {held['q_mean']:.3f}, deviation {held['q_deviation']:.3f}; {spread or 'no quantiles'}"
-        yield f"Ceiling      {held['share_at_ceiling']:.1%} of the episodes have a Q of at least 0.99"
-        index = held["index"]
-        yield f"Index        {index['kind']}, {index['vectors']} vectors by {held['embedder']}, {size(index['bytes'])}"
-        yield f"Database     {size(held['database_bytes'])}"
-        for problem in held["problems"]:
+    stats = report["stats"]
+    if stats is not None:
+        yield f"Episodes     {stats['episodes']}, {stats['share_seen_again']:.1%} of them seen again"
+        updated = f"{stats['share_updated']:.1%} updated an episode, {stats['revised']} revised"
+        yield f"Updates      {stats['outcomes']} outcomes: {updated}, {stats['unused']} unused"
+        spread = ", ".join(f"{float(key):.0%} {value:.2f}" for key, value in stats["q_quantiles"].items())
+        deviation = f"deviation {stats['q_deviation']:.3f}"
+        yield f"Q            mean {stats['q_mean']:.3f}, {deviation}; {spread or 'no quantiles'}"
+        yield f"Ceiling      {stats['share_at_ceiling']:.1%} of the episodes have a Q of at least 0.99"
+        index = stats["index"]
+        yield f"Index        {index['kind']}, {index['vectors']} vectors by {stats['embedder']}, {size(index['bytes'])}"
+        yield f"Database     {size(stats['database_bytes'])}"
+        for problem in stats["problems"]:
             yield f"Problem      {one_line(problem)}"
     if report["problem"]:
         yield f"Problem      {one_line(report['problem'])}"

@@ -159,8 +159,8 @@ class _Columns:
         with self._lock:
             place = np.flatnonzero((ids > 0) & (ids < len(self._records)))
             records = self._records.take(ids[place])
-        there = np.flatnonzero(records["count"] > 0)[:limit]
-        place, records = place[there], records[there]
+        present = np.flatnonzero(records["count"] > 0)[:limit]
+        place, records = place[present], records[present]
         return Neighbourhood(
             ids=ids[place],
             similarities=similarities[place].astype(np.float64),
@@ -398,8 +398,8 @@ class Memory:
 
     def _contribute(self, teacher: Teacher, action: int, context: int, evidence: float, weight: float) -> None:
         drawn = int(teacher.drawn)
-        more = Contribution(caller=teacher.caller, outcomes=1, drawn=drawn, told=evidence, counted=weight)
-        self._store.contribute(more, action, context)
+        contribution = Contribution(caller=teacher.caller, outcomes=1, drawn=drawn, told=evidence, counted=weight)
+        self._store.contribute(contribution, action, context)
 
     def _take_back(self, earlier: LearnedAttempt, action: int, context: int) -> None:
         # what the caller has told stays: it cannot be told again
@@ -577,9 +577,9 @@ class Memory:
             after = lacking[-1][0]
             directions = [self._direction(row) for row in embed([text for _, text in lacking])]
             with self._writing:
-                there = [place for place, (episode, _) in enumerate(lacking) if self._columns.has(episode)]
-                ids = [lacking[place][0] for place in there]
-                vectors = np.array([directions[place] for place in there], dtype=np.float32).reshape(
+                present = [place for place, (episode, _) in enumerate(lacking) if self._columns.has(episode)]
+                ids = [lacking[place][0] for place in present]
+                vectors = np.array([directions[place] for place in present], dtype=np.float32).reshape(
                     -1, self.dimensions
                 )
                 with self._store.transaction():

@@ -98,10 +98,10 @@ async def train(
     for start in range(0, len(tasks), width):
         batch = tasks[start : start + width]
         async with asyncio.TaskGroup() as running:
-            done = [running.create_task(_roll_out(service, task)) for task in batch]
+            rollouts = [running.create_task(_roll_out(service, task)) for task in batch]
         learning_of(service).notice()
         await learning_of(service).caught_up()
-        points.append(_point(service, start + len(batch), [one.result() for one in done]))
+        points.append(_point(service, start + len(batch), [rollout_task.result() for rollout_task in rollouts]))
         progress(start + len(batch), len(tasks))
     return points
 
@@ -129,8 +129,10 @@ async def _roll_out(service: Service, task: RolloutTask) -> _Rollout:
         await service.rate(run, score, RATER)
     events = [event for _, event in await asyncio.to_thread(service.orchestrator.journal.events, run)]
     started = [event for event in events if isinstance(event, AttemptStarted) and event.advice is not None]
-    regrets = tuple(_regret(one) for one in started)
-    return _Rollout(score, report.width, regrets, tuple(bool(one.advice and one.advice.followed) for one in started))
+    regrets = tuple(_regret(attempt) for attempt in started)
+    return _Rollout(
+        score, report.width, regrets, tuple(bool(attempt.advice and attempt.advice.followed) for attempt in started)
+    )
 
 
 def _score(service: Service, task: RolloutTask, report: Report) -> float:
@@ -146,17 +148,17 @@ def _regret(started: AttemptStarted) -> float:
     return 0.0 if estimate is None else regret_of(started.advice, estimate)
 
 
-def _point(service: Service, tasks: int, done: Sequence[_Rollout]) -> Point:
+def _point(service: Service, tasks: int, rollouts: Sequence[_Rollout]) -> Point:
     learned = learning_of(service).learned
-    regrets = [regret for one in done for regret in one.regrets]
-    followed = [flag for one in done for flag in one.followed]
+    regrets = [regret for rollout in rollouts for regret in rollout.regrets]
+    followed = [flag for rollout in rollouts for flag in rollout.followed]
     return Point(
         tasks=tasks,
-        success=sum(one.score for one in done) / len(done),
+        success=sum(rollout.score for rollout in rollouts) / len(rollouts),
         stage=learned.policy.settings.stage.at(learned.policy.observed) if learned is not None else 0.0,
         q=learned.memory.stats().q_mean if learned is not None else 0.0,
         regret=sum(regrets) / len(regrets) if regrets else 0.0,
-        width=sum(one.width for one in done) / len(done),
+        width=sum(rollout.width for rollout in rollouts) / len(rollouts),
         followed=sum(followed) / len(followed) if followed else 0.0,
     )
 
@@ -192,8 +194,8 @@ def _plain_example(family: Family, name: str) -> Example:
     rng = Random(name)  # noqa: S311 - the same name always has the same task
     while True:
         example = family.generate(rng, "wording")
-        names, asked = [item.name for item in example.inputs], example.messages[-1].content
-        if not example.persona and asked.endswith(f"Task: {example.action}") and example.action and _distinct(names):
+        names, prompt = [item.name for item in example.inputs], example.messages[-1].content
+        if not example.persona and prompt.endswith(f"Task: {example.action}") and example.action and _distinct(names):
             return example
 
 
@@ -204,9 +206,11 @@ def _distinct(names: Sequence[str]) -> bool:
 def _file_task(path: Path) -> RolloutTask:
     task = task_from(_json(path))
     checks = _json(path.with_name(f"{path.stem}{CHECKS}"))
-    known = {"equals", "contains", "matches", "json"}
-    if not isinstance(checks, dict) or not all(isinstance(one, dict) and {*one} <= known for one in checks.values()):
-        accepted = f"artifacts, each with some of {', '.join(sorted(known))}"
+    kinds = {"equals", "contains", "matches", "json"}
+    if not isinstance(checks, dict) or not all(
+        isinstance(check, dict) and {*check} <= kinds for check in checks.values()
+    ):
+        accepted = f"artifacts, each with some of {', '.join(sorted(kinds))}"
         raise InputError(Problem(str(path.with_name(f"{path.stem}{CHECKS}")), "holds something else", accepted))
     return RolloutTask(f"{path.stem}-{_stamp(task)}", task, lambda made: _share(checks, made))
 
@@ -223,25 +227,27 @@ def _json(path: Path) -> Any:
         raise InputError(Problem(str(path), f"cannot be read: {error}", "a JSON file")) from error
 
 
-def _share(checks: Mapping[str, Mapping[str, Any]], made: Mapping[str, str]) -> float:
+def _share(checks: Mapping[str, Mapping[str, Any]], artifacts: Mapping[str, str]) -> float:
     """Return which share of the checks holds."""
     results = [
-        _holds(kind, wanted, made.get(artifact, "")) for artifact, one in checks.items() for kind, wanted in one.items()
+        _holds(kind, expected, artifacts.get(artifact, ""))
+        for artifact, check in checks.items()
+        for kind, expected in check.items()
     ]
     return sum(results) / len(results) if results else 1.0
 
 
-def _holds(kind: str, wanted: Any, text: str) -> bool:
+def _holds(kind: str, expected: Any, text: str) -> bool:
     match kind:
         case "equals":
-            return text.strip() == str(wanted).strip()
+            return text.strip() == str(expected).strip()
         case "contains":
-            return all(str(part) in text for part in wanted)
+            return all(str(part) in text for part in expected)
         case "matches":
-            return re.search(str(wanted), text) is not None
+            return re.search(str(expected), text) is not None
         case _:
             try:
-                return bool(json.loads(text) == wanted)
+                return bool(json.loads(text) == expected)
             except ValueError:
                 return False
 
@@ -249,16 +255,19 @@ def _holds(kind: str, wanted: Any, text: str) -> bool:
 def write_page(path: Path, points: Sequence[Point]) -> None:
     """Write a page that shows how training went. It needs nothing else, so it works offline. Raises OSError."""
     series = {
-        "Success": ("mean score of the tasks since the point before", [one.success for one in points]),
-        "Q": ("mean Q of all episodes", [one.q for one in points]),
+        "Success": ("mean score of the tasks since the point before", [point.success for point in points]),
+        "Q": ("mean Q of all episodes", [point.q for point in points]),
         "Regret": (
             "value of the best action less that of the one taken, by the memory",
-            [one.regret for one in points],
+            [point.regret for point in points],
         ),
-        "λ": ("weight of the reward's shaping terms", [one.stage for one in points]),
-        "Width": ("mean width of the plans", [one.width for one in points]),
-        "Followed": ("share of attempts in which the memory's advice was followed", [one.followed for one in points]),
+        "λ": ("weight of the reward's shaping terms", [point.stage for point in points]),
+        "Width": ("mean width of the plans", [point.width for point in points]),
+        "Followed": (
+            "share of attempts in which the memory's advice was followed",
+            [point.followed for point in points],
+        ),
     }
-    rows = [{"λ" if name == "stage" else name: value for name, value in asdict(one).items()} for one in points]
-    page = training_page("Training of the router", "tasks", [one.tasks for one in points], series, rows)
+    rows = [{"λ" if name == "stage" else name: value for name, value in asdict(point).items()} for point in points]
+    page = training_page("Training of the router", "tasks", [point.tasks for point in points], series, rows)
     path.write_text(page, encoding="utf-8")

@@ -582,11 +582,11 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _create(connection: sqlite3.Connection, path: Path) -> None:
-    there = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    if there and _check_version(connection, path) == VERSION:
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if tables and _check_version(connection, path) == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
-    for statement in (_FROM_VERSION_1 if there else _SCHEMA).split(";\n"):
+    for statement in (_FROM_VERSION_1 if tables else _SCHEMA).split(";\n"):
         connection.execute(statement)
     connection.execute("COMMIT")
 

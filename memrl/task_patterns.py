@@ -91,8 +91,8 @@ def _words(text: str) -> list[str]:
 
 
 def _fits(pattern: Episode, alike: Sequence[Episode], personas: Iterable[Persona]) -> bool:
-    there = [*personas]
-    for persona in there:
+    names = [*personas]
+    for persona in names:
         tried = [episode for episode in alike if episode.action.persona == persona.name]
         count = sum(episode.count for episode in tried)
         if (
@@ -101,6 +101,6 @@ def _fits(pattern: Episode, alike: Sequence[Episode], personas: Iterable[Persona
         ):
             return True
     vectors = embed(
-        [pattern.situation.text, *(f"{candidate.name} {candidate.description} {candidate.text}" for candidate in there)]
+        [pattern.situation.text, *(f"{candidate.name} {candidate.description} {candidate.text}" for candidate in names)]
     )
-    return bool(len(there) and (vectors[1:] @ vectors[0]).max() >= FITTING_TEXT)
+    return bool(len(names) and (vectors[1:] @ vectors[0]).max() >= FITTING_TEXT)

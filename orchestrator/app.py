@@ -79,13 +79,13 @@ PROPOSALS: Final = "orchestrator.procedures.commands:ask_about_proposals"  # cal
 
 def attached() -> "Attached":
     """Return what is attached to services, and to the API of each."""
-    made: Attached = resolve_name("orchestrator.api.app:Attached")(
+    attachments: Attached = resolve_name("orchestrator.api.app:Attached")(
         learner=resolve_name(LEARNED_ROUTING.attach),
         procedures=resolve_name(PROCEDURES.attach),
         cluster=resolve_name(CLUSTER.attach),
         load_endpoints=_endpoints,
     )
-    return made
+    return attachments
 
 
 def _endpoints() -> "tuple[Endpoints, ...]":
@@ -105,8 +105,8 @@ ROOT: Final = Root(
 
 
 def command_line() -> "Typer":
-    made: Typer = resolve_name("orchestrator.cli.main:command_line")(ROOT)
-    return made
+    application: Typer = resolve_name("orchestrator.cli.main:command_line")(ROOT)
+    return application
 
 
 def main() -> None:

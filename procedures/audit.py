@@ -204,9 +204,9 @@ class Audit:
         ):
             raise AuditDamaged(self.path, f"entry {reference.number} is another one than the head that was kept")
         with self._errors(), self._parts() as parts:
-            begun = _beginning_of(parts[0].connection) if parts else AuditHead(0, START)
-            _check_beginning(parts, begun, reference)
-            head = begun
+            beginning = _beginning_of(parts[0].connection) if parts else AuditHead(0, START)
+            _check_beginning(parts, beginning, reference)
+            head = beginning
             for part in parts:
                 head = _checked_part(part, head, awaited)
         if (most := max(awaited, default=0)) > head.number:
@@ -214,7 +214,7 @@ class Audit:
             raise AuditDamaged(self.path, problem)
         if stored is None and head.number:
             raise AuditDamaged(self._head_path, "the file with the number and the hash of the last entry is gone")
-        return head.number - begun.number
+        return head.number - beginning.number
 
     def seal(self, most_bytes: int) -> SealedPart | None:
         """Seal the current part if it has more than `most_bytes`, start the next one, and return the sealed one.
@@ -222,17 +222,17 @@ class Audit:
         Does nothing while another connection uses the log. No execution may be under way. Raises AuditDamaged.
         """
         with self._lock, self._errors(), self._turn() as connection:
-            head, begun = self._current_head(connection), _beginning_of(connection)
-            if head == begun or _size_of(connection) <= most_bytes:
+            head, beginning = self._current_head(connection), _beginning_of(connection)
+            if head == beginning or _size_of(connection) <= most_bytes:
                 return None
             self._write_head(head)
             if not _in_one_file(connection):
                 return None
             connection.close()
             self._connection = None
-            sealed = SealedPart(self._sealed_path(begun.number + 1, head.number), begun.number + 1, head.number)
+            sealed = SealedPart(self._sealed_path(beginning.number + 1, head.number), beginning.number + 1, head.number)
             for leftover in self._sealed():  # by a process that was killed here
-                if leftover.last > begun.number:
+                if leftover.last > beginning.number:
                     leftover.path.unlink()
             for unnamed in self.path.parent.glob(f".{FILE}-*"):
                 unnamed.unlink()
@@ -462,9 +462,9 @@ class Audit:
         if stored.number > last.number:
             problem = f"it ends with entry {last.number}, and entry {stored.number} was written: the end is cut off"
             raise AuditDamaged(self.path, problem)
-        begun = _beginning_of(connection)  # whose entry is in the sealed part before this one
+        beginning = _beginning_of(connection)  # whose entry is in the sealed part before this one
         row = connection.execute("SELECT hash FROM entries WHERE number = ?", (stored.number,)).fetchone()
-        written = begun.hash if stored.number == begun.number else row and row[0]
+        written = beginning.hash if stored.number == beginning.number else row and row[0]
         if stored.number and written != stored.hash:
             raise AuditDamaged(self.path, f"entry {stored.number} is not what was written")
         return last
@@ -520,23 +520,23 @@ class _OpenPart:
         return self.stack.enter_context(closing(_opened(self.path)))
 
 
-def _check_beginning(parts: Sequence[_OpenPart], begun: AuditHead, reference: AuditHead | None) -> None:
+def _check_beginning(parts: Sequence[_OpenPart], beginning: AuditHead, reference: AuditHead | None) -> None:
     # Missing entries must have been removed by an entry that says so. Raises AuditDamaged, and ProcedureRefused for a
     # `reference` before the beginning.
-    if not begun.number:
+    if not beginning.number:
         return
     removals = [
         _entry(number, body).data
         for part in parts
         for number, body in part.connection.execute("SELECT number, body FROM entries WHERE kind = 'removed'")
     ]
-    if not any(removal["through"] == begun.number and removal["hash"] == begun.hash for removal in removals):
-        problem = f"the entries up to {begun.number} are missing, and no entry tells that they were removed"
+    if not any(removal["through"] == beginning.number and removal["hash"] == beginning.hash for removal in removals):
+        problem = f"the entries up to {beginning.number} are missing, and no entry tells that they were removed"
         raise AuditDamaged(parts[0].path, problem)
-    if reference is not None and reference.number < begun.number:
+    if reference is not None and reference.number < beginning.number:
         problem = f"entry {reference.number} is in a part of the log that was removed"
-        raise ProcedureRefused(f"{problem}; accepted: a head from entry {begun.number} on")
-    if reference is not None and reference.number == begun.number and reference.hash != begun.hash:
+        raise ProcedureRefused(f"{problem}; accepted: a head from entry {beginning.number} on")
+    if reference is not None and reference.number == beginning.number and reference.hash != beginning.hash:
         raise AuditDamaged(parts[0].path, f"entry {reference.number} is another one than the head that was kept")
 
 

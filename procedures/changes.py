@@ -95,8 +95,8 @@ def registry_change(arguments: Mapping[str, Any], registry: Path, files: Files) 
 
 
 def _with_roles(registry: bytes, arguments: Mapping[str, Any], path: Path) -> bytes:
-    if (given := arguments.get("give_role")) is not None:
-        registry = give_role(registry, path, given["role"], given["model"], given.get("tier") or "C")
+    if (requested := arguments.get("give_role")) is not None:
+        registry = give_role(registry, path, requested["role"], requested["model"], requested.get("tier") or "C")
     if (changed := arguments.get("set_role")) is not None:
         if not isinstance(changed["values"], Mapping):
             raise StepFailed(f"the values of {changed['role']} are {changed['values']!r}; accepted: keys and values")

@@ -355,8 +355,8 @@ def ask_about(options: Settings, execution: Body) -> None:
         _tell_waiting(execution, as_json=False)
         return
     identity, digest = execution["id"], plan["digest"]
-    done = with_procedures(options, lambda client: client.approve(identity, digest, _tell(as_json=False)))
-    _finish(done, "done", as_json=False)
+    approved = with_procedures(options, lambda client: client.approve(identity, digest, _tell(as_json=False)))
+    _finish(approved, "done", as_json=False)
 
 
 def _operations(options: Settings) -> Mapping[str, Operation[Any]]:

@@ -47,8 +47,8 @@ def _retained(audit: Audit) -> frozenset[str]:
     # Ended executions with checkpoints. Those under way do not count, so an execution that asks gets the same answer as
     # when it was planned.
     under_way = frozenset(audit.not_ended())
-    begun = audit.executions(KEPT_CHECKPOINTS + len(under_way), kinds=("begun",))
-    return frozenset([identity for identity in begun if identity not in under_way][:KEPT_CHECKPOINTS])
+    executions = audit.executions(KEPT_CHECKPOINTS + len(under_way), kinds=("begun",))
+    return frozenset([identity for identity in executions if identity not in under_way][:KEPT_CHECKPOINTS])
 
 
 def _is_old(audit: Audit, execution: str, retained: frozenset[str], before: float) -> bool:

@@ -327,8 +327,8 @@ def _best(general: Sequence[Candidate], role: str) -> Candidate | None:
 
 def _hot(casting: _Casting, budget: int) -> frozenset[str]:
     # The models of frontdoor, generalist and worker, or of the first of them, if the largest of the rest fits too.
-    wanted = [casting.roles[role] for role in (FRONTDOOR, GENERALIST, WORKER) if role in casting.roles]
-    ids = list(dict.fromkeys(model.id for model in wanted))
+    models = [casting.roles[role] for role in (FRONTDOOR, GENERALIST, WORKER) if role in casting.roles]
+    ids = list(dict.fromkeys(model.id for model in models))
     sizes = {model.id: model.header.weight_bytes for model in casting.roles.values()}
     for length in range(len(ids), 0, -1):
         hot = frozenset(ids[:length])

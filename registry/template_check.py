@@ -45,8 +45,8 @@ EMBEDDED: Final = {
 def judge_template(source: str) -> TemplateVerdict:
     """Return what a chat template does. One that breaks the process's limits is unusable."""
     data = source.encode("utf-8", "surrogatepass")
-    if (known := EMBEDDED.get(hashlib.sha256(data).hexdigest())) is not None:
-        return known
+    if (embedded_verdict := EMBEDDED.get(hashlib.sha256(data).hexdigest())) is not None:
+        return embedded_verdict
     cached = _folder() / hashlib.sha256(_code() + data).hexdigest()
     with contextlib.suppress(OSError, ValueError, TypeError):
         return TemplateVerdict(**json.loads(cached.read_bytes()))

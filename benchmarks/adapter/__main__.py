@@ -121,11 +121,11 @@ def _families(arguments: argparse.Namespace) -> None:
     found = json.loads(RESULTS.read_text("utf-8"))
     rows = []
     for system, adapter in (("plain", None), ("adapter", path)):
-        kept = folder / f"counted-{system if adapter is None else _digest(path)[:16]}.json"
-        if not kept.exists():
+        cache_file = folder / f"counted-{system if adapter is None else _digest(path)[:16]}.json"
+        if not cache_file.exists():
             counts = asyncio.run(counted(model_file(), adapter, arguments.count, lambda line: print(line, flush=True)))
-            kept.write_text(json.dumps(counts), "utf-8")
-        for tasks, right in json.loads(kept.read_text("utf-8")).items():
+            cache_file.write_text(json.dumps(counts), "utf-8")
+        for tasks, right in json.loads(cache_file.read_text("utf-8")).items():
             low, high = wilson(sum(right), len(right))
             row = {"tasks": tasks, "system": system, "count": len(right), "right": sum(right)}
             rows.append(row | {"interval": [round(low, 3), round(high, 3)]})
@@ -166,15 +166,15 @@ def _measure(arguments: argparse.Namespace) -> None:
     sets: dict[str, Sequence[RealRequest]] = {name: real_requests(name) for name in ("unseen", "wide", "tuning")}
     sets["generated"] = [as_request(example) for example in unseen(arguments.count)]
     rows = {} if arguments.again else _published(path)
-    kept = arguments.folder / f"measured-{digest[:16]}.json"
-    if kept.exists():
-        rows |= json.loads(kept.read_text("utf-8"))
+    cache_file = arguments.folder / f"measured-{digest[:16]}.json"
+    if cache_file.exists():
+        rows |= json.loads(cache_file.read_text("utf-8"))
     for system, asked in MEASURED.items():
         for name in asked:
             if f"{system}/{name}" not in rows:
                 rows[f"{system}/{name}"] = _row(model, system, setups[system], name, sets[name])
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                kept.write_text(json.dumps(rows), "utf-8")
+                cache_file.parent.mkdir(parents=True, exist_ok=True)
+                cache_file.write_text(json.dumps(rows), "utf-8")
     document = {
         "command": f"python -m benchmarks.adapter measure --model {model}",
         "machine": environment.machine(),

@@ -90,7 +90,7 @@ async def counted(model: Path, adapter: Path | None, count: int, say: Say) -> di
     natural = [task for task in real_tasks() if task.kind != "code" and adapter is not None]
     answered = await ask(model, adapter, [*held_out, *short, *natural], say)
     of_natural = [(one.kind, one.right) for one in answered[count + len(short) :]] if adapter else published()
-    found = {
+    verdicts_by_set = {
         "extract, held out": [one.right for one in answered[:count]],
         "extract, natural": [right for kind, right in of_natural if kind == "extract"],
         "count and classify, natural": [right for kind, right in of_natural if kind in ("count", "classify")],
@@ -98,9 +98,9 @@ async def counted(model: Path, adapter: Path | None, count: int, say: Say) -> di
     }
     for name, cases in (("judge, held out", held_out_cases(count)), ("judge, natural", natural_judgements())):
         verdicts = await judge(model, adapter, cases, say)
-        found[name] = [said == case.right for said, case in zip(verdicts, cases, strict=True)]
+        verdicts_by_set[name] = [said == case.right for said, case in zip(verdicts, cases, strict=True)]
         say(f"{name}: {verdicts.count(True)} passed, {verdicts.count(None)} without a verdict, of {len(cases)}")
-    return found
+    return verdicts_by_set
 
 
 def published() -> list[tuple[str, bool]]:

@@ -167,19 +167,19 @@ def train(
     batches, given the tokenizer, the seed, the most tokens of a batch and how many batches to leave out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    dtype = dtype or (faster_dtype() if chosen.type == "cpu" else torch.float32)
+    torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    dtype = dtype or (faster_dtype() if torch_device.type == "cpu" else torch.float32)
     if threads is not None:
         torch.set_num_threads(threads)
     torch.manual_seed(seed)
     model, tokenizer = load(file, dtype, rank, shape.first_layer)
-    model.to(chosen)
+    model.to(torch_device)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=shape.learning_rate, weight_decay=0.0)
     progress = _restore(folder, model, optimizer)
     group = _Processes()
     print(
-        f"{chosen}, {dtype}, {sum(weight.numel() for weight in weights):,} weights, from step {progress.steps}",
+        f"{torch_device}, {dtype}, {sum(weight.numel() for weight in weights):,} weights, from step {progress.steps}",
         flush=True,
     )
     saved = shown = time.monotonic()
@@ -237,21 +237,23 @@ class _Processes:
         if self.count == 1:
             return tokens, loss
         every = torch.cat([weight.grad.flatten() for weight in weights if weight.grad is not None])
-        told = torch.tensor([float(tokens), loss], dtype=torch.float64)
+        totals = torch.tensor([float(tokens), loss], dtype=torch.float64)
         dist.all_reduce(every)
-        dist.all_reduce(told)
+        dist.all_reduce(totals)
         at = 0
         for weight in weights:
             if weight.grad is not None:
                 weight.grad.copy_((every[at : at + weight.numel()] / self.count).view_as(weight))
                 at += weight.numel()
-        return int(told[0]), float(told[1]) / self.count
+        return int(totals[0]), float(totals[1]) / self.count
 
 
 def saved_adapter(folder: Path) -> dict[str, torch.Tensor]:
     """Return the weights of the adapter in a folder's checkpoint, by peft's names."""
-    kept: dict[str, torch.Tensor] = torch.load(folder / "adapter.pt", weights_only=True, map_location="cpu")["adapter"]
-    return kept
+    weights: dict[str, torch.Tensor] = torch.load(folder / "adapter.pt", weights_only=True, map_location="cpu")[
+        "adapter"
+    ]
+    return weights
 
 
 def _rate(progress: AdapterProgress, tokens: int) -> float:

@@ -111,11 +111,11 @@ class ChaosLoad:
 
     def choose(self) -> str | None:
         """Return a run to cancel; None if there is none, or if one in ten was cancelled."""
-        some = sorted(self._unended - self._cancelled)
-        if not some or len(self._cancelled) >= self._most_cancelled:
+        candidates = sorted(self._unended - self._cancelled)
+        if not candidates or len(self._cancelled) >= self._most_cancelled:
             return None
-        self._cancelled.add(chosen := self._chance.choice(some))
-        return chosen
+        self._cancelled.add(run := self._chance.choice(candidates))
+        return run
 
 
 def _priority(number: int) -> str:
@@ -157,7 +157,7 @@ async def _measured(root: Path, disk: Path | None, options: argparse.Namespace) 
         status = await daemon.stop()
         left = list(processes_of(home))
         say(f"everything has ended; processes left: {[process.pid for process in left]}")
-        made = audit(home, list(load.accepted))
+        run_audit = audit(home, list(load.accepted))
         machine = {
             "stopped engines that nobody has noticed": never,
             "processes left": len(left) + daemon.outlived,
@@ -169,7 +169,7 @@ async def _measured(root: Path, disk: Path | None, options: argparse.Namespace) 
         kill_all(list(processes_of(home)))
         if options.keep is not None:
             shutil.copytree(home, options.keep, ignore=shutil.ignore_patterns("api.sock"))
-    return _results(options, load, faults, made, machine, held, status, seconds)
+    return _results(options, load, faults, run_audit, machine, held, status, seconds)
 
 
 async def _harmed(load: ChaosLoad, faults: Faults, runs: int, seconds: float, begun: float) -> None:
@@ -218,24 +218,24 @@ def _results(
     options: argparse.Namespace,
     load: ChaosLoad,
     faults: Faults,
-    made: RunAudit,
+    run_audit: RunAudit,
     machine: dict[str, int],
     held: Sequence[Footprint],
     status: int,
     seconds: float,
 ) -> dict[str, Any]:
-    done, accepted = made.statuses["done"], len(load.accepted)
+    done, accepted = run_audit.statuses["done"], len(load.accepted)
     extra = ROUNDS * _afterwards(options)
     reached = [
         goals.exactly("runs accepted", accepted - extra, options.runs),
-        goals.exactly("accepted runs that are lost", len(made.lost), 0),
-        goals.exactly("accepted runs without an end or a reason", len(made.unexplained), 0),
+        goals.exactly("accepted runs that are lost", len(run_audit.lost), 0),
+        goals.exactly("accepted runs without an end or a reason", len(run_audit.unexplained), 0),
         goals.at_least("runs done", done - extra, DONE_SHARE * options.runs),
-        goals.exactly("completed steps that ran again", len(made.repeated), 0),
+        goals.exactly("completed steps that ran again", len(run_audit.repeated), 0),
         *(goals.exactly(name, count, 0) for name, count in machine.items()),
         goals.at_most("open files more after further runs", held[-1].files - held[0].files, 4),
         goals.at_most("memory of the daemon, ÷ that before further runs", held[-1].resident / held[0].resident, 1.1),
-        goals.exactly("damage of the journal", len(made.damage), 0),
+        goals.exactly("damage of the journal", len(run_audit.damage), 0),
         goals.exactly("exit status of the daemon", status, 0),
         *(goals.at_least(f"faults: {name}", faults.done[name], 1) for name in WEIGHTS),
     ]
@@ -247,12 +247,12 @@ def _results(
         "minutes": options.minutes,
         "seconds": round(seconds, 1),
         "rows": [{"kind": kind, "accepted": count} for kind, count in sorted(Counter(load.accepted.values()).items())],
-        "statuses": dict(made.statuses),
-        "reasons": dict(made.reasons.most_common(20)),
-        "unexplained": made.unexplained[:20],
+        "statuses": dict(run_audit.statuses),
+        "reasons": dict(run_audit.reasons.most_common(20)),
+        "unexplained": run_audit.unexplained[:20],
         "faults": dict(faults.done),
         "refused": {str(number): count for number, count in load.refused.items()},
-        "interrupted attempts": made.reruns,
+        "interrupted attempts": run_audit.reruns,
         "daemon": [asdict(one) for one in held],
         "goals": [asdict(one) for one in reached],
     }

@@ -29,26 +29,26 @@ class RunAudit:
 
 def audit(home: Path, accepted: Sequence[str]) -> RunAudit:
     """Read what the journal has of the accepted runs."""
-    made = RunAudit()
+    result = RunAudit()
     with JournalReader.open_to_read(home) as journal:
-        made.damage = journal.damage()
-        known = {row.run for row in journal.runs()}
-        made.lost = [run for run in accepted if run not in known]
-        for run in known:
-            _audit_run(made, journal, run)
-    return made
+        result.damage = journal.damage()
+        journaled = {row.run for row in journal.runs()}
+        result.lost = [run for run in accepted if run not in journaled]
+        for run in journaled:
+            _audit_run(result, journal, run)
+    return result
 
 
-def _audit_run(made: RunAudit, journal: JournalReader, run: str) -> None:
+def _audit_run(result: RunAudit, journal: JournalReader, run: str) -> None:
     events, report = [event for _, event in journal.events(run)], load_report(journal, run)
-    made.statuses[report.status] += 1
+    result.statuses[report.status] += 1
     causes = [str(step.cause) for step in report.steps if step.state == "failed" and step.cause]
     ends = sum(isinstance(event, RunFinished) for event in events)
     if report.status not in ENDED or ends != 1 or (report.status == "failed" and not (report.error and causes)):
-        made.unexplained.append(f"{run}: {report.status}, {report.error}")
-    made.reasons.update(causes)
-    made.repeated += [f"{run}: {what}" for what in done_again(events)]
-    made.reruns += sum(attempt.outcome == "interrupted" for step in report.steps for attempt in step.attempts)
+        result.unexplained.append(f"{run}: {report.status}, {report.error}")
+    result.reasons.update(causes)
+    result.repeated += [f"{run}: {problem}" for problem in done_again(events)]
+    result.reruns += sum(attempt.outcome == "interrupted" for step in report.steps for attempt in step.attempts)
 
 
 def done_again(events: Sequence[Event]) -> Iterator[str]:

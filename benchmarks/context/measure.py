@@ -107,8 +107,8 @@ async def gather(
     role = ResolvedRole(model="m", system="Do the task.", context=WHOLE, max_tokens=ANSWER)
     tools = ToolContext(Workspace(folder, names, {}, step.outputs), Notes(RunNotes(), "S1", _no_notes))
     runner = ToolRunner(Toolbox(step.tools, tools, _ignore), context)
-    made = await runner.run(Attempt(step=step, role=role), gatherer)
-    text = made.outputs["found.txt"].decode()
+    produced = await runner.run(Attempt(step=step, role=role), gatherer)
+    text = produced.outputs["found.txt"].decode()
     gatherer.cost.right = all(f"The {fact} of the Koldin is {value}." in text for fact, value in facts.items())
     gatherer.cost.handed_on = await engine.count([Message("user", text)])
     return gatherer.cost

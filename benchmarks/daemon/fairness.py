@@ -72,5 +72,5 @@ async def _crowded(client: httpx2.AsyncClient, home: Path, batch: list[str]) -> 
 
 def _ended_among(home: Path, runs: list[str]) -> int:
     with JournalReader.open_to_read(home) as journal:
-        known = {row.run: row.finished for row in journal.runs()}
-    return sum(known[run] is not None for run in runs)
+        finish_times = {row.run: row.finished for row in journal.runs()}
+    return sum(finish_times[run] is not None for run in runs)

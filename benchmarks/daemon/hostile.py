@@ -254,6 +254,6 @@ def _settings(folder: Path, address: str) -> dict[str, str]:
 
 def _peak_bytes(daemon: DaemonProcess) -> int:
     """Return the most memory that the daemon's process has had so far."""
-    found = re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{daemon.process.pid}/status").read_text())
-    assert found is not None, "Linux tells the peak of every process"
-    return int(found[1]) << 10
+    peak = re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{daemon.process.pid}/status").read_text())
+    assert peak is not None, "Linux tells the peak of every process"
+    return int(peak[1]) << 10

@@ -114,10 +114,10 @@ async def wait_until(holds: Callable[[], Awaitable[bool]], seconds: float) -> No
 
 
 def _environment(home: Path, settings: Mapping[str, int | float | str]) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
     stated = {f"ORCHESTRATOR_{name}".upper(): str(value) for name, value in settings.items()}
     own = {"HOME": str(home), "ORCHESTRATOR_HOME": str(home), "ORCHESTRATOR_SERVER_DRAIN_SECONDS": "0"}
-    return {**kept, **own, **stated}
+    return {**inherited, **own, **stated}
 
 
 def _wait_ready(daemon: DaemonProcess) -> None:

@@ -64,5 +64,5 @@ async def _accepted(client: httpx2.AsyncClient, count: int) -> list[str]:
 def _ends(home: Path, runs: Sequence[str]) -> Counter[str]:
     """Return how many runs have ended with each status, according to the journal."""
     with JournalReader.open_to_read(home) as journal:
-        known = {row.run: row.status for row in journal.runs()}
-    return Counter(known.get(run, "lost") for run in runs)
+        statuses = {row.run: row.status for row in journal.runs()}
+    return Counter(statuses.get(run, "lost") for run in runs)

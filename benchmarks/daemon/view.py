@@ -104,13 +104,13 @@ async def _write(home: Path, steps: int) -> None:
             PlanFinished(at=1.0, origin="planned"),
         ]
         for number, step in enumerate(plan):
-            at, made = 2.0 + number / WIDTH, {step.outputs[0]: digest}
+            at, digests = 2.0 + number / WIDTH, {step.outputs[0]: digest}
             events += [
                 AttemptStarted(
                     at=at, step=step.id, number=1, role="worker", persona=None, model="tiny-large", reason="its actor"
                 ),
                 AttemptGenerated(at=at + 0.5, step=step.id, number=1, usage=usage),
-                AttemptSucceeded(at=at + 0.6, step=step.id, number=1, outputs=made),
+                AttemptSucceeded(at=at + 0.6, step=step.id, number=1, outputs=digests),
             ]
         await journal.append(RUN, [*events, RunFinished(at=at + 1.0, status="done")])
 

@@ -100,8 +100,8 @@ def _run(suite: Suite, options: argparse.Namespace, *, further: bool) -> None:
     peers = Peers.under(options.folder)
     cells, engine = chosen(_cells(suite, options), options.cells), report.source_hash(suite.source)
     finished = _finished(suite, options)
-    here = {name: each for name, each in finished.items() if each.machine == environment.machine()}
-    current = {name: each.rows for name, each in here.items() if each.engine == engine}
+    measured_here = {name: each for name, each in finished.items() if each.machine == environment.machine()}
+    current = {name: each.rows for name, each in measured_here.items() if each.engine == engine}
     before: dict[str, list[rows.EngineRow]] = {}
     if further:
         open_still = undecided(itertools.chain.from_iterable(each.rows for each in finished.values()), suite.goals)
@@ -170,8 +170,8 @@ def _finished(suite: Suite, options: argparse.Namespace) -> dict[str, rows.Measu
     """Return all finished cells, in the order of the suite; some may have been measured with an earlier engine."""
     cells, stamp, engine = _cells(suite, options), _stamp(options), report.source_hash(suite.source)
     before = {} if options.trial or options.library else rows.published(suite.published, stamp, cells)
-    kept = rows.read(_rows_file(suite, options), stamp, cells)
-    found = [*before.items(), *kept.items()]
+    own_rows = rows.read(_rows_file(suite, options), stamp, cells)
+    found = [*before.items(), *own_rows.items()]
     finished = dict(sorted(found, key=lambda item: item[1].engine == engine))  # of equal names, the last one counts
     return {cell.name: finished[cell.name] for cell in cells if cell.name in finished}
 

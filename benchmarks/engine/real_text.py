@@ -148,11 +148,11 @@ class LookupServer:
         response = await self._client.post(self._url, json=body)
         seconds = time.perf_counter() - started
         response.raise_for_status()
-        told = response.json()
-        timings = told.get("timings", {})
+        reply = response.json()
+        timings = reply.get("timings", {})
         return TextAnswer(
             seconds=seconds,
-            tokens=told["usage"]["completion_tokens"],
+            tokens=reply["usage"]["completion_tokens"],
             drafted=timings.get("draft_n", 0),
             accepted=timings.get("draft_n_accepted", 0),
         )
@@ -175,12 +175,12 @@ def tasks() -> Iterator[TextTask]:
 
 def beginning(text: str, words: int) -> str:
     """Return the first paragraphs of a text that together have at most `words` words, or the first one."""
-    kept: list[str] = []
+    paragraphs: list[str] = []
     for paragraph in text.split("\n\n"):
-        if kept and len(" ".join([*kept, paragraph]).split()) > words:
+        if paragraphs and len(" ".join([*paragraphs, paragraph]).split()) > words:
             break
-        kept.append(paragraph)
-    return "\n\n".join(kept)
+        paragraphs.append(paragraph)
+    return "\n\n".join(paragraphs)
 
 
 def with_mistakes(text: str, rng: random.Random) -> str:

@@ -60,13 +60,13 @@ async def run_setup(setup: GateSetup, plan: BenchPlan) -> list[TaskResult]:
     """
     documents = [task.task(gates=setup.gates, deadline=plan.deadline) for task in plan.tasks]
     names = [digest(document.model_dump_json().encode()) for document in documents]
-    known = plan.rows.read(setup.name, names)
+    logged = plan.rows.read(setup.name, names)
     left = [
         (task, document, name)
         for task, document, name in zip(plan.tasks, documents, names, strict=True)
-        if name not in known
+        if name not in logged
     ]
-    plan.say(f"{setup.name}: {len(known)} of {len(names)} tasks are finished already")
+    plan.say(f"{setup.name}: {len(logged)} of {len(names)} tasks are finished already")
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def run_task(task: BenchTask, document: TaskIR, name: str) -> None:
@@ -77,22 +77,22 @@ async def run_setup(setup: GateSetup, plan: BenchPlan) -> list[TaskResult]:
             async for _ in orchestrator.watch(run):
                 pass
             result = await asyncio.to_thread(_result, task, name, run, orchestrator.journal)
-            known[name] = result
+            logged[name] = result
             plan.rows.append(setup.name, result)
-            plan.say(f"{setup.name}: {len(known)} of {len(names)}: {task.name} {result.outcome}")
+            plan.say(f"{setup.name}: {len(logged)} of {len(names)}: {task.name} {result.outcome}")
 
     if left and time.monotonic() < plan.until:
         async with Orchestrator.open(plan.folder / setup.folder, setup.registry(plan.folder)) as orchestrator:
             await asyncio.gather(*(orchestrator.pool.count(model, (Message("user", "?"),)) for model in MODELS))
             await asyncio.gather(*(run_task(*one) for one in left))
-    return [known[name] for name in names if name in known]
+    return [logged[name] for name in names if name in logged]
 
 
 def rows_of(setup: GateSetup, results: Sequence[TaskResult]) -> list[SetupRow]:
     """Return a row for each family, and one for all."""
     families = dict.fromkeys(result.family for result in results)
-    chosen = {family: [result for result in results if result.family == family] for family in families}
-    return [_row(setup, family, some) for family, some in {**chosen, "all": [*results]}.items()]
+    by_family = {family: [result for result in results if result.family == family] for family in families}
+    return [_row(setup, family, family_results) for family, family_results in {**by_family, "all": [*results]}.items()]
 
 
 def _row(setup: GateSetup, family: str, results: Sequence[TaskResult]) -> SetupRow:

@@ -199,11 +199,11 @@ class _DaemonOnDemand:
 
 def choose(half: Half, names: Sequence[str] = ()) -> list[BenchJob]:
     """Return the jobs of a half, or those of these names or groups in it. Raises KeyError for an unknown name."""
-    known = {job.name for job in JOBS} | {*GROUPS}
-    if unknown := [name for name in names if name not in known]:
+    valid_names = {job.name for job in JOBS} | {*GROUPS}
+    if unknown := [name for name in names if name not in valid_names]:
         raise KeyError(unknown[0])
-    chosen = [job for job in JOBS if _is_in(half, job.held_out)]
-    return [job for job in chosen if not names or job.name in names or job.group in names]
+    jobs = [job for job in JOBS if _is_in(half, job.held_out)]
+    return [job for job in jobs if not names or job.name in names or job.group in names]
 
 
 def table(runs: Sequence[JudgedRun]) -> list[Row]:
@@ -212,9 +212,11 @@ def table(runs: Sequence[JudgedRun]) -> list[Row]:
     for model in dict.fromkeys(run.model for run in runs):
         for group in (*GROUPS, "all"):
             for arm in ARMS:
-                some = [run for run in runs if run.model == model and run.arm == arm and group in (run.group, "all")]
-                if some:
-                    rows.append({"model": model, "group": group, "arm": arm} | _counts(some))
+                matching = [
+                    run for run in runs if run.model == model and run.arm == arm and group in (run.group, "all")
+                ]
+                if matching:
+                    rows.append({"model": model, "group": group, "arm": arm} | _counts(matching))
     return rows
 
 
@@ -315,15 +317,15 @@ def _points(runs: Sequence[JudgedRun]) -> float:
     return 100 * sum(run.right for run in runs) / len(runs)
 
 
-def _pairs(some: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> list[float]:
+def _pairs(runs: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> list[float]:
     """Return the ratios of the seconds of the same jobs in the same rounds. A refused request took no time."""
     seconds = {(run.job, run.round): run.seconds for run in others if run.exit_code != REFUSED}
-    pairs = ((run.seconds, seconds.get((run.job, run.round))) for run in some if run.exit_code != REFUSED)
+    pairs = ((run.seconds, seconds.get((run.job, run.round))) for run in runs if run.exit_code != REFUSED)
     return [one / other for one, other in pairs if one is not None and other]
 
 
-def _ratio(some: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> float:
-    return median(_pairs(some, others) or [float("inf")])
+def _ratio(runs: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> float:
+    return median(_pairs(runs, others) or [float("inf")])
 
 
 def _counts(runs: Sequence[JudgedRun]) -> Row:

@@ -141,11 +141,11 @@ def _run(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> None
     plan = _plan(options, workloads, rows)
     needs = {LANGGRAPH: (plan.server, plan.python), GREEDY: (plan.server,)}
     if missing := [str(path) for name in plan.systems for path in needs.get(name, ()) if not path.exists()]:
-        told = f"{', '.join(dict.fromkeys(missing))} is missing; `python -m benchmarks.peers build` makes it"
-        raise SystemExit(f"{told}, and --systems measures fewer systems")
+        problem = f"{', '.join(dict.fromkeys(missing))} is missing; `python -m benchmarks.peers build` makes it"
+        raise SystemExit(f"{problem}, and --systems measures fewer systems")
     for model in options.models:
-        chosen = replace(plan, workloads=_done_by(model, options, workloads))
-        if left := asyncio.run(measure(chosen, model, _file(options, model))):
+        model_plan = replace(plan, workloads=_done_by(model, options, workloads))
+        if left := asyncio.run(measure(model_plan, model, _file(options, model))):
             _say(f"{model}: not complete: {', '.join(left)}; the same command goes on")
 
 
@@ -209,8 +209,8 @@ def _code() -> str:
 def _newest(rows: Sequence[PeerRow]) -> list[PeerRow]:
     """Return for each workload the rows with the code, and of the machine, that it was measured with last."""
     newest = {(row.model, row.workload): (row.product, row.machine) for row in rows}
-    kept = [row for row in rows if newest[row.model, row.workload] == (row.product, row.machine)]
-    return list({(row.model, row.workload, row.number, row.system, row.state): row for row in kept}.values())
+    newest_rows = [row for row in rows if newest[row.model, row.workload] == (row.product, row.machine)]
+    return list({(row.model, row.workload, row.number, row.system, row.state): row for row in newest_rows}.values())
 
 
 def _newest_growth(grown: Sequence[GrowthRow]) -> list[GrowthRow]:
@@ -220,8 +220,8 @@ def _newest_growth(grown: Sequence[GrowthRow]) -> list[GrowthRow]:
 
 
 def _about_models() -> dict[str, dict[str, Any]]:
-    made = {name: {"generated": True, "shape": asdict(one.shape)} for name, one in GENERATED.items()}
-    return {REAL: {"generated": False, "file": Path(SMOLLM2.member).name}, **made}
+    descriptions = {name: {"generated": True, "shape": asdict(one.shape)} for name, one in GENERATED.items()}
+    return {REAL: {"generated": False, "file": Path(SMOLLM2.member).name}, **descriptions}
 
 
 def _stamp(options: argparse.Namespace) -> Stamp:

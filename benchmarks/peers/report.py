@@ -123,9 +123,9 @@ def printed(rows: Sequence[PeerRow], growth: Sequence[GrowthRow]) -> str:
                     if found is None:
                         continue
                     seconds = median(_seconds(rows, model, workload.name, state, system).values())
-                    told = "" if system == OURS else f"{found.median:.2f} ({found.low:.2f} to {found.high:.2f})"
+                    shown = "" if system == OURS else f"{found.median:.2f} ({found.low:.2f} to {found.high:.2f})"
                     lines.append(
-                        f"{model:10} {workload.name:12} {state:5} {system:16} {seconds:8.2f}  {told:24} {found.rounds}"
+                        f"{model:10} {workload.name:12} {state:5} {system:16} {seconds:8.2f}  {shown:24} {found.rounds}"
                     )
     lines += [f"{one.steps:7} steps: {one.seconds:.2f} s, {one.per_step:.2f} ms each" for one in growth]
     for goal in goals(rows, growth):
@@ -160,8 +160,12 @@ def _own(rows: Sequence[PeerRow]) -> dict[tuple[str, str], list[PeerRow]]:
 
 def _efficiencies(rows: Sequence[PeerRow]) -> list[FoundValue]:
     return [
-        FoundValue(median(_efficiency(row) for row in some), f"{model}, {workload}", len({row.number for row in some}))
-        for (model, workload), some in _own(rows).items()
+        FoundValue(
+            median(_efficiency(row) for row in workload_rows),
+            f"{model}, {workload}",
+            len({row.number for row in workload_rows}),
+        )
+        for (model, workload), workload_rows in _own(rows).items()
     ]
 
 
@@ -173,11 +177,13 @@ def _efficiency(row: PeerRow) -> float:
 
 def _mispredicted(rows: Sequence[PeerRow]) -> list[FoundValue]:
     found = []
-    for (model, workload), some in _own(rows).items():
-        later = [row.own for row in some if row.number + 1 >= LEARNED and row.own is not None and row.own.path > 0]
+    for (model, workload), workload_rows in _own(rows).items():
+        later = [
+            row.own for row in workload_rows if row.number + 1 >= LEARNED and row.own is not None and row.own.path > 0
+        ]
         if later:
             wrong = median(abs(one.predicted / one.path - 1) for one in later)
-            found.append(FoundValue(wrong, f"{model}, {workload}", len({row.number for row in some})))
+            found.append(FoundValue(wrong, f"{model}, {workload}", len({row.number for row in workload_rows})))
     return found
 
 
@@ -185,9 +191,9 @@ def _off_tokens(rows: Sequence[PeerRow]) -> list[FoundValue]:
     """Return by how much the numbers of tokens differ, which a grammar decides for us and the recording for others."""
     found = []
     for model, workload in _own(rows):
-        some = [row for row in rows if (row.model, row.workload) == (model, workload)]
-        theirs = {row.number: row.tokens for row in some if row.system in (LANGGRAPH, GREEDY, AGENT)}
-        off = [abs(row.tokens / theirs[row.number] - 1) for row in some if row.own and row.number in theirs]
+        workload_rows = [row for row in rows if (row.model, row.workload) == (model, workload)]
+        theirs = {row.number: row.tokens for row in workload_rows if row.system in (LANGGRAPH, GREEDY, AGENT)}
+        off = [abs(row.tokens / theirs[row.number] - 1) for row in workload_rows if row.own and row.number in theirs]
         if off:
             found.append(FoundValue(median(off), f"{model}, {workload}", len(theirs)))
     return found
@@ -200,8 +206,8 @@ def _per_step(growth: Sequence[GrowthRow]) -> list[FoundValue]:
 
 def _by_workload(rows: Sequence[PeerRow]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
-    for (model, workload), some in _own(rows).items():
-        found.setdefault(model, {})[workload] = round(median(_efficiency(row) for row in some), 4)
+    for (model, workload), workload_rows in _own(rows).items():
+        found.setdefault(model, {})[workload] = round(median(_efficiency(row) for row in workload_rows), 4)
     return found
 
 

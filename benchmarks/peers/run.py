@@ -92,12 +92,12 @@ class PeerPlan:
         """Return the rounds of a workload that are not measured yet: none if another machine has measured them all."""
         wanted = (model, workload.name, self.product)
         rows = [row for row in self.known if (row.model, row.workload, row.product) == wanted]
-        here = machine_of(self.stamp)
+        this_machine = machine_of(self.stamp)
         left = {
             machine: sorted({*range(self.rounds)} - {row.number for row in rows if row.machine == machine})
-            for machine in {here, *(row.machine for row in rows)}
+            for machine in {this_machine, *(row.machine for row in rows)}
         }
-        return left[here] if all(left.values()) else []
+        return left[this_machine] if all(left.values()) else []
 
 
 async def measure(plan: PeerPlan, model: str, file: Path) -> list[str]:
@@ -136,8 +136,8 @@ async def _workload(plan: PeerPlan, workload: PeerWorkload, model: str, file: Pa
                 for row in turn
             ]
             append(plan.file, plan.stamp, *rows)
-            told = ", ".join(f"{row.system} {row.seconds:.2f} s" for row in rows if row.state == "cold")
-            plan.tell(f"{model}, {workload.name}, round {number} in {time.monotonic() - begun:.0f} s; cold: {told}")
+            times = ", ".join(f"{row.system} {row.seconds:.2f} s" for row in rows if row.state == "cold")
+            plan.tell(f"{model}, {workload.name}, round {number} in {time.monotonic() - begun:.0f} s; cold: {times}")
     return True
 
 
@@ -282,7 +282,7 @@ def _registry(plan: PeerPlan, name: str, file: Path, slots: int, context: int, p
 
 def _digest(plan: PeerPlan, file: Path, task: TaskIR) -> str:
     """Return what the calls of a task depend on: the task, the model, the versions and our own code."""
-    what = json.dumps(
+    content = json.dumps(
         [task.model_dump_json(), file.name, os.stat(file).st_size, plan.stamp, plan.product], sort_keys=True
     )
-    return hashlib.sha256(what.encode()).hexdigest()[:24]
+    return hashlib.sha256(content.encode()).hexdigest()[:24]

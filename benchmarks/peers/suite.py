@@ -77,9 +77,9 @@ NOT_COMPARED: Final[Mapping[str, str]] = {
 
 def find(names: Sequence[str]) -> tuple[PeerWorkload, ...]:
     """Return the workloads with these names in the order of the suite, all without names. Raises KeyError."""
-    known = {one.name: one for one in SUITE}
+    workloads = {one.name: one for one in SUITE}
     for name in names:
-        if name not in known:
+        if name not in workloads:
             raise KeyError(name)
     return tuple(one for one in SUITE if not names or one.name in names)
 

@@ -113,8 +113,8 @@ class OurTasks:
         if report.status != "done":
             raise PeerFailed(f"{self.name}: the run is {report.status}: {report.error}")
         tokens = sum(step.output_tokens for step in report.steps)
-        asked = sum(step.prompt_tokens for step in report.steps)
-        return TaskTime(seconds, tokens, asked, row_of(report, "", "", "as-planned", 0, 0))
+        prompt_tokens = sum(step.prompt_tokens for step in report.steps)
+        return TaskTime(seconds, tokens, prompt_tokens, row_of(report, "", "", "as-planned", 0, 0))
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the engines."""
@@ -165,14 +165,14 @@ class OneAgent:
     def _run(self, task: TaskIR, trace: CallTrace) -> TaskTime:
         started = time.perf_counter()
         messages: list[dict[str, str]] = [{"role": "system", "content": trace.calls[0].system}]
-        known = {f"[{name}]" for step in task.plan.steps for name in step.outputs}
-        written = asked = 0
+        marks = {f"[{name}]" for step in task.plan.steps for name in step.outputs}
+        written = prompt_tokens = 0
         for call in trace.calls:
-            messages.append({"role": "user", "content": _unknown(call, known)})
+            messages.append({"role": "user", "content": _unknown(call, marks)})
             text, read = self._answer(messages, call.tokens)
             messages.append({"role": "assistant", "content": text})
-            written, asked = written + call.tokens, asked + read
-        return TaskTime(time.perf_counter() - started, written, asked)
+            written, prompt_tokens = written + call.tokens, prompt_tokens + read
+        return TaskTime(time.perf_counter() - started, written, prompt_tokens)
 
     def _answer(self, messages: Sequence[dict[str, str]], count: int) -> tuple[str, int]:
         """Return an answer of `count` tokens, whatever the model would like, and how many tokens the prompt has."""
@@ -200,11 +200,11 @@ class OneAgent:
         self._thread.shutdown()
 
 
-def _unknown(call: ModelCall, known: set[str]) -> str:
-    """Return a call's message without the texts that are in the context already, and add the others to `known`."""
+def _unknown(call: ModelCall, context: set[str]) -> str:
+    """Return a call's message without the texts that are in the context already, and add the others to `context`."""
     *inputs, task = call.user.split("\n\n")
-    new = [text for text in inputs if text not in known and text.partition("\n")[0] not in known]
-    known.update(new)
+    new = [text for text in inputs if text not in context and text.partition("\n")[0] not in context]
+    context.update(new)
     return "\n\n".join([*new, task])
 
 
@@ -260,7 +260,9 @@ class LangGraph:
     @classmethod
     async def start(cls, served: Served, python: Path) -> Self:
         """Start the program with the interpreter that has the packages. Raises PeerFailed."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LANG", "OPENAI"))}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LANG", "OPENAI"))
+        }
         try:
             process = await asyncio.create_subprocess_exec(
                 str(python),
@@ -269,7 +271,7 @@ class LangGraph:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=_REPLY_BYTES,
-                env=kept,
+                env=environment,
             )
         except OSError as error:
             raise PeerFailed(f"{LANGGRAPH} cannot be started: {error}") from error
@@ -286,16 +288,16 @@ class LangGraph:
         ]
         self._process.stdin.write(json.dumps({"calls": calls, "sampling": _GREEDY_SAMPLING}).encode() + b"\n")
         await self._process.stdin.drain()
-        told = await self._reply()
-        return _checked(self.name, trace, TaskTime(told["seconds"], told["tokens"], told["prompt_tokens"]))
+        reply = await self._reply()
+        return _checked(self.name, trace, TaskTime(reply["seconds"], reply["tokens"], reply["prompt_tokens"]))
 
     async def _reply(self) -> dict[str, Any]:
         assert self._process.stdout is not None, "it was started with a pipe"
         line = await self._process.stdout.readline()
         if not line:
             raise PeerFailed(f"{LANGGRAPH}: its program ended with code {await self._process.wait()}; see its stderr")
-        told: dict[str, Any] = json.loads(line)
-        return told
+        reply: dict[str, Any] = json.loads(line)
+        return reply
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the server."""

@@ -140,7 +140,7 @@ class Recorder:
     def _calls(self, report: Report, generated: list[AttemptGenerated]) -> Iterator[ModelCall]:
         """Yield the calls by the end of their attempts. Attempts of one step wait for each other."""
         rows = {step.id: step for step in report.steps}
-        made: dict[str, list[str]] = {}
+        calls: dict[str, list[str]] = {}
         for event in generated:
             request = self._heard.get(_key(event.usage))
             if request is None or [message.role for message in request.messages] != ["system", "user"]:
@@ -148,8 +148,8 @@ class Recorder:
             row = rows[event.step]
             waits = row.depends_on or (rows[row.parent].depends_on if row.parent else ())
             before = [child for name in waits for child in (rows[name].children or (name,))]
-            mine = made.setdefault(event.step, [])
-            after = mine[-1:] or [call for name in before for call in made.get(name, ())[-1:]]
+            mine = calls.setdefault(event.step, [])
+            after = mine[-1:] or [call for name in before for call in calls.get(name, ())[-1:]]
             name = f"{event.step}#{event.number}"
             mine.append(name)
             system, user = (message.content for message in request.messages)

@@ -76,27 +76,27 @@ def main() -> int:
     parser.add_argument("--anew", action="store_true", help="forget what was measured by a command that was stopped")
     parser.add_argument("--kept", type=Path, default=KEPT, help="where what was measured is kept until all is")
     parser.add_argument("--write", type=Path, default=RESULT)
-    given = parser.parse_args()
-    kept = Kept(given.kept, {"kills": given.kills, "entries": given.entries, "gib": given.gib})
-    if given.anew:
-        kept.forget()
-    wanted = tuple(given.only or PARTS)
+    options = parser.parse_args()
+    store = Kept(options.kept, {"kills": options.kills, "entries": options.entries, "gib": options.gib})
+    if options.anew:
+        store.forget()
+    wanted = tuple(options.only or PARTS)
     for part in wanted:
-        if kept.has(part):
+        if store.has(part):
             say(f"{part}: was measured already")
             continue
         begun = time.perf_counter()
-        row, goal = _measured(part, given, kept)
+        row, goal = _measured(part, options, store)
         seconds = round(time.perf_counter() - begun, 1)
-        kept.keep(part, {"row": {**row, "measuring_seconds": seconds}, "goal": None if goal is None else asdict(goal)})
+        store.keep(part, {"row": {**row, "measuring_seconds": seconds}, "goal": None if goal is None else asdict(goal)})
         say(f"{part}: {json.dumps(row)}, in {seconds:g} s")
-    if missing := [part for part in PARTS if not kept.has(part)]:
-        say(f"not measured yet: {', '.join(missing)}; what was measured is kept in {given.kept}")
+    if missing := [part for part in PARTS if not store.has(part)]:
+        say(f"not measured yet: {', '.join(missing)}; what was measured is kept in {options.kept}")
         return 0
-    found = [kept.read(part) for part in PARTS]
+    found = [store.read(part) for part in PARTS]
     goals = [one["goal"] for one in found if one["goal"] is not None]
     results.write(
-        given.write,
+        options.write,
         {
             "command": "make bench-procedures",
             "machine": environment.machine(),
@@ -105,10 +105,10 @@ def main() -> int:
             "goals": goals,
         },
     )
-    kept.forget()
+    store.forget()
     for goal in goals:
         say(f"{'met   ' if goal['met'] else 'MISSED'} {goal['name']}: {goal['value']} (goal: {goal['goal']})")
-    say(f"written to {given.write}")
+    say(f"written to {options.write}")
     return 0 if all(goal["met"] for goal in goals) else 1
 
 
@@ -140,9 +140,9 @@ class Kept:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _measured(part: str, given: argparse.Namespace, kept: Kept) -> tuple[dict[str, Any], Goal | None]:
+def _measured(part: str, options: argparse.Namespace, store: Kept) -> tuple[dict[str, Any], Goal | None]:
     if part == "kills":
-        return measure_kills(given.kills, given.workers, kept)
+        return measure_kills(options.kills, options.workers, store)
     KEPT.mkdir(parents=True, exist_ok=True)  # on a disk, unlike most folders for temporary files
     with tempfile.TemporaryDirectory(prefix="measuring-", dir=KEPT) as name:
         folder = Path(name) / part
@@ -150,9 +150,9 @@ def _measured(part: str, given: argparse.Namespace, kept: Kept) -> tuple[dict[st
             case "actions":
                 return measure_actions(folder)
             case "rollback":
-                return measure_rollback(folder, int(given.gib * (1 << 30))), None
+                return measure_rollback(folder, int(options.gib * (1 << 30))), None
             case _:
-                return measure_audit(folder, given.entries)
+                return measure_audit(folder, options.entries)
 
 
 def measure_actions(folder: Path) -> tuple[dict[str, Any], Goal]:
@@ -242,7 +242,7 @@ def measure_audit(folder: Path, entries: int) -> tuple[dict[str, Any], Goal]:
     )
 
 
-def measure_kills(count: int, workers: int, kept: Kept) -> tuple[dict[str, Any], Goal]:
+def measure_kills(count: int, workers: int, store: Kept) -> tuple[dict[str, Any], Goal]:
     """Kill processes at random moments, half of them while all is rolled back, and return how many were killed.
 
     Every `KILLS_AT_ONCE` kills are done by a process of its own, with a seed of its own, and what they have found is
@@ -253,7 +253,7 @@ def measure_kills(count: int, workers: int, kept: Kept) -> tuple[dict[str, Any],
     with ThreadPoolExecutor(workers) as pool:
         while found["kills"] + found["second_kills"] < count:
             seeds = [next(rounds) for _ in range(workers)]
-            for one in pool.map(lambda seed: _killed(seed, min(KILLS_AT_ONCE, count), kept), seeds):
+            for one in pool.map(lambda seed: _killed(seed, min(KILLS_AT_ONCE, count), store), seeds):
                 for name, value in one.items():
                     found[name] += value
             say(f"kills: {found['kills'] + found['second_kills']} of {count}")
@@ -263,11 +263,11 @@ def measure_kills(count: int, workers: int, kept: Kept) -> tuple[dict[str, Any],
     return row, exactly("half-changed after a kill", found["half_changed"], 0)
 
 
-def _killed(seed: int, count: int, kept: Kept) -> dict[str, int]:
+def _killed(seed: int, count: int, store: Kept) -> dict[str, int]:
     """Return what some kills have found, from what was kept if they were done before."""
     name, way = f"kills-{seed}", ("--fail", "--resume")[seed % 2]
-    if kept.has(name):
-        return kept.read(name)
+    if store.has(name):
+        return store.read(name)
     with tempfile.TemporaryDirectory(prefix="procedures-", dir="/dev/shm") as folder:
         command = [sys.executable, "-m", "tests.procedures.kill_points", f"{folder}/kills"]
         options = ["--random", str(count), "--seed", str(seed), way]
@@ -277,9 +277,9 @@ def _killed(seed: int, count: int, kept: Kept) -> dict[str, int]:
     if ended.returncode:
         print(ended.stderr, file=sys.stderr)
         return {"half_changed": 1}
-    told: dict[str, int] = json.loads(ended.stdout)["random"]
-    kept.keep(name, told)
-    return told
+    counts: dict[str, int] = json.loads(ended.stdout)["random"]
+    store.keep(name, counts)
+    return counts
 
 
 def make_engine(folder: Path, text: str) -> ProcedureEngine:

@@ -76,9 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found = keep(f"advice {one.name}, {asked.name}", partial(advice_for, one, base, asked))
             advice.append(found)
             _say(f"{one.name}: {asked.name}: {found['seconds']:.1f} s, {found['in_words']}")
-    told = document(machine, rows, left, many, advice, " ".join(["python -m benchmarks.simulate", *sys.argv[1:]]))
-    results.write(options.out, told)
-    for goal in told["goals"]:
+    written_results = document(
+        machine, rows, left, many, advice, " ".join(["python -m benchmarks.simulate", *sys.argv[1:]])
+    )
+    results.write(options.out, written_results)
+    for goal in written_results["goals"]:
         _say(f"{'met ' if goal['met'] else 'MISSED'} {goal['name']}: {goal['value']} ({goal['goal']})")
 
 
@@ -98,12 +100,12 @@ def _registry(options: argparse.Namespace) -> Registry:
 def _keeping(options: argparse.Namespace, model: str) -> Keep:
     """Return what keeps results of the same code, model, machine and options."""
     code = f"{source_hash(PRODUCT, ABOVE_RUNS)}-{source_hash(Path(__file__).parent)}"
-    here = environment.machine()
+    machine = environment.machine()
     stamp = (
         code,
         model,
-        str(options.machine or here["processor"]),
-        str(here["cores"]),
+        str(options.machine or machine["processor"]),
+        str(machine["cores"]),
         str(options.rounds),
         str(options.seeds),
     )

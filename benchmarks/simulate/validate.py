@@ -125,11 +125,13 @@ class ValidationRow:
             return ""
         worst = max(seconds, key=lambda name: abs(seconds[name][1] - seconds[name][0]))
         measured, simulated = seconds[worst]
-        told = f"{worst} differs most: {measured:.2f} s measured, {simulated:.2f} s simulated, summed over the steps"
+        sentence = (
+            f"{worst} differs most: {measured:.2f} s measured, {simulated:.2f} s simulated, summed over the steps"
+        )
         counts = (
             f"{name} {self.parts[name][0]:.0f} and {self.parts[name][1]:.0f}" for name in TOKENS if name in self.parts
         )
-        return "; ".join([told, ", ".join(counts), f"load {self.load:.1f}"])
+        return "; ".join([sentence, ", ".join(counts), f"load {self.load:.1f}"])
 
 
 TOKENS: Final = ("prompt tokens", "answer tokens")

@@ -56,8 +56,8 @@ class _ServiceCollector(Collector):
         yield _counter(
             "shipped", "KV cells that came from other machines of a cluster", ("model", "kind"), totals.shipped.items()
         )
-        taken = _with_label(totals.shipped_seconds)
-        yield _counter("shipped_seconds", "seconds in which they came", ("model",), taken)
+        shipped = _with_label(totals.shipped_seconds)
+        yield _counter("shipped_seconds", "seconds in which they came", ("model",), shipped)
         if self._pool is not None:
             yield from _pool_metrics(self._pool)
             yield from _llama_server_metrics(self._pool)

@@ -550,8 +550,8 @@ async def submit_with_files(job: Job, body: JobBody, service: Service, access: A
     """Submit a job together with the uploaded files of its body. Raises InputError, and errors of `Service.submit`."""
     if not body.files:
         return await service.submit(job)
-    async with _with_files(job, body, service, access) as given:
-        return await service.submit(given)
+    async with _with_files(job, body, service, access) as complete_job:
+        return await service.submit(complete_job)
 
 
 def job_from(body: RunBody, service: Service, access: Access, key: str | None) -> Job:

@@ -236,8 +236,8 @@ class _Plan:
             names: list[str] = []
             # A folder that is still to be created is empty.
             if folder not in self._changes.folders:
-                with _parent(self._root, f"{folder}/." if folder else ".") as (here, _):
-                    names = os.listdir(here)
+                with _parent(self._root, f"{folder}/." if folder else ".") as (descriptor, _):
+                    names = os.listdir(descriptor)
             self._listings[folder] = _Listing.of(names)
         return self._listings[folder]
 
@@ -415,15 +415,15 @@ def _naming(name: str) -> Iterator[None]:
 def _parent(root: int, name: str) -> Iterator[tuple[int, str]]:
     # One folder after another is opened, so that no link is followed.
     *folders, base = name.split("/")
-    here = os.dup(root)
+    descriptor = os.dup(root)
     try:
         for part in folders:
-            inner = os.open(part, _INSIDE, dir_fd=here)
-            os.close(here)
-            here = inner
-        yield here, base
+            inner = os.open(part, _INSIDE, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor, base
     finally:
-        os.close(here)
+        os.close(descriptor)
 
 
 def _sync_folder(folder: int) -> None:

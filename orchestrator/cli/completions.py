@@ -54,7 +54,7 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 def _models_and_files(incomplete: str) -> list[str]:
     folder = models_folder(load_configuration().models, os.environ)
-    here = _beginning(incomplete, (file.stem for file in models_in(folder)))
+    files = _beginning(incomplete, (file.stem for file in models_in(folder)))
     paths = sorted(glob.iglob(f"{glob.escape(incomplete)}*"))
     folders = [f"{path}/" for path in paths if os.path.isdir(path)]
-    return [*here, *folders, *(path for path in paths if path.endswith(".gguf") and os.path.isfile(path))]
+    return [*files, *folders, *(path for path in paths if path.endswith(".gguf") and os.path.isfile(path))]

@@ -53,12 +53,12 @@ class _Import:
 
     def run(self) -> None:
         files = [(model, self._file(model, model.file, model.hub)) for model in self.servers.models]
-        here = [(model, file) for model, file in files if file is not None and self._answers(model, file)]
-        ids = unique((usable_id(model.id) for model, _ in here), self._names() | set(self.registry.personas))
-        for id, (model, file) in zip(ids, here, strict=True):
+        usable = [(model, file) for model, file in files if file is not None and self._answers(model, file)]
+        ids = unique((usable_id(model.id) for model, _ in usable), self._names() | set(self.registry.personas))
+        for id, (model, file) in zip(ids, usable, strict=True):
             self.models[id] = self._entry(id, model, file)
         # Only now, since the draft model may be one of the entries above.
-        for id, (model, _) in zip(ids, here, strict=True):
+        for id, (model, _) in zip(ids, usable, strict=True):
             self._draft(id, model)
         self._idle()
 

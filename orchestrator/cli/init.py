@@ -129,10 +129,10 @@ def _named(named: Mapping[str, Path], folder: Path) -> list[Candidate]:
 
 
 def _file_of(name: str, folder: Path, *, yes: bool) -> Path:
-    here = find_here(name, folder)
-    if here is None and not yes and _is_download(name):
+    local = find_here(name, folder)
+    if local is None and not yes and _is_download(name):
         _ask(name)
-    return here if here is not None else fetch(name, folder)[0].file
+    return local if local is not None else fetch(name, folder)[0].file
 
 
 def _is_download(name: str) -> bool:

@@ -136,5 +136,5 @@ def _with_attached(attached: Mapping[str, CommandPlace]) -> dict[str, CommandPla
     places: dict[str, CommandPlace] = {}
     for name, place in COMMANDS.items():
         places[name] = place
-        places |= {other: there for other, there in attached.items() if there.after == name}
+        places |= {other: command_place for other, command_place in attached.items() if command_place.after == name}
     return places

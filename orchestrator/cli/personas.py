@@ -40,16 +40,16 @@ class _Row:
     uses: tuple[PersonaUse, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        persona, made = self.persona, self.made
+        persona, made_persona = self.persona, self.made
         return {
             "name": persona.name,
             "text": persona.text,
             "description": persona.description,
             "maker": persona.maker,
-            "by": made.by if made else "",
-            "made": made.made if made else None,
-            "retired": made.retired if made else None,
-            "why_retired": made.why_retired if made else "",
+            "by": made_persona.by if made_persona else "",
+            "made": made_persona.made if made_persona else None,
+            "retired": made_persona.retired if made_persona else None,
+            "why_retired": made_persona.why_retired if made_persona else "",
         }
 
 

@@ -56,8 +56,8 @@ def _change(context: typer.Context, model: str, verb: str, as_json: bool) -> Non
 def _print_pool(console: Console, state: Mapping[str, Any]) -> None:
     for machine, status in (state.get("machines") or {"": state}).items():
         name = f"{one_line(machine)}: " if machine else ""
-        taken = f"{size(status['used'])} of {size(status['budget'])} taken, {status['cores']} cores"
-        console.print(Text(f"{name}{taken}", style="bold"))
+        usage = f"{size(status['used'])} of {size(status['budget'])} taken, {status['cores']} cores"
+        console.print(Text(f"{name}{usage}", style="bold"))
     console.print()
     console.print(_table(state["models"]))
     for line in _counter_lines(state["models"]):

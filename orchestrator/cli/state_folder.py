@@ -32,8 +32,8 @@ def backup(
         print_lines({"backups": rows}, (f"{entry.name}  {size(entry.bytes)}" for entry in entries), as_json=as_json)
         return
     with DaemonClient(home) as daemon:
-        made = daemon.ask("POST", "/v1/backups")
-    print_lines(made, [made["name"]], as_json=as_json)
+        answer = daemon.ask("POST", "/v1/backups")
+    print_lines(answer, [answer["name"]], as_json=as_json)
 
 
 def restore(

@@ -205,12 +205,12 @@ def draw_dag(
             return None
         lanes.extend([None] * (lane + 1 - len(lanes)))
         rows[step] = _row(lanes, lane, needs, waiting, marks[step], glyphs)
-        for index, held in enumerate(lanes):
-            if held in needs and not waiting[held]:
+        for index, occupant in enumerate(lanes):
+            if occupant in needs and not waiting[occupant]:
                 lanes[index] = None
         lanes[lane] = step if waiting[step] else None
         ended = None if waiting[step] else lane
-        below[step] = "".join((glyphs.vertical if held else " ").ljust(CELL) for held in lanes).rstrip()
+        below[step] = "".join((glyphs.vertical if occupant else " ").ljust(CELL) for occupant in lanes).rstrip()
     width = max(map(len, rows.values()), default=0)
     return {step: Picture(text.ljust(width), below[step].ljust(width)) for step, text in rows.items()}
 
@@ -225,11 +225,11 @@ def _consumers(order: Sequence[str], before: Mapping[str, Sequence[str]]) -> dic
 
 def _lane_for(lanes: Sequence[str | None], needs: set[str], waiting: Mapping[str, int], ended: int | None) -> int:
     # A dependency that no other step waits for passes on its lane; else a free lane right of all dependencies is taken.
-    held = [index for index, name in enumerate(lanes) if name in needs]
-    for index in held:
+    lane_indexes = [index for index, name in enumerate(lanes) if name in needs]
+    for index in lane_indexes:
         if not waiting[str(lanes[index])]:
             return index
-    first = held[-1] + 1 if held else 0
+    first = lane_indexes[-1] + 1 if lane_indexes else 0
     # A mark directly below another continues its lane, so the lane that has just ended is not free yet.
     free = (index for index in range(first, len(lanes) + 2) if index != ended and _is_free(lanes, index))
     return next(free)

@@ -47,10 +47,10 @@ def _print_checks(console: Console, checks: list[Check]) -> None:
     table.add_column(overflow="fold")
     for check in checks:
         mark = Text(f"{signs.states[CHECK_MARKS[check.state]]} {check.state}", style=CHECK_STYLES[check.state])
-        found = Text(one_line(check.found))
+        result = Text(one_line(check.found))
         if check.mend:
-            found.append(f"\n{signs.arrow} {one_line(check.mend)}", style="dim")
-        table.add_row(mark, Text(one_line(check.name)), found)
+            result.append(f"\n{signs.arrow} {one_line(check.mend)}", style="dim")
+        table.add_row(mark, Text(one_line(check.name)), result)
     console.print(table)
     broken = sum(check.state == "broken" for check in checks)
     console.print()

@@ -60,8 +60,8 @@ class Dispatcher:
 
     def serves(self, request: LeaseRequest) -> bool:
         """Whether something can carry out a request without being loaded, perhaps after others."""
-        here = request.here and any(replica.serves for replica in self.places.replicas)
-        return here or any(server.ready for server in self.servers_for(request))
+        loaded_here = request.here and any(replica.serves for replica in self.places.replicas)
+        return loaded_here or any(server.ready for server in self.servers_for(request))
 
     def servers_for(self, request: LeaseRequest) -> list[RemoteModel]:
         """Return the servers that can carry out a request, also if they rest."""
@@ -87,8 +87,10 @@ class Dispatcher:
 
     def _ready_places(self) -> dict[Place, tuple[int, Pace | None]]:
         # With the requests that each answers at a time, and its pace.
-        here = {replica: (self.places.entry.slots, replica.pace) for replica in self.places.replicas if replica.serves}
-        return here | {server: (server.at_once, server.pace) for server in self.places.ready_servers}
+        replicas = {
+            replica: (self.places.entry.slots, replica.pace) for replica in self.places.replicas if replica.serves
+        }
+        return replicas | {server: (server.at_once, server.pace) for server in self.places.ready_servers}
 
     def _best(
         self,
@@ -128,28 +130,28 @@ class Dispatcher:
         return None if number is None else self.places.replica(number)
 
     def _candidate(self, replica: Replica, prefix_hashes: PrefixHashes) -> ReplicaCandidate:
-        held = replica.prefixes.match(prefix_hashes)
+        cached_blocks = replica.prefixes.match(prefix_hashes)
         return ReplicaCandidate(
             replica.replica_id[1],
             replica.leases,
             self.places.entry.slots,
-            held,
+            cached_blocks,
             replica.pace,
-            tuple(self._offers(replica, held, prefix_hashes)) if replica.pace is not None else (),
+            tuple(self._offers(replica, cached_blocks, prefix_hashes)) if replica.pace is not None else (),
         )
 
-    def _offers(self, target: Replica, held: int, prefix_hashes: PrefixHashes) -> Iterator[Offer]:
-        if self.links is None or (len(prefix_hashes) - held) * BLOCK_TOKENS < LEAST_TOKENS:
+    def _offers(self, target: Replica, cached_blocks: int, prefix_hashes: PrefixHashes) -> Iterator[Offer]:
+        if self.links is None or (len(prefix_hashes) - cached_blocks) * BLOCK_TOKENS < LEAST_TOKENS:
             return
         now = asyncio.get_running_loop().time()
         for source in self.places.replicas:
             ends = source.machine, target.machine
             if not source.serves or source.machine == target.machine or now < self.paused.get(ends, now):
                 continue
-            more = source.prefixes.match(prefix_hashes)
-            if (more - held) * BLOCK_TOKENS >= LEAST_TOKENS:
-                size = more * BLOCK_TOKENS * _token_bytes(self.places.entry)
-                yield Offer(source.replica_id[1], more, self.links.seconds(*ends, size))
+            source_blocks = source.prefixes.match(prefix_hashes)
+            if (source_blocks - cached_blocks) * BLOCK_TOKENS >= LEAST_TOKENS:
+                size = source_blocks * BLOCK_TOKENS * _token_bytes(self.places.entry)
+                yield Offer(source.replica_id[1], source_blocks, self.links.seconds(*ends, size))
 
     def grant(self, place: Place, request: LeaseRequest) -> None:
         """Count a request that `place` serves from now on, and promise it cells that are better shipped."""

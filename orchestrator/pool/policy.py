@@ -89,11 +89,11 @@ def admit(size: int, node: int | None, residents: Iterable[Resident], budget: Po
 
     Evicts as few engines of that machine as needed, least recently used first.
     """
-    there = (resident for resident in residents if resident.machine == machine)
-    held = sorted(there, key=lambda resident: resident.last_used)
+    local = (resident for resident in residents if resident.machine == machine)
+    by_last_use = sorted(local, key=lambda resident: resident.last_used)
     evicted: dict[ReplicaId, Resident] = {}
     for where, limit in budget.of(machine).limits(node):
-        covered = [resident for resident in held if where is None or resident.node == where]
+        covered = [resident for resident in by_last_use if where is None or resident.node == where]
         pinned = sum(resident.bytes for resident in covered if resident.pinned)
         if pinned + size > limit:
             return NeverFits(pinned, pinned + size - limit, limit, where, machine)

@@ -136,8 +136,8 @@ class Residency:
         """Use a machine no more that is not among the machines any more, and wait until its last engine has ended."""
         self._leaving += 1
         self.reconsider()
-        there = [replica for model in self._managed.values() for replica in model.places.replicas]
-        await asyncio.gather(*(replica.vacant.wait() for replica in there if replica.machine == machine))
+        replicas = [replica for model in self._managed.values() for replica in model.places.replicas]
+        await asyncio.gather(*(replica.vacant.wait() for replica in replicas if replica.machine == machine))
         self._leaving -= 1
         for model in self._managed.values():
             model.places.barred.pop(machine, None)
@@ -314,8 +314,8 @@ class Residency:
         return PoolView(now=_now(), budget=replace(self.budget, machines=self._machines.budgets), models=models)
 
     def _on_disk(self, model: ManagedModel, machine: str) -> bool:
-        there = self._machines.get(machine)
-        return there is not None and there.on_disk(model.entry)
+        target = self._machines.get(machine)
+        return target is not None and target.on_disk(model.entry)
 
     def _carry_out(self, actions: PoolActions) -> None:
         for stop in actions.stops:
@@ -457,11 +457,11 @@ def _beginning(prompt: SystemPrompt) -> Generation:
 
 
 def _too_large(entry: ModelEntry, needed: int, parts: str, why: NeverFits) -> ModelTooLarge:
-    held = f", of which HOT and pinned models keep {size(why.pinned)}" if why.pinned else ""
+    pinned_note = f", of which HOT and pinned models keep {size(why.pinned)}" if why.pinned else ""
     where = "the budget" if why.node is None else f"the budget of NUMA node {why.node}"
     where += f" of node {why.machine}" if why.machine else ""
     message = (
-        f"model {entry.id} needs {size(needed)} ({parts}); {where} is {size(why.limit)}{held}: "
+        f"model {entry.id} needs {size(needed)} ({parts}); {where} is {size(why.limit)}{pinned_note}: "
         f"{size(why.short)} too little; accepted: fewer slots than {entry.slots}, a context below {entry.context}, "
         "or more memory under defaults in the registry"
     )

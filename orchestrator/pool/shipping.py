@@ -88,14 +88,14 @@ async def ship(
     clock = asyncio.get_running_loop().time
     start = clock()
     async with asyncio.timeout(shipment.seconds):
-        here, there = await asyncio.gather(shipment.source.locate(request), engine.locate(request))
-        if not here.key or here.key != there.key:
+        at_source, at_target = await asyncio.gather(shipment.source.locate(request), engine.locate(request))
+        if not at_source.key or at_source.key != at_target.key:
             raise NotCarried("the two engines compute cells in different ways, or store none")
-        least = there.tokens + LEAST_TOKENS
-        file = None if here.tokens < least else await shipment.source.export(request, there.key, least)
+        least = at_target.tokens + LEAST_TOKENS
+        file = None if at_source.tokens < least else await shipment.source.export(request, at_target.key, least)
         if file is None:
             return None
-        tokens = file.tokens - there.tokens
+        tokens = file.tokens - at_target.tokens
         if links.seconds(shipment.machine, machine, file.bytes) >= tokens * shipment.prompt_token:
             return None
         await links.carrier.carry(file, shipment.machine, machine)

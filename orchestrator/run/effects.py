@@ -531,17 +531,17 @@ class RunEffects:
     async def _store_originals(self, files: SeenFiles) -> dict[str, str]:
         journal = self._services.journal
         digests = dict.fromkeys(files.originals, NO_FILE)
-        there = {name: data for name, data in files.originals.items() if data is not None}
+        originals = {name: data for name, data in files.originals.items() if data is not None}
 
         # Held and released like outputs.
         def stored() -> dict[str, str]:
-            for name, data in there.items():
+            for name, data in originals.items():
                 if digests[name] == NO_FILE:
                     digests[name] = journal.put(data)
             return digests
 
         try:
-            return await retry_when_disk_full(stored) if there else digests
+            return await retry_when_disk_full(stored) if originals else digests
         except BaseException:
             journal.objects.release(filter(None, digests.values()))
             raise

@@ -213,8 +213,8 @@ def _sizes(job: Job, files: Sequence[str], graph: StepGraph | None = None) -> di
     if graph is None:
         paths |= {name: name for name in (*mentioned(job.request or "", files), *files)[:SIZED_FILES]}
     else:
-        there = set(files)
-        paths |= {name: name for step in graph.steps.values() for name in step.inputs if name in there}
+        existing = set(files)
+        paths |= {name: name for step in graph.steps.values() for name in step.inputs if name in existing}
     for name, file in paths.items():
         with suppress(UnreadableFile):  # such as an artifact of an earlier run, which is no file of the folder
             sizes[name] = size_of(job.directory, file)

@@ -195,13 +195,13 @@ class RunLoop:
             if isinstance(c, FinishRun)
         ]
         choices = await self._choices(due, tasks)
-        begun = self._start(commands, choices, now)
+        start_events = self._start(commands, choices, now)
         replaced = [self._effects.replace(c) for c in commands if isinstance(c, AnswerDirectly)]
         for event in replaced:
             self._effects.note(event)
         for following in self._state.handle(*replanned, *replaced, *ended):
             self._inbox.put_nowait(Due(following))
-        happened: list[Event] = [*events, *begun, *replanned, *replaced, *ended]
+        happened: list[Event] = [*events, *start_events, *replanned, *replaced, *ended]
         if happened:
             await self._journal.append(self.run, happened)
         self._cancelled.update((c.step, c.number) for c in commands if isinstance(c, CancelAttempt | RestartAttempt))
@@ -260,7 +260,7 @@ class RunLoop:
         return Due(command, await choice)
 
     def _start(self, commands: Sequence[Command], choices: dict[AttemptKey, Choice], now: float) -> list[Event]:
-        begun: list[Event] = []
+        start_events: list[Event] = []
         for command in commands:
             if not isinstance(command, StartAttempt) or (command.step.id, command.number) not in choices:
                 continue
@@ -273,10 +273,10 @@ class RunLoop:
                 )
                 choice = choices[command.step.id, command.number] = replace(choice, decision=ruling)
             prompts = self._effects.prompts(choice.decision.role, choice.decision.persona, choice.decision.model)
-            begun.append(started := _started(command, choice, prompts, now))
+            start_events.append(started := _started(command, choice, prompts, now))
             for freed in self._state.handle(started):  # the role that was asked for may have a free slot now
                 self._inbox.put_nowait(Due(freed))
-        return begun
+        return start_events
 
     def _begin(self, command: Command, choices: Mapping[AttemptKey, Choice], tasks: asyncio.TaskGroup) -> None:
         match command:

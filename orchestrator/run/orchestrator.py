@@ -320,8 +320,8 @@ class Orchestrator(StateFolder):
                 PlanFinished(at=accepted.at, origin="taskir", wanted=job.task.plan.wanted),
             ]
         reused = [event for event in events if isinstance(event, StepReused)]
-        held = [*checked.prior.values(), *(digest for event in reused for digest in _objects(event))]
-        with journal.objects.holding(held):  # the runs that made them may be deleted meanwhile
+        digests = [*checked.prior.values(), *(digest for event in reused for digest in _objects(event))]
+        with journal.objects.holding(digests):  # the runs that made them may be deleted meanwhile
             await journal.append(accepted.run, events)
         outputs = {name: digest for event in reused for name, digest in event.outputs.items()}
         if outputs:

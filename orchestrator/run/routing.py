@@ -191,10 +191,10 @@ def _why_role(context: DecisionContext) -> str:
 
 def _missing(context: DecisionContext, section: Literal["roles", "personas"], name: str) -> Problem:
     registry = context.registry
-    there = ", ".join(registry.roles if section == "roles" else registry.personas) or "none"
+    names = ", ".join(registry.roles if section == "roles" else registry.personas) or "none"
     needed = f"which step {context.step.id} needs" if context.step is not None else "which was asked for"
     message = f"there is no {name!r} any more, {needed}"
-    accepted = f"{name} put back and the run tried again; now there are: {there}"
+    accepted = f"{name} put back and the run tried again; now there are: {names}"
     return Problem(f"{registry.path}: {section}", message, accepted)
 
 

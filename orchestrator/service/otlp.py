@@ -118,7 +118,7 @@ class Collector:
     def _record(self, span: Span, run: "_ExportedRun", context: Context) -> None:
         if span.kind in ("prompt", "decode") or span.facts.get("cause") == "dependencies":
             return
-        made = self._tracer.start_span(
+        started_span = self._tracer.start_span(
             run.name(span),
             context,
             SpanKind.CLIENT if span.kind == "generation" else SpanKind.INTERNAL,
@@ -127,13 +127,13 @@ class Collector:
         )
         for part in span.children:
             if part.kind == "decode":
-                made.add_event("orchestrator.first_token", timestamp=run.nanoseconds(part.start))
+                started_span.add_event("orchestrator.first_token", timestamp=run.nanoseconds(part.start))
         if span.failure:
-            made.set_status(Status(StatusCode.ERROR, run.why(span)))
-        inside = set_span_in_context(made, context)
+            started_span.set_status(Status(StatusCode.ERROR, run.why(span)))
+        inside = set_span_in_context(started_span, context)
         for child in span.children:
             self._record(child, run, inside)
-        made.end(run.nanoseconds(span.end))
+        started_span.end(run.nanoseconds(span.end))
 
     def _text(self, digest: str) -> str:
         try:
@@ -220,10 +220,10 @@ class _ExportedRun:
 
     def _request(self, span: Span) -> dict[str, Fact]:
         options = self.accepted.options
-        given = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.seed}
+        settings = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.seed}
         if not span.step:
             return {}  # they are not for plans
-        return {f"gen_ai.request.{name}": value for name, value in given.items() if value is not None}
+        return {f"gen_ai.request.{name}": value for name, value in settings.items() if value is not None}
 
     def _conversation(self, step: StepRow, attempt: AttemptRow, text: Callable[[str], str]) -> dict[str, str]:
         system = [text(attempt.prompts.system), text(attempt.prompts.persona)]

@@ -216,8 +216,8 @@ def by_name(table: Mapping[Need, tuple[str, ...]]) -> dict[str, Need]:
 
 def undeclared(names: Iterable[str], table: Mapping[Need, tuple[str, ...]]) -> list[str]:
     """Return the differences between a table and the names that exist, a line for each; empty if they agree."""
-    there, declared = set(names), by_name(table)
+    existing, declared = set(names), by_name(table)
     return [
-        *(f"{name} declares no permission" for name in sorted(there - declared.keys())),
-        *(f"{name} has a permission, but does not exist" for name in sorted(declared.keys() - there)),
+        *(f"{name} declares no permission" for name in sorted(existing - declared.keys())),
+        *(f"{name} has a permission, but does not exist" for name in sorted(declared.keys() - existing)),
     ]

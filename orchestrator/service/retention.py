@@ -93,11 +93,11 @@ def expired(run_objects: Sequence[RunObjects], sizes: Mapping[str, int], retenti
     ended = sorted(
         (entry for entry in run_objects if entry.finished is not None), key=lambda entry: -(entry.finished or 0.0)
     )
-    held = {digest for entry in run_objects if entry.finished is None for digest in entry.digests}
-    total, expired_runs = sum(sizes.get(digest, 0) for digest in held), []
+    kept_digests = {digest for entry in run_objects if entry.finished is None for digest in entry.digests}
+    total, expired_runs = sum(sizes.get(digest, 0) for digest in kept_digests), []
     for place, entry in enumerate(ended):
-        total += sum(sizes.get(digest, 0) for digest in entry.digests - held)
-        held |= entry.digests
+        total += sum(sizes.get(digest, 0) for digest in entry.digests - kept_digests)
+        kept_digests |= entry.digests
         age = now - (entry.finished or 0.0)
         beyond = (
             retention.days is not None and age > retention.days * DAY_SECONDS,

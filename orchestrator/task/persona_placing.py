@@ -17,12 +17,12 @@ def place_persona(name: str, text: str, personas: Mapping[str, Persona], maker: 
 
     If a plan reuses a name with another text, the name gets a number, as in `historian-2`.
     """
-    there = [*personas.values()]
-    vectors = embed([text, *(persona.text for persona in there)])
+    existing = [*personas.values()]
+    vectors = embed([text, *(persona.text for persona in existing)])
     alike = vectors[1:] @ vectors[0]
-    best = max(range(len(there)), key=lambda at: (alike[at], there[at].name == name), default=None)
+    best = max(range(len(existing)), key=lambda at: (alike[at], existing[at].name == name), default=None)
     if best is not None and alike[best] >= ALIKE:
-        return Placed(there[best].name, False, float(alike[best]))
+        return Placed(existing[best].name, False, float(alike[best]))
     if maker == "plan" and name in personas:
         name = next(numbered for n in range(2, 10_000) if (numbered := f"{name}-{n}") not in personas)
     return Placed(name, True)

@@ -75,8 +75,8 @@ class RunOperations:
         key = _key(work)
         row = run_or_fail(lambda: self._row_with_key(key, work.owner))
         if row is None or row.finished is None:
-            job, begun = _job(arguments, key, work.owner), None if row is None else row.run
-            run = self._with_runs(lambda service: _carried_out(service, job, begun, work), work)
+            job, earlier_run = _job(arguments, key, work.owner), None if row is None else row.run
+            run = self._with_runs(lambda service: _carried_out(service, job, earlier_run, work), work)
         else:
             run = row.run
         return run_or_fail(lambda: self._outcome(run))
@@ -160,14 +160,14 @@ def _key(work: Work, attempt: int | None = None) -> str:
     return f"procedure/{work.key}" if number == 1 else f"procedure/{work.key}/{number}"
 
 
-async def _carried_out(service: Service, job: Job, begun: str | None, work: Work) -> str:
-    if begun is None:
+async def _carried_out(service: Service, job: Job, earlier_run: str | None, work: Work) -> str:
+    if earlier_run is None:
         run = (await service.submit(job)).run
     else:
-        run = begun
+        run = earlier_run
         await service.open()
         await service.resume(run)
-    work.say(f"run {run}" if begun is None else f"run {run}, which had begun before")
+    work.say(f"run {run}" if earlier_run is None else f"run {run}, which had begun before")
     try:
         async with aclosing(service.watch(run)) as updates:
             async for _ in updates:

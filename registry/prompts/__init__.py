@@ -93,8 +93,8 @@ class PromptSet:
 
     def _with_examples(self, text: str, plan_roles: Mapping[str, str]) -> str:
         named = "; ".join(f"{role}: {about}" if about else role for role, about in plan_roles.items())
-        told = [text.replace(ROLES, f"{named}.")]
-        return "\n\n".join([*told, *(_shown(example, [*plan_roles]) for example in self.examples)])
+        sections = [text.replace(ROLES, f"{named}.")]
+        return "\n\n".join([*sections, *(_shown(example, [*plan_roles]) for example in self.examples)])
 
 
 def _shown(example: ExampleForm, roles: Sequence[str]) -> str:

@@ -44,8 +44,8 @@ def changes(before: MeasuringSession, after: MeasuringSession) -> list[Change]:
 
 
 def _digests(session: MeasuringSession) -> dict[str, str]:
-    found: dict[str, str] = dict(session.stamp.get("workloads", {}))
-    return found
+    digests: dict[str, str] = dict(session.stamp.get("workloads", {}))
+    return digests
 
 
 def _change(before: WorkloadSummary, after: WorkloadSummary, *, comparable: bool) -> Change:
@@ -53,8 +53,8 @@ def _change(before: WorkloadSummary, after: WorkloadSummary, *, comparable: bool
     timed = all(wall > 0 for wall in (*before.walls, *after.walls))
     if not comparable or not rounds or not timed:
         return Change(after.task, before.wall, after.wall, None, None, None, "not comparable")
-    found = ratio(before.walls[:rounds], after.walls[:rounds])
+    interval = ratio(before.walls[:rounds], after.walls[:rounds])
     if rounds == 1:
-        return Change(after.task, before.wall, after.wall, found.median, None, None, "one round is too few")
-    verdict: Verdict = "faster" if found.low > 1 else "slower" if found.high < 1 else "no change that is certain"
-    return Change(after.task, before.wall, after.wall, found.median, found.low, found.high, verdict)
+        return Change(after.task, before.wall, after.wall, interval.median, None, None, "one round is too few")
+    verdict: Verdict = "faster" if interval.low > 1 else "slower" if interval.high < 1 else "no change that is certain"
+    return Change(after.task, before.wall, after.wall, interval.median, interval.low, interval.high, verdict)

@@ -178,7 +178,7 @@ def summaries(rows: Sequence[TaskMeasurement]) -> list[WorkloadSummary]:
     """Return a summary for each task, in the order of their rows. Tasks without a run as planned have none."""
     names = dict.fromkeys((row.workload, row.task) for row in rows)
     grouped = [[row for row in rows if (row.workload, row.task) == name] for name in names]
-    return [_summary(some) for some in grouped if any(row.way == "as-planned" for row in some)]
+    return [_summary(task_rows) for task_rows in grouped if any(row.way == "as-planned" for row in task_rows)]
 
 
 def _summary(rows: Sequence[TaskMeasurement]) -> WorkloadSummary:
@@ -228,17 +228,17 @@ def _summary(rows: Sequence[TaskMeasurement]) -> WorkloadSummary:
 def _speedup(pairs: Sequence[tuple[float, float]]) -> Interval | None:
     if not pairs:
         return None
-    found = ratio([serial for serial, _ in pairs], [planned for _, planned in pairs])
-    alone = found.rounds == 1
-    return Interval(found.median, None if alone else found.low, None if alone else found.high, found.rounds)
+    interval = ratio([serial for serial, _ in pairs], [planned for _, planned in pairs])
+    alone = interval.rounds == 1
+    return Interval(interval.median, None if alone else interval.low, None if alone else interval.high, interval.rounds)
 
 
 def _typical(rows: Sequence[TaskMeasurement]) -> PathTime:
     """Return where the time of the run with the median wall time went, or of the two whose mean is the median."""
     ranked = sorted(rows, key=lambda row: row.wall)
-    some = [row.where for row in ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1]]
+    middle = [row.where for row in ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1]]
     names = PathTime.__dataclass_fields__
-    return PathTime(**{name: sum(getattr(one, name) for one in some) / len(some) for name in names})
+    return PathTime(**{name: sum(getattr(where, name) for where in middle) / len(middle) for name in names})
 
 
 def _where(path: Iterable[StepRow], wall: float) -> PathTime:
@@ -300,5 +300,5 @@ def _bars(steps: Sequence[StepRow], on_path: frozenset[str], wall: float) -> tup
         end = wall if step.finished is None else step.finished
         queued = min(end - step.started, sum(attempt.usage.queued_seconds for attempt in step.attempts))
         bars.append(StepBar(step.id, step.started, end, step.id in on_path, max(0.0, queued), len(step.attempts)))
-    kept = sorted(bars, key=lambda bar: (not bar.critical, bar.start - bar.end))[:BARS]
-    return tuple(sorted(kept, key=lambda bar: (bar.start, bar.end)))
+    most_important = sorted(bars, key=lambda bar: (not bar.critical, bar.start - bar.end))[:BARS]
+    return tuple(sorted(most_important, key=lambda bar: (bar.start, bar.end)))

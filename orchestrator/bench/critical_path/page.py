@@ -103,8 +103,14 @@ svg .tick { fill: var(--soft); } svg .grid { stroke: var(--line); stroke-width: 
 
 def page(session: MeasuringSession) -> str:
     """Return the page of a session."""
-    found = summaries(session.rows)
-    body = "".join([_head(session, found), _overview(found), *(_section(session, one) for one in found)])
+    task_summaries = summaries(session.rows)
+    body = "".join(
+        [
+            _head(session, task_summaries),
+            _overview(task_summaries),
+            *(_section(session, summary) for summary in task_summaries),
+        ]
+    )
     return document("Critical paths", body)
 
 
@@ -112,16 +118,16 @@ def history_page(sessions: Sequence[MeasuringSession]) -> str:
     """Return a page that plots the wall time of each task over all sessions, the oldest first."""
     points: dict[str, list[tuple[str, WorkloadSummary]]] = {}
     for session in sessions:
-        for one in summaries(session.rows):
-            points.setdefault(one.task, []).append((session.id, one))
+        for summary in summaries(session.rows):
+            points.setdefault(summary.task, []).append((session.id, summary))
     about = (
         "How long each task took, by session, the oldest first: the median of the warm rounds as a dot, and a "
         "line from the fastest to the slowest round. Sessions with other models or rounds stand beside each other as "
         "they are."
     )
     parts = []
-    for task, some in points.items():
-        parts.append(f"<div><h2>{escape(task)}</h2><div class='wide'>{_over_time(some)}</div></div>")
+    for task, task_points in points.items():
+        parts.append(f"<div><h2>{escape(task)}</h2><div class='wide'>{_over_time(task_points)}</div></div>")
     head = f"<h1>Critical paths over time</h1><p class='soft'>{about}</p>"
     return document("Critical paths over time", f"{head}<div class='pair'>{''.join(parts)}</div>")
 
@@ -165,23 +171,23 @@ def document(title: str, body: str) -> str:
     return f"<!doctype html>\n<html lang='en'>{head}<body><main>{body}</main></body></html>\n"
 
 
-def _head(session: MeasuringSession, found: Sequence[WorkloadSummary]) -> str:
+def _head(session: MeasuringSession, task_summaries: Sequence[WorkloadSummary]) -> str:
     when = datetime.fromtimestamp(session.began, UTC).strftime("%d %B %Y, %H:%M UTC")
     cores = f"{session.machine.get('processor')}, {session.machine.get('cores')} logical cores"
     models = ", ".join(map(str, session.stamp.get("models", ())))
     state = "" if session.complete else " <b>This session is not complete.</b>"
     rounds = session.stamp.get("rounds")
-    told = f" · {rounds} warm round{'s' if rounds != 1 else ''} each" if rounds else ""
-    links = "".join(f"<a href='#{_anchor(one)}'>{escape(one.task)}</a>" for one in found)
+    rounds_note = f" · {rounds} warm round{'s' if rounds != 1 else ''} each" if rounds else ""
+    links = "".join(f"<a href='#{_anchor(summary)}'>{escape(summary.task)}</a>" for summary in task_summaries)
     return (
-        f"<h1>Critical paths</h1><p class='soft'>{escape(when)} · {escape(cores)} · {escape(models)}{told}</p>"
+        f"<h1>Critical paths</h1><p class='soft'>{escape(when)} · {escape(cores)} · {escape(models)}{rounds_note}</p>"
         f"<p>How long tasks took from their acceptance to their end, and how much of that no schedule could have saved "
         f"on this machine. A speedup stands only where the same task ran serially too, in pairs.{state}</p>"
         f"<nav>{links}</nav>"
     )
 
 
-def _overview(found: Sequence[WorkloadSummary]) -> str:
+def _overview(task_summaries: Sequence[WorkloadSummary]) -> str:
     heads = (
         "Workload",
         "Wall",
@@ -194,13 +200,16 @@ def _overview(found: Sequence[WorkloadSummary]) -> str:
         "Width",
         "Memory",
     )
-    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(one))}</tr>" for one in found)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(summary))}</tr>" for summary in task_summaries
+    )
     table = f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{rows}</table>"
     plots = (
-        f"<div class='pair'><div><h3>Efficiency, by how many steps ran at once</h3>{_efficiency(found)}</div>"
-        f"<div><h3>What the orchestrator itself takes for each step, by the number of steps</h3>{_growth(found)}</div>"
+        f"<div class='pair'><div><h3>Efficiency, by how many steps ran at once</h3>{_efficiency(task_summaries)}</div>"
+        "<div><h3>What the orchestrator itself takes for each step, by the number of steps</h3>"
+        f"{_growth(task_summaries)}</div>"
         "</div>"
-        if found
+        if task_summaries
         else ""
     )
     meanings = "".join(f"<dt>{name}</dt><dd>{escape(meaning)}.</dd>" for name, meaning in MEANINGS.items())
@@ -208,36 +217,38 @@ def _overview(found: Sequence[WorkloadSummary]) -> str:
     return f"<div class='wide'>{table}</div>{about}{plots}"
 
 
-def _cells(one: WorkloadSummary) -> list[str]:
+def _cells(summary: WorkloadSummary) -> list[str]:
     return [
-        one.task,
-        seconds(one.wall),
-        seconds(one.predicted),
-        seconds(one.path),
-        "-" if one.serial is None else seconds(one.serial),
-        interval(one.speedup),
-        f"{one.bound:.2f}",
-        f"{one.efficiency:.2f}",
-        f"{one.width}",
-        f"{one.peak_bytes / 2**20:.0f} MiB" if one.peak_bytes else "-",
+        summary.task,
+        seconds(summary.wall),
+        seconds(summary.predicted),
+        seconds(summary.path),
+        "-" if summary.serial is None else seconds(summary.serial),
+        interval(summary.speedup),
+        f"{summary.bound:.2f}",
+        f"{summary.efficiency:.2f}",
+        f"{summary.width}",
+        f"{summary.peak_bytes / 2**20:.0f} MiB" if summary.peak_bytes else "-",
     ]
 
 
-def _section(session: MeasuringSession, one: WorkloadSummary) -> str:
-    shown = [row for row in session.rows if row.task == one.task and row.way == "as-planned"][-1]
+def _section(session: MeasuringSession, summary: WorkloadSummary) -> str:
+    shown = [row for row in session.rows if row.task == summary.task and row.way == "as-planned"][-1]
     facts = {
-        "wall time, warm": seconds(one.wall),
-        "wall time, cold": "-" if one.cold is None else seconds(one.cold),
-        "efficiency": f"{one.efficiency:.2f}",
-        "speedup over serial": interval(one.speedup),
-        "bound": f"{one.bound:.2f}",
-        "predicted over measured path": "-" if one.prediction_error is None else f"{1 + one.prediction_error:.2f}",
-        "critical steps": str(one.critical_steps),
-        "tokens on the path": f"{one.tokens_on_path:,}",
-        "tokens off the path": f"{one.tokens_off_path:,}",
-        "mean width": f"{one.mean_width:.1f}",
-        f"of {one.steps:,} steps done": f"{one.done:,}",
-        "steps tried again": str(one.retried),
+        "wall time, warm": seconds(summary.wall),
+        "wall time, cold": "-" if summary.cold is None else seconds(summary.cold),
+        "efficiency": f"{summary.efficiency:.2f}",
+        "speedup over serial": interval(summary.speedup),
+        "bound": f"{summary.bound:.2f}",
+        "predicted over measured path": "-"
+        if summary.prediction_error is None
+        else f"{1 + summary.prediction_error:.2f}",
+        "critical steps": str(summary.critical_steps),
+        "tokens on the path": f"{summary.tokens_on_path:,}",
+        "tokens off the path": f"{summary.tokens_off_path:,}",
+        "mean width": f"{summary.mean_width:.1f}",
+        f"of {summary.steps:,} steps done": f"{summary.done:,}",
+        "steps tried again": str(summary.retried),
     }
     cards = "".join(
         f"<div class='fact'><b>{_with_small_range(value)}</b><span>{name}</span></div>" for name, value in facts.items()
@@ -248,8 +259,8 @@ def _section(session: MeasuringSession, one: WorkloadSummary) -> str:
         else ""
     )
     return (
-        f"<h2 id='{_anchor(one)}'>{escape(one.task)}</h2><div class='facts'>{cards}</div>"
-        f"<h3>Where the time of the critical path went</h3>{_strip(one.where)}"
+        f"<h2 id='{_anchor(summary)}'>{escape(summary.task)}</h2><div class='facts'>{cards}</div>"
+        f"<h3>Where the time of the critical path went</h3>{_strip(summary.where)}"
         f"<div class='pair'><div><h3>When each step ran</h3><p class='soft'>Run {escape(shown.run)}.{note}</p>"
         f"<div class='wide tall'>{_timeline(shown.bars, shown.wall)}</div>{_STEP_COLOURS}</div>"
         f"<div><h3>How many steps ran at once</h3><p class='soft'>Over the same {seconds(shown.wall)}.</p>"
@@ -291,11 +302,11 @@ def _timeline(bars: Sequence[StepBar], wall: float) -> str:
     for at, bar in enumerate(bars, start=1):
         top, left = at * ROW + 4, LABEL + bar.start * scale
         width, waited = max(1.0, (bar.end - bar.start) * scale), bar.queued * scale
-        told = f"{bar.step}: {seconds(bar.start)} to {seconds(bar.end)}, {seconds(bar.queued)} of it waiting"
-        told += f", {bar.tries} attempts" if bar.tries > 1 else ""
+        title = f"{bar.step}: {seconds(bar.start)} to {seconds(bar.end)}, {seconds(bar.queued)} of it waiting"
+        title += f", {bar.tries} attempts" if bar.tries > 1 else ""
         kind = "bar on" if bar.critical else "bar"
         drawn.append(
-            f"<g><title>{escape(told)}</title><text x='0' y='{top + 12}'>{escape(_cut(bar.step))}</text>"
+            f"<g><title>{escape(title)}</title><text x='0' y='{top + 12}'>{escape(_cut(bar.step))}</text>"
             f"<rect class='{kind}' x='{left:.1f}' y='{top}' width='{width:.1f}' height='14' rx='2'/>"
             f"<rect class='waiting' x='{left:.1f}' y='{top}' width='{waited:.1f}' height='14' rx='2'/></g>"
         )
@@ -326,22 +337,28 @@ def _widths(row: TaskMeasurement) -> str:
     return _svg(height, "how many steps ran at once", [axis, marks, shape])
 
 
-def _efficiency(found: Sequence[WorkloadSummary]) -> str:
+def _efficiency(task_summaries: Sequence[WorkloadSummary]) -> str:
     """Return bars of the efficiencies, those of the narrowest tasks first."""
-    ordered = sorted(found, key=lambda one: (one.width, one.efficiency))
-    rows = [(one.task, f"{one.width}", f"{one.efficiency:.2f}", one.efficiency) for one in ordered]
+    ordered = sorted(task_summaries, key=lambda summary: (summary.width, summary.efficiency))
+    rows = [(summary.task, f"{summary.width}", f"{summary.efficiency:.2f}", summary.efficiency) for summary in ordered]
     return _bar_table(("Workload", "At once", "Efficiency", "0 to 1"), rows)
 
 
-def _growth(found: Sequence[WorkloadSummary]) -> str:
+def _growth(task_summaries: Sequence[WorkloadSummary]) -> str:
     """Return bars of what the orchestrator itself takes for each step on the critical path, the smallest tasks first.
 
     They stay equal where the cost of a step does not grow with the size of the task.
     """
-    costs = {one.task: (one.where.ours + one.where.between) / max(1, one.critical_steps) for one in found}
+    costs = {
+        summary.task: (summary.where.ours + summary.where.between) / max(1, summary.critical_steps)
+        for summary in task_summaries
+    }
     highest = max(costs.values()) or 1.0
-    ordered = sorted(found, key=lambda one: one.steps)
-    rows = [(one.task, f"{one.steps:,}", seconds(costs[one.task]), costs[one.task] / highest) for one in ordered]
+    ordered = sorted(task_summaries, key=lambda summary: summary.steps)
+    rows = [
+        (summary.task, f"{summary.steps:,}", seconds(costs[summary.task]), costs[summary.task] / highest)
+        for summary in ordered
+    ]
     return _bar_table(("Workload", "Steps", "A step", f"0 to {seconds(highest)}"), rows)
 
 
@@ -358,21 +375,21 @@ def _bar_table(heads: tuple[str, str, str, str], rows: Iterable[tuple[str, str, 
     )
 
 
-def _over_time(some: Sequence[tuple[str, WorkloadSummary]]) -> str:
+def _over_time(sessions: Sequence[tuple[str, WorkloadSummary]]) -> str:
     height, ground = 190, 150
-    top = max(max(one.walls, default=one.wall) for _, one in some) or 1.0
+    top = max(max(summary.walls, default=summary.wall) for _, summary in sessions) or 1.0
     unit = (ground - 16) / top
     drawn = [_value_axis((ground - at * unit, _mark(at)) for at in _round_marks(top))]
-    step = (WIDTH - LABEL - 60) / max(1, len(some) - 1)
-    for at, (name, one) in enumerate(some):
+    step = (WIDTH - LABEL - 60) / max(1, len(sessions) - 1)
+    for at, (name, summary) in enumerate(sessions):
         x = LABEL + 30 + at * step
-        low, y, high = (ground - value * unit for value in (min(one.walls), one.wall, max(one.walls)))
+        low, y, high = (ground - value * unit for value in (min(summary.walls), summary.wall, max(summary.walls)))
         drawn.append(
-            f"<g><title>{escape(name)}: {seconds(one.wall)}</title>"
+            f"<g><title>{escape(name)}: {seconds(summary.wall)}</title>"
             f"<line class='reach' x1='{x:.1f}' x2='{x:.1f}' y1='{low:.1f}' y2='{high:.1f}'/>"
             f"<circle class='dot' cx='{x:.1f}' cy='{y:.1f}' r='5'/></g>"
         )
-    first, last = some[0][0], some[-1][0]
+    first, last = sessions[0][0], sessions[-1][0]
     drawn.append(f"<text class='tick' x='{LABEL}' y='{height - 8}'>{escape(first)}</text>")
     if last != first:
         drawn.append(f"<text class='tick' text-anchor='end' x='{WIDTH}' y='{height - 8}'>{escape(last)}</text>")
@@ -394,8 +411,8 @@ def _value_axis(marks: Iterable[tuple[float, str]]) -> str:
     """Return lines across a plot, each at a height and with a text next to it."""
     return "".join(
         f"<line class='grid' x1='{LABEL}' x2='{WIDTH}' y1='{y:.1f}' y2='{y:.1f}'/>"
-        f"<text class='tick' text-anchor='end' x='{LABEL - 8}' y='{y + 5:.1f}'>{told}</text>"
-        for y, told in marks
+        f"<text class='tick' text-anchor='end' x='{LABEL - 8}' y='{y + 5:.1f}'>{label}</text>"
+        for y, label in marks
     )
 
 
@@ -403,9 +420,9 @@ def _round_marks(most: float, least: float = 0.0) -> list[float]:
     """Return marks from 0 to `most` at distances of 1, 2 or 5 times a power of ten, and of `least` at least."""
     if most <= 0:
         return [0.0]
-    wanted = most / TICKS
-    power = 10.0 ** floor(log10(wanted))
-    distance = max(least, next(power * factor for factor in (1, 2, 5, 10) if power * factor >= wanted * 0.999))
+    least_distance = most / TICKS
+    power = 10.0 ** floor(log10(least_distance))
+    distance = max(least, next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least_distance * 0.999))
     return [at * distance for at in range(int(most / distance + 1e-9) + 1)]
 
 
@@ -419,8 +436,8 @@ def _svg(height: float, label: str, parts: Iterable[str]) -> str:
     return f"<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{label}'>{''.join(parts)}</svg>"
 
 
-def _anchor(one: WorkloadSummary) -> str:
-    return escape(one.task.replace(" ", "-"), quote=True)
+def _anchor(summary: WorkloadSummary) -> str:
+    return escape(summary.task.replace(" ", "-"), quote=True)
 
 
 def seconds(value: float) -> str:

@@ -61,26 +61,29 @@ async def measure(bench: CriticalPathPlan, rounds: Sequence[Round]) -> None:
 
     Raises JournalError, PoolError, EngineError, and InputError for a task that cannot be run here.
     """
-    for workload in dict.fromkeys(one.workload.name for one in rounds):
-        some = [one for one in rounds if one.workload.name == workload]
+    for workload in dict.fromkeys(measured_round.workload.name for measured_round in rounds):
+        workload_rounds = [measured_round for measured_round in rounds if measured_round.workload.name == workload]
         async with Orchestrator.open(bench.home, bench.registry, _PORTS) as orchestrator:
             for model in bench.models:
                 await orchestrator.pool.load(model)
-            for one in some:
-                bench.measured(one, await _run(bench, orchestrator, one))
+            for measured_round in workload_rounds:
+                bench.measured(measured_round, await _run(bench, orchestrator, measured_round))
 
 
-async def _run(bench: CriticalPathPlan, orchestrator: Orchestrator, one: Round) -> list[TaskMeasurement]:
-    mode: Mode = bench.mode if one.way == "as-planned" else "serial"
+async def _run(bench: CriticalPathPlan, orchestrator: Orchestrator, planned_round: Round) -> list[TaskMeasurement]:
+    mode: Mode = bench.mode if planned_round.way == "as-planned" else "serial"
     with _peak_memory() as peak:
         runs = await asyncio.gather(
-            *(_ended(orchestrator, Job(None, task, bench.folder, mode)) for task in one.workload.tasks.values())
+            *(
+                _ended(orchestrator, Job(None, task, bench.folder, mode))
+                for task in planned_round.workload.tasks.values()
+            )
         )
         used = peak()
     rows = []
-    for task, run in zip(one.workload.tasks, runs, strict=True):
+    for task, run in zip(planned_round.workload.tasks, runs, strict=True):
         report = await asyncio.to_thread(load_report, orchestrator.journal, run)
-        rows.append(row_of(report, one.workload.name, task, one.way, one.number, used))
+        rows.append(row_of(report, planned_round.workload.name, task, planned_round.way, planned_round.number, used))
     return rows
 
 

@@ -31,8 +31,8 @@ class MeasuringSession:
 
     def find(self, workload: str, task: str, way: str, number: int) -> TaskMeasurement | None:
         """Return the measurement of a run, if there is one."""
-        wanted = (workload, task, way, number)
-        return next((row for row in self.rows if (row.workload, row.task, row.way, row.number) == wanted), None)
+        key = (workload, task, way, number)
+        return next((row for row in self.rows if (row.workload, row.task, row.way, row.number) == key), None)
 
     def add(self, rows: Iterable[TaskMeasurement]) -> "MeasuringSession":
         """Return the session with further measurements."""
@@ -44,7 +44,7 @@ class MeasuringSession:
 
     def to_json(self) -> dict[str, Any]:
         """Return the session as JSON, with the summaries of its workloads."""
-        return asdict(self) | {"summaries": [one.to_json() for one in summaries(self.rows)]}
+        return asdict(self) | {"summaries": [summary.to_json() for summary in summaries(self.rows)]}
 
 
 class Sessions:
@@ -56,40 +56,47 @@ class Sessions:
     def begin(self, command: str, stamp: Mapping[str, Any]) -> MeasuringSession:
         """Return a new session."""
         now = time.time()
-        taken = {file.stem for file in self._files()}
+        used_ids = {file.stem for file in self._files()}
         name = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
-        number = next(at for at in range(len(taken) + 1) if _numbered(name, at) not in taken)
+        number = next(at for at in range(len(used_ids) + 1) if _numbered(name, at) not in used_ids)
         versions = environment.versions("llama-cpp-python")
         return MeasuringSession(_numbered(name, number), now, False, command, environment.machine(), versions, stamp)
 
     def unfinished(self, stamp: Mapping[str, Any]) -> MeasuringSession | None:
         """Return the newest session that was interrupted and has the same stamp."""
         plain = json.loads(json.dumps(stamp))
-        return next((one for one in reversed(self.all()) if not one.complete and one.stamp == plain), None)
+        return next(
+            (session for session in reversed(self.all()) if not session.complete and session.stamp == plain), None
+        )
 
     def all(self) -> list[MeasuringSession]:
         """Return all sessions, the oldest first. Files that are no sessions are left out."""
-        found = []
+        sessions = []
         for file in self._files():
             try:
-                found.append(read_session(file))
+                sessions.append(read_session(file))
             except InputError:
                 continue
-        return sorted(found, key=lambda one: one.began)
+        return sorted(sessions, key=lambda one: one.began)
 
     def find(self, name: str) -> MeasuringSession:
         """Return the session for its id, the beginning of it, `last`, or the name of a file. Raises InputError."""
         if name.endswith(".json") and Path(name).is_file():
             return read_session(Path(name))
-        some = self.all()
-        meant = some[-1:] if name == "last" else [one for one in some if name and one.id.startswith(name)]
-        if len(meant) != 1:
-            what = f"is the beginning of {len(meant)} sessions" if meant else "is no session and no file"
+        sessions = self.all()
+        matches = (
+            sessions[-1:]
+            if name == "last"
+            else [session for session in sessions if name and session.id.startswith(name)]
+        )
+        if len(matches) != 1:
+            problem = f"is the beginning of {len(matches)} sessions" if matches else "is no session and no file"
             accepted = (
-                ", ".join(one.id for one in some[-5:]) or "none yet: `orchestrator bench critical-path` makes one"
+                ", ".join(session.id for session in sessions[-5:])
+                or "none yet: `orchestrator bench critical-path` makes one"
             )
-            raise InputError(Problem(name, what, accepted))
-        return meant[0]
+            raise InputError(Problem(name, problem, accepted))
+        return matches[0]
 
     def write(self, session: MeasuringSession) -> Path:
         """Write a session, over an earlier state of it, and return its file. Raises OSError; then the old one stays."""

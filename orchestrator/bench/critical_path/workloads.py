@@ -58,7 +58,7 @@ class Roles:
 
 def workloads(roles: Roles = Roles()) -> dict[str, Workload]:
     """Return the suite by name, in the order in which it runs."""
-    one: list[tuple[str, str, Document]] = [
+    documents: list[tuple[str, str, Document]] = [
         *((f"wide-{width}", f"{width} items are gathered at once and aggregated", wide(width)) for width in WIDTHS),
         ("deep", "a chain of 20 steps, each of which reads what the one before wrote", deep(20)),
         ("diamond", "one step, four that read it, one that reads the four", diamond(4)),
@@ -72,13 +72,13 @@ def workloads(roles: Roles = Roles()) -> dict[str, Workload]:
         ("code", "code with gates, which is tried again and escalated where they refuse it", code(roles)),
         ("tools", f"{AGENTS} agents of which each makes {CALLS} tool calls", tools(AGENTS, CALLS)),
     ]
-    made = {name: Workload(name, about, {name: task_of(document, roles)}) for name, about, document in one}
+    suite = {name: Workload(name, about, {name: task_of(document, roles)}) for name, about, document in documents}
     mixed = {
         "mixed interactive": task_of(deep(3) | {"priority": "interactive"}, roles),
         "mixed batch": task_of(wide(32) | {"priority": "batch"}, roles),
     }
-    made["mixed"] = Workload("mixed", "an interactive chain of 3 beside a batch task that gathers 32 items", mixed)
-    return made
+    suite["mixed"] = Workload("mixed", "an interactive chain of 3 beside a batch task that gathers 32 items", mixed)
+    return suite
 
 
 def choose(names: Sequence[str], known: Mapping[str, Workload]) -> list[str]:
@@ -86,13 +86,13 @@ def choose(names: Sequence[str], known: Mapping[str, Workload]) -> list[str]:
 
     Raises KeyError with the name that means none.
     """
-    chosen: dict[str, None] = {}
+    selected: dict[str, None] = {}
     for name in names:
-        meant = [one for one in known if one == name or one.rpartition("-")[0] == name]
-        if not meant:
+        matches = [workload for workload in known if workload == name or workload.rpartition("-")[0] == name]
+        if not matches:
             raise KeyError(name)
-        chosen.update(dict.fromkeys(meant))
-    return list(chosen)
+        selected.update(dict.fromkeys(matches))
+    return list(selected)
 
 
 def wide(width: int, characters: int = 60, joined: int = JOINED) -> Document:

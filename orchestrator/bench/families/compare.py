@@ -48,19 +48,19 @@ def comparison(records: list[Record], key: str, persona: str) -> str:
     rows = list[tuple[str, str]]()
     high = low = records[0]
     for record in records:
-        told = str(record.value(key))
+        values = str(record.value(key))
         if number(record, key) > number(high, key):
-            high, told = record, f"{told} (new high)"
+            high, values = record, f"{values} (new high)"
         elif number(record, key) < number(low, key):
-            low, told = record, f"{told} (new low)"
-        rows.append((record.name, told))
+            low, values = record, f"{values} (new low)"
+        rows.append((record.name, values))
     ends = (("highest", high.name), ("lowest", low.name))
     if persona == "bullets":
         return "\n".join(f"- {name}: {value}" for name, value in (*rows, *ends))
     if persona == "table":
         return "\n".join(f"| {name} | {value} |" for name, value in (("name", key), ("---", "---"), *rows, *ends))
-    told = ", ".join(f"{name} {value}" for name, value in rows)
-    return f"{key}: {told}; highest {ends[0][1]}, lowest {ends[1][1]}."
+    values = ", ".join(f"{name} {value}" for name, value in rows)
+    return f"{key}: {values}; highest {ends[0][1]}, lowest {ends[1][1]}."
 
 
 def number(record: Record, key: str) -> int:

@@ -95,8 +95,8 @@ def step_example(
     Steps escalate from role to role, so every role has to know every family.
     """
     role = role or rng.choice(STEP_ROLES)
-    asked = action
+    action_text = action
     if rng.random() < RETRIED_SHARE:
-        asked = after_failure(action, rng.choices(FLAWS, k=rng.choice((1, 1, 2))))
-    messages = step_messages(SYSTEM_PROMPTS[role], persona_texts()[persona], inputs, asked)
+        action_text = after_failure(action, rng.choices(FLAWS, k=rng.choice((1, 1, 2))))
+    messages = step_messages(SYSTEM_PROMPTS[role], persona_texts()[persona], inputs, action_text)
     return Example(family, role, persona, messages, answer, wording, schema, tuple(inputs), action)

@@ -146,10 +146,10 @@ class Extract:
     @staticmethod
     def _wanted(rng: Random, record: Record, absent_share: float) -> list[str]:
         """Return the keys to ask for, in random order. In a share of the cases the text lacks one of them."""
-        known = ["name", *(key for key, _ in record.facts)]
-        keys = rng.sample(known, rng.randint(1, min(4, len(known))))
+        all_keys = ["name", *(key for key, _ in record.facts)]
+        keys = rng.sample(all_keys, rng.randint(1, min(4, len(all_keys))))
         if rng.random() < absent_share:
-            absent = [key for key in texts.NUMERIC + texts.TEXTUAL if key not in known]
+            absent = [key for key in texts.NUMERIC + texts.TEXTUAL if key not in all_keys]
             keys.insert(rng.randint(0, len(keys)), rng.choice(absent))
         return keys
 
@@ -173,10 +173,10 @@ class Extract:
         rng = words.rng
         keys = texts.make_keys(rng, 1, 3)
         records = [texts.make_record(words, keys) for _ in range(count or rng.randint(1, 8))]
-        told = [texts.inline(record) for record in records]
+        lines = [texts.inline(record) for record in records]
         key = rng.choice(("name", "name", "record", *keys))
-        items = told if key == "record" else [str(record.value(key)) for record in records]
-        return self._listed(words, split, key, items, told)
+        items = lines if key == "record" else [str(record.value(key)) for record in records]
+        return self._listed(words, split, key, items, lines)
 
     def files_of(self, words: Lexicon, split: Split, *, short: bool) -> Example:
         """Return an example that asks for the files that a text names; `short` names have one letter."""
@@ -185,12 +185,12 @@ class Extract:
         line = words.rng.choice(FILE_LINES)
         return self._listed(words, split, "file", files, [line.format(f=file) for file in files])
 
-    def _listed(self, words: Lexicon, split: Split, key: str, items: list[str], told: list[str]) -> Example:
-        """Return an example that asks for `items`: the value of `key` in each of the lines `told`."""
+    def _listed(self, words: Lexicon, split: Split, key: str, items: list[str], lines: list[str]) -> Example:
+        """Return an example that asks for `items`: the value of `key` in each of `lines`."""
         rng = words.rng
         source = texts.input_name(words)
         target = "the text" if source == "request" else source
-        text = "\n".join(texts.with_filler(words, told, rng.choice((0, 0, 1, 3))))
+        text = "\n".join(texts.with_filler(words, lines, rng.choice((0, 0, 1, 3))))
         wording = LIST_ACTIONS.pick(rng, split)
         action = wording.format(k=key, f=target)
         persona = pick_persona(rng, ())

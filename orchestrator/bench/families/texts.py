@@ -175,7 +175,10 @@ def among(words: Lexicon, record: Record, count: int) -> tuple[list[StepInput], 
     """Return (`count` inputs with a record each, the name of the input that has `record`)."""
     rng = words.rng
     others = [make_record(words, make_keys(rng)) for _ in range(count - 1)]
-    named = [StepInput(words.file(), source_text(words, told, rng.randint(0, 2))) for told in (record, *others)]
-    asked = named[0].name
+    named = [
+        StepInput(words.file(), source_text(words, written_record, rng.randint(0, 2)))
+        for written_record in (record, *others)
+    ]
+    right_name = named[0].name
     rng.shuffle(named)
-    return named, asked
+    return named, right_name

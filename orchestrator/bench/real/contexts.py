@@ -67,8 +67,10 @@ class ContextTask:
 
     def is_right(self, answer: str) -> bool:
         """Return whether an answer has all that it should have, and nothing of other files."""
-        said = _phrases_in(answer)
-        return all(any(map(said, phrase.split("|"))) for phrase in self.expect) and not any(map(said, self.without))
+        contains = _phrases_in(answer)
+        return all(any(map(contains, phrase.split("|"))) for phrase in self.expect) and not any(
+            map(contains, self.without)
+        )
 
 
 @cache

@@ -78,8 +78,8 @@ class ModelResults:
 
     def count(self, *kinds: str) -> tuple[int, int]:
         """Return how many results of these kinds are right, and how many there are."""
-        some = [result.right for result in self.results if result.kind in kinds]
-        return sum(some), len(some)
+        verdicts = [result.right for result in self.results if result.kind in kinds]
+        return sum(verdicts), len(verdicts)
 
     @property
     def usage(self) -> Usage:
@@ -114,8 +114,8 @@ def as_measured(results: ModelResults) -> MeasuredShares | None:
     """Return what counts for the model's roles; None unless all requests and tasks were asked, but for code."""
     kinds = [kind for kind in ANSWERS if kind in results.kinds]
     plans, answers, code = results.count("plan"), results.count(*kinds), results.count("code")
-    wanted = Counter("code" if task.kind == "code" else "answer" for task in real_tasks())
-    if plans[1] < len(real_requests("all")) or answers[1] < wanted["answer"] or 0 < code[1] < wanted["code"]:
+    expected = Counter("code" if task.kind == "code" else "answer" for task in real_tasks())
+    if plans[1] < len(real_requests("all")) or answers[1] < expected["answer"] or 0 < code[1] < expected["code"]:
         return None
     return MeasuredShares(
         plans=plans[0] / plans[1],
@@ -230,11 +230,11 @@ async def measure(
     async with Pool(alone, folder / "logs", step_costs=folder / "curves") as pool:
         asking = _Asking(alone, pool, sandbox, once)
         await asking.load(model)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         jobs = [*(asking.plan_job(request) for request in requests), *(asking.task_job(task) for task in tasks)]
         slots = min(at_once, alone.models[model].slots)
         results = await _all(jobs, slots, say)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
     return ModelResults(model, alone.models[model].prompts.stamp, tuple(results), skipped, seconds)
 
 
@@ -268,7 +268,7 @@ class _Asking:
         return lambda: self._do(task)
 
     async def _plan(self, request: RealRequest) -> Result:
-        made: list[PlannedPart] = []
+        parts: list[PlannedPart] = []
         context = PlanContext(
             request=request.request,
             files=request.files,
@@ -277,12 +277,12 @@ class _Asking:
             replans=self._registry.defaults.max_replans,
         )
         try:
-            planned = await self._planner.plan(context, made.append, lambda piece: None)
+            planned = await self._planner.plan(context, parts.append, lambda piece: None)
         except (PlanError, RequestIncomplete) as error:
             return Result(request.request, "plan", False, "", str(error))
-        steps = tuple(step for part in made for step in part.steps)
+        steps = tuple(step for part in parts for step in part.steps)
         right = planned.origin != "fallback" and request.is_right(steps, planned.goes_on_after)
-        written = [json.loads(part.written) for part in made if part.written]
+        written = [json.loads(part.written) for part in parts if part.written]
         answer = json.dumps({"plan": written}, ensure_ascii=False)
         return Result(request.request, "plan", right, answer, planned.reason, planned.usage, width(steps))
 
@@ -296,12 +296,12 @@ class _Asking:
         checks = Checks(step=step, gates=step.gates or (), inputs=task.reads, tests=task.hidden, run=self._jobs.run)
         used: list[Usage] = []
         try:
-            made = await GenerateRunner().run(attempt, self._pool, used.append)
-            outputs, _ = await pass_gates(checks, made.outputs, self._pool)
+            produced = await GenerateRunner().run(attempt, self._pool, used.append)
+            outputs, _ = await pass_gates(checks, produced.outputs, self._pool)
         except AttemptError as error:
             return Result(task.name, task.kind, False, "", error.failure.message, added(*used))
         answer = outputs[step.outputs[0]].decode(errors="replace")
-        return Result(task.name, task.kind, task.is_right(answer), answer, usage=made.usage)
+        return Result(task.name, task.kind, task.is_right(answer), answer, usage=produced.usage)
 
 
 class _AskedOnce:
@@ -350,11 +350,11 @@ def summary(measured: ModelResults) -> Iterable[str]:
     kinds = [kind for kind in measured.kinds if kind in (*ANSWERS, "code")]
     if kinds:
         right, count = measured.count(*kinds)
-        each = ", ".join(f"{kind} {some} of {of}" for kind in kinds for some, of in [measured.count(kind)])
+        each = ", ".join(f"{kind} {correct} of {of}" for kind in kinds for correct, of in [measured.count(kind)])
         yield f"answers right         {right} of {count} ({each})"
     if (context := context_of(measured)) is not None:
-        done = {name: measured.count(*kinds) for name, kinds in KINDS.items()}
-        counts = ", ".join(f"{name} {some} of {of}" for name, (some, of) in done.items())
+        counted = {name: measured.count(*kinds) for name, kinds in KINDS.items()}
+        counts = ", ".join(f"{name} {correct} of {of}" for name, (correct, of) in counted.items())
         yield f"parts right by context {counts}: step_context {context}"
     if measured.skipped:
         yield f"no code was asked for: {measured.skipped}"

@@ -26,11 +26,11 @@ def structure(steps: Sequence[Step], *, named: Collection[str] = (), goes_on_aft
     of outputs do not matter. `goes_on_after` is the step whose result decides how the plan continues, if there is one.
     """
     writers: dict[str, str] = {}
-    known: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for step in steps:
-        known[step.id] = _digest(step, writers, known, named, ends=step.id == goes_on_after)
-        writers |= dict.fromkeys(step.outputs, known[step.id])
-    return tuple(sorted(known.values()))
+        digests[step.id] = _digest(step, writers, digests, named, ends=step.id == goes_on_after)
+        writers |= dict.fromkeys(step.outputs, digests[step.id])
+    return tuple(sorted(digests.values()))
 
 
 def without_originals(steps: Sequence[Step]) -> list[Step]:
@@ -61,7 +61,7 @@ def width(steps: Sequence[Step]) -> int:
 
 
 def _digest(
-    step: Step, writers: Mapping[str, str], known: Mapping[str, str], named: Collection[str], *, ends: bool
+    step: Step, writers: Mapping[str, str], digests: Mapping[str, str], named: Collection[str], *, ends: bool
 ) -> str:
     """Return what describes a step and, through the digests of others, all that it depends on."""
 
@@ -70,7 +70,7 @@ def _digest(
 
     reads = sources([name for name in step.inputs if name != REQUEST_LABEL])
     over = sources([step.foreach] if step.foreach is not None else [])
-    waits = sorted({known[before] for before in step.depends_on} - {*reads, *over})
+    waits = sorted({digests[before] for before in step.depends_on} - {*reads, *over})
     output = next((name for name in step.outputs if name in named), "")
-    told = (step.actor == CODER, reads, over, waits, output, ends)
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    content = (step.actor == CODER, reads, over, waits, output, ends)
+    return hashlib.sha256(repr(content).encode()).hexdigest()

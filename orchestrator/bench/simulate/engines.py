@@ -165,8 +165,8 @@ class OwnTime:
             return
         loop = asyncio.get_running_loop()
         self._free = max(loop.time(), self._free) + self.busy_seconds / 2
-        while (left := self._free - loop.time()) > 0:  # noqa: ASYNC110 (it grows as others come)
-            await asyncio.sleep(left)
+        while (remaining := self._free - loop.time()) > 0:  # noqa: ASYNC110 (it grows as others come)
+            await asyncio.sleep(remaining)
         await asyncio.sleep((self.waiting_seconds + away_seconds) / 2)
 
 
@@ -329,14 +329,14 @@ class SimulatedEngine:
         prompt, answer = self._prompt(request.messages), self._write(request)
         clamp_max_tokens(request, len(prompt), self._cells.context_limit)
         accepts, seed = sequence_acceptance(self._model_acceptance), self._behaviour.seed
-        one = _SimulatedSequence(next(self._numbers), request, prompt, answer, accepts, seed)
-        self._sequences.add(one)
+        sequence = _SimulatedSequence(next(self._numbers), request, prompt, answer, accepts, seed)
+        self._sequences.add(sequence)
         self._schedule()
         try:
-            completion = await one.done
+            completion = await sequence.done
         finally:
-            if one.number in self._sequences.all:
-                self._sequences.remove(one)
+            if sequence.number in self._sequences.all:
+                self._sequences.remove(sequence)
         await self._own.half(self._away_seconds)
         if on_text is not None:
             try:
@@ -416,9 +416,11 @@ class SimulatedEngine:
         if self._step is not None:
             self._step.cancel()
         queued = set(_simulated(self._sequences.queue))
-        for one in _simulated(self._sequences.all.values()):
-            if not one.done.done():
-                one.done.set_exception(not_started(failure) if one in queued and not one.preempted else failure)
+        for sequence in _simulated(self._sequences.all.values()):
+            if not sequence.done.done():
+                sequence.done.set_exception(
+                    not_started(failure) if sequence in queued and not sequence.preempted else failure
+                )
 
     def _prompt(self, messages: Sequence[Message]) -> Tokens:
         """Return the tokens of messages, at least one."""
@@ -447,25 +449,31 @@ class SimulatedEngine:
 
     def _choose(self) -> list[list[_SimulatedPart]]:
         """Return what is computed next: the parts of each call of llama_decode, as `Loop._schedule` of an engine."""
-        decoding, prefilling = (_simulated(some) for some in (self._sequences.decoding, self._sequences.prefilling))
-        chosen, limit = self._choose_decoding(decoding, prefilling)
-        chosen = _simulated(self._sequences.reserve_or_preempt([*chosen]))
-        decoding, prefilling = (_simulated(some) for some in (self._sequences.decoding, self._sequences.prefilling))
+        decoding, prefilling = (
+            _simulated(sequences) for sequences in (self._sequences.decoding, self._sequences.prefilling)
+        )
+        decoding_now, limit = self._choose_decoding(decoding, prefilling)
+        decoding_now = _simulated(self._sequences.reserve_or_preempt([*decoding_now]))
+        decoding, prefilling = (
+            _simulated(sequences) for sequences in (self._sequences.decoding, self._sequences.prefilling)
+        )
         held_back = limit == 0 and not any(one.interactive for one in prefilling)
-        decodes = self._draft(chosen, prompts_wait=bool(prefilling) and not held_back)
+        decodes = self._draft(decoding_now, prompts_wait=bool(prefilling) and not held_back)
         if not prefilling:
             return [decodes] if decodes else []
         first = prefilling if limit is None else [one for one in prefilling if one.interactive]
         ahead = sum(one.priority <= decoding[0].priority + ALIKE for one in first) if decoding else 0
         tokens = sum(part.tokens for part in decodes)
         batch = UNLIMITED if self._behaviour.costs is None else BATCH
-        taken = chunks_of(self._needs(first), decoding=tokens, batch=batch, ahead=ahead, others_decode=bool(decoding))
-        chunks = [_chunk(first[index], count) for index, count in taken]
+        prompt_chunks = chunks_of(
+            self._needs(first), decoding=tokens, batch=batch, ahead=ahead, others_decode=bool(decoding)
+        )
+        chunks = [_chunk(first[index], count) for index, count in prompt_chunks]
         if limit:
             last = [one for one in prefilling if not one.interactive]
-            left = min(limit, batch - tokens - sum(count for _, count in taken))
-            taken = chunks_of(self._needs(last), decoding=0, batch=left, chunk=SHORT_CHUNK)
-            chunks += [_chunk(last[index], count) for index, count in taken]
+            room = min(limit, batch - tokens - sum(count for _, count in prompt_chunks))
+            prompt_chunks = chunks_of(self._needs(last), decoding=0, batch=room, chunk=SHORT_CHUNK)
+            chunks += [_chunk(last[index], count) for index, count in prompt_chunks]
         if not self._behaviour.split:
             return [[*decodes, *chunks]] if decodes or chunks else []
         chunks.sort(key=lambda part: part.sequence.seq)
@@ -473,7 +481,7 @@ class SimulatedEngine:
         return [*([decodes] if decodes else []), *([chunks[index] for index in group] for group in groups)]
 
     def _needs(self, prefilling: Sequence[_SimulatedSequence]) -> list[Prefill]:
-        return [Prefill(one.computed, self._sequences.next_chunk_limit(one)) for one in prefilling]
+        return [Prefill(sequence.computed, self._sequences.next_chunk_limit(sequence)) for sequence in prefilling]
 
     def _choose_decoding(
         self, decoding: list[_SimulatedSequence], prefilling: list[_SimulatedSequence]
@@ -486,33 +494,33 @@ class SimulatedEngine:
         costs = self._behaviour.costs
         if costs is None:
             return decoding, None
-        interactive = [one for one in decoding if one.interactive]
-        others = [one for one in decoding if not one.interactive]
-        prompts = self._needs([one for one in prefilling if not one.interactive])
+        interactive = [sequence for sequence in decoding if sequence.interactive]
+        others = [sequence for sequence in decoding if not sequence.interactive]
+        prompts = self._needs([sequence for sequence in prefilling if not sequence.interactive])
         if not interactive or not (others or prompts):
             self._batch_turns.reset()
-            width = self._best_width([one.length for one in decoding]) if len(decoding) > 1 else 1
+            width = self._best_width([sequence.length for sequence in decoding]) if len(decoding) > 1 else 1
             return self._join_padded(costs, take_turns(decoding, width), decoding), None
-        depths = [one.length for one in interactive], [one.length for one in others]
+        depths = [sequence.length for sequence in interactive], [sequence.length for sequence in others]
         width, beside, limit = self._batch_turns.choose_widths(
             costs, self._best_width, depths, prompts, split=self._behaviour.split
         )
-        chosen = take_turns(interactive, width)
+        decoding_now = take_turns(interactive, width)
         if beside:
-            chosen += take_turns(others, beside)
-        return self._join_padded(costs, chosen, decoding), limit
+            decoding_now += take_turns(others, beside)
+        return self._join_padded(costs, decoding_now, decoding), limit
 
     def _join_padded(
-        self, costs: StepCostModel, chosen: list[_SimulatedSequence], decoding: list[_SimulatedSequence]
+        self, costs: StepCostModel, decoding_now: list[_SimulatedSequence], decoding: list[_SimulatedSequence]
     ) -> list[_SimulatedSequence]:
         """Return the sequences that decode now, with those whose streams would be padded otherwise."""
-        if not self._behaviour.split or not 1 < len(chosen) < len(decoding):
-            return chosen
-        width = costs.padded_width(len(chosen), sum(one.length for one in chosen))
-        streams = sorted(one.seq for one in chosen)
+        if not self._behaviour.split or not 1 < len(decoding_now) < len(decoding):
+            return decoding_now
+        width = costs.padded_width(len(decoding_now), sum(sequence.length for sequence in decoding_now))
+        streams = sorted(sequence.seq for sequence in decoding_now)
         tokens = int(self.spec.batch_invariant)
         padded = padding_streams(streams, self._cells.sequences, width=width, tokens=tokens, most=INVARIANT_MICRO_BATCH)
-        return join_padded(chosen, decoding, padded or [])
+        return join_padded(decoding_now, decoding, padded or [])
 
     def _best_width(self, depths: Sequence[int]) -> int:
         """Return how many of the sequences make most tokens per second together."""
@@ -521,45 +529,49 @@ class SimulatedEngine:
             self._widths[len(depths)] = best_decode_width(self._behaviour.costs, depths)
         return self._widths[len(depths)]
 
-    def _draft(self, chosen: list[_SimulatedSequence], *, prompts_wait: bool) -> list[_SimulatedPart]:
+    def _draft(self, decoding_now: list[_SimulatedSequence], *, prompts_wait: bool) -> list[_SimulatedPart]:
         """Return the next tokens of these sequences, with as many draft tokens as promise most tokens a second."""
         drafting, costs = self._behaviour.drafting, self._behaviour.costs
-        plain = [_SimulatedPart(one, 1, one.length, 1) for one in chosen]
-        if drafting is None or costs is None or prompts_wait or not chosen:
+        plain = [_SimulatedPart(sequence, 1, sequence.length, 1) for sequence in decoding_now]
+        if drafting is None or costs is None or prompts_wait or not decoding_now:
             return plain
         if not self._controller.enabled:
             self._controller.skip_step()
             return plain
         candidates = [
             DraftCandidate(
-                one.acceptance[drafting.source].rate,
-                max(0, min(drafting.k, one.left - 1)) if one.draw.random() < drafting.offered else 0,
-                one.priority,
-                depth=one.length,
+                sequence.acceptance[drafting.source].rate,
+                max(0, min(drafting.k, sequence.left - 1)) if sequence.draw.random() < drafting.offered else 0,
+                sequence.priority,
+                depth=sequence.length,
                 cost=drafting.token_seconds,
             )
-            for one in chosen
+            for sequence in decoding_now
         ]
-        budget, invariant = BATCH - len(chosen), self.spec.batch_invariant
+        budget, invariant = BATCH - len(decoding_now), self.spec.batch_invariant
         if self._behaviour.split:
             length = common_draft_length(costs, candidates, token_budget=budget, batch_invariant=invariant)
-            lengths = [length] * len(chosen)
+            lengths = [length] * len(decoding_now)
         else:
             lengths = draft_lengths(costs, candidates, token_budget=budget, batch_invariant=invariant)
         return [
-            self._drafted(one, length, min(length, candidate.max_tokens), drafting)
-            for one, length, candidate in zip(chosen, lengths, candidates, strict=True)
+            self._drafted(sequence, length, min(length, candidate.max_tokens), drafting)
+            for sequence, length, candidate in zip(decoding_now, lengths, candidates, strict=True)
         ]
 
-    def _drafted(self, one: _SimulatedSequence, length: int, drafted: int, drafting: SimulatedDrafts) -> _SimulatedPart:
+    def _drafted(
+        self, sequence: _SimulatedSequence, length: int, drafted: int, drafting: SimulatedDrafts
+    ) -> _SimulatedPart:
         """Return the part of a sequence that verifies `length` tokens, of which the first `drafted` are no padding."""
         accepted = 0
-        while accepted < drafted and one.draw.random() < drafting.acceptance:
+        while accepted < drafted and sequence.draw.random() < drafting.acceptance:
             accepted += 1
-        one.acceptance[drafting.source].observe(drafted, accepted)
+        sequence.acceptance[drafting.source].observe(drafted, accepted)
         self.drafted += drafted
         self.accepted += accepted
-        return _SimulatedPart(one, 1 + length, one.length + attended_cells(one.length, length), 1 + accepted)
+        return _SimulatedPart(
+            sequence, 1 + length, sequence.length + attended_cells(sequence.length, length), 1 + accepted
+        )
 
     def _compute(self, call: list[_SimulatedPart]) -> float:
         """Return how long a call takes, and divide its time among its sequences."""
@@ -587,33 +599,35 @@ class SimulatedEngine:
     def _finish_call(self, calls: list[list[_SimulatedPart]]) -> None:
         self._step = None
         self.steps += 1
-        for one, tokens, _, brings in calls[0]:
-            if one.number not in self._sequences.all:
+        for sequence, tokens, _, brings in calls[0]:
+            if sequence.number not in self._sequences.all:
                 continue  # it was given up meanwhile
-            if one.unread:
-                self._cells.add(one.seq, tokens)
-                self._sequences.computed(one, one.prefill_tokens[one.computed : one.computed + tokens])
+            if sequence.unread:
+                self._cells.add(sequence.seq, tokens)
+                self._sequences.computed(
+                    sequence, sequence.prefill_tokens[sequence.computed : sequence.computed + tokens]
+                )
             else:
-                self._cells.add(one.seq, brings)
+                self._cells.add(sequence.seq, brings)
             if brings:
-                self._bring(one, brings)
-        left = [[part for part in call if part.sequence.number in self._sequences.all] for call in calls[1:]]
-        if left := [call for call in left if call]:
-            self._begin_call(left)
+                self._bring(sequence, brings)
+        remaining = [[part for part in call if part.sequence.number in self._sequences.all] for call in calls[1:]]
+        if remaining := [call for call in remaining if call]:
+            self._begin_call(remaining)
         else:
             self._schedule()
 
-    def _bring(self, one: _SimulatedSequence, tokens: int) -> None:
+    def _bring(self, sequence: _SimulatedSequence, tokens: int) -> None:
         """Give a sequence the next tokens of its answer."""
-        is_first = not one.output
-        one.first = self._loop.time() if is_first else one.first
-        one.output += [0] * tokens
-        if one.left <= 0:
-            self._sequences.remove(one)
-            if not one.done.done():  # it may be given up in this very moment
-                one.done.set_result(one.completion())
+        is_first = not sequence.output
+        sequence.first = self._loop.time() if is_first else sequence.first
+        sequence.output += [0] * tokens
+        if sequence.left <= 0:
+            self._sequences.remove(sequence)
+            if not sequence.done.done():  # it may be given up in this very moment
+                sequence.done.set_result(sequence.completion())
         elif is_first:
-            self._sequences.begin_decoding(one)
+            self._sequences.begin_decoding(sequence)
 
     def _share(self, call: list[_SimulatedPart], seconds: float) -> None:
         """Divide a call's time among its sequences, in proportion to their tokens."""
@@ -648,10 +662,10 @@ def _halves(count: int) -> tuple[int, int]:
     return count // 2, count - count // 2
 
 
-def _chunk(one: _SimulatedSequence, count: int) -> _SimulatedPart:
+def _chunk(sequence: _SimulatedSequence, count: int) -> _SimulatedPart:
     """Return the part of a sequence whose next `count` tokens of its prompt are read."""
-    brings = int(count >= one.unread and not one.output)
-    return _SimulatedPart(one, count, attended_cells(one.computed, count), brings)
+    brings = int(count >= sequence.unread and not sequence.output)
+    return _SimulatedPart(sequence, count, attended_cells(sequence.computed, count), brings)
 
 
 @dataclass

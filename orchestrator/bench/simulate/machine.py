@@ -225,8 +225,8 @@ class Machine(_Form):
             for name, tier, level, about in ROLES
         }
         defaults = replace(base.defaults, memory=self.memory_bytes)
-        made = replace(base, models=MappingProxyType(models), roles=MappingProxyType(roles), defaults=defaults)
-        return made.with_shipped_prompts()
+        registry = replace(base, models=MappingProxyType(models), roles=MappingProxyType(roles), defaults=defaults)
+        return registry.with_shipped_prompts()
 
     def _entry(self, name: str, base: ModelEntry | None) -> ModelEntry:
         model = self.models[name]
@@ -257,8 +257,10 @@ def read_machine(file: Path) -> Machine:
         return Machine.model_validate_json(text)
     except ValidationError as error:
         problems = (
-            Problem(f"{file}: {'/'.join(map(str, one['loc'])) or 'the whole'}", one["msg"], "what the schema says")
-            for one in error.errors()
+            Problem(
+                f"{file}: {'/'.join(map(str, detail['loc'])) or 'the whole'}", detail["msg"], "what the schema says"
+            )
+            for detail in error.errors()
         )
         raise InputError(*problems) from error
 

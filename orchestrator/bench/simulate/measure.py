@@ -136,18 +136,20 @@ def run_here(task: TaskIR, registry: Registry, home: Path, rounds: int) -> Ran:
     async def main() -> Ran:
         reports = []
         busy = 0.0
-        async with Orchestrator.open(home, registry, Ports(start_engine=engines.start, follows_registry=False)) as here:
+        async with Orchestrator.open(
+            home, registry, Ports(start_engine=engines.start, follows_registry=False)
+        ) as orchestrator:
             for model in dict.fromkeys(registry.roles[step.actor].model for step in task.plan.steps):
-                await here.pool.load(model)
+                await orchestrator.pool.load(model)
             for _, engine in engines.started:
                 await until_calibrated(engine)
             for number in range(rounds):
                 before = time.process_time()
-                run = await here.submit(Job(None, task, None, "as-planned"))
-                async for _ in here.watch(run):
+                run = await orchestrator.submit(Job(None, task, None, "as-planned"))
+                async for _ in orchestrator.watch(run):
                     pass
                 busy += time.process_time() - before if number else 0.0
-                reports.append(await asyncio.to_thread(load_report, here.journal, run))
+                reports.append(await asyncio.to_thread(load_report, orchestrator.journal, run))
             spec, engine = engines.started[0]
             steps = len(reports[0].steps) * max(1, rounds - 1)
             return Ran(tuple(reports), spec, engine.info, await engine.stats(), busy / steps)
@@ -172,7 +174,7 @@ def describe(
     JournalError, PoolError, EngineError, and InputError for a model whose steps cannot be measured.
     """
     topology = read_topology()
-    found: dict[str, MachineModel] = {}
+    fitted_models: dict[str, MachineModel] = {}
     overheads = Overheads()
     with tempfile.TemporaryDirectory(prefix="bench-machine-") as folder:
         commit = asyncio.run(_commit_seconds(Path(folder) / "commits"))
@@ -192,15 +194,15 @@ def describe(
                 overheads=Overheads(commit_seconds=commit, generation_seconds=probed.chained.busy_seconds),
             )
             fitted = fit(machine, alone, Path(folder) / f"simulated-{at}", [probed], called)
-            found |= fitted.models
+            fitted_models |= fitted.models
             overheads = fitted.overheads if at == 0 else overheads
-    roles = {role: entry.model for role, entry in registry.roles.items() if entry.model in found}
+    roles = {role: entry.model for role, entry in registry.roles.items() if entry.model in fitted_models}
     return Machine(
         name=f"{environment.machine()['processor']}, {topology.cores} cores",
         sources=("measured by orchestrator bench machine",),
         cores=topology.cores,
         memory_bytes=psutil.virtual_memory().total,
-        models=found,
+        models=fitted_models,
         overheads=overheads,
         roles=roles,
     )
@@ -277,12 +279,13 @@ def fit(
     prompts, what the tokens cost that a sequence attends to, and what the orchestrator waits for each generation and
     takes for each call of a tool. The simulated answers have as many tokens as the real ones.
     """
-    ran = [(CHAIN, one.chained) for one in probes], [(FAN, one.fanned) for one in probes]
-    reads = [(one.reading, one.read) for one in probes]
+    ran = [(CHAIN, probe.chained) for probe in probes], [(FAN, probe.fanned) for probe in probes]
+    reads = [(probe.reading, probe.read) for probe in probes]
     machine = _with_model(machine, answer_characters=_answer_characters([*ran[0], *ran[1], *reads]))
     for number in range(FITS):
         chains, fans, readers = (
-            _compared(some, machine, registry, home / f"{number}-{at}") for at, some in enumerate((*ran, reads))
+            _compared(probe_runs, machine, registry, home / f"{number}-{at}")
+            for at, probe_runs in enumerate((*ran, reads))
         )
         (model,) = machine.models.values()
         messages = MESSAGES * ROUNDS * (len(CHAIN.plan.steps) + len(FAN.plan.steps))
@@ -338,18 +341,18 @@ def _compared(ran: Sequence[tuple[TaskIR, Ran]], machine: Machine, registry: Reg
     """Return the rounds of a task at several times, each with those of one simulation."""
     task, first = ran[0]
     lengths = answer_lengths(task, first.reports[0])
-    found = simulate_rounds(task, machine, registry, home, len(first.reports), lengths=lengths)
-    return [_Compared(one.reports, [simulated.report for simulated in found]) for _, one in ran]
+    simulations = simulate_rounds(task, machine, registry, home, len(first.reports), lengths=lengths)
+    return [_Compared(measured.reports, [simulated.report for simulated in simulations]) for _, measured in ran]
 
 
 def _missing(figure: Callable[[Reports], float], compared: Sequence[_Compared]) -> float:
     """Return by how much a figure of the simulation is smaller than the measured one, in the mean."""
-    return mean(figure(one.measured) - figure(one.simulated) for one in compared)
+    return mean(figure(pair.measured) - figure(pair.simulated) for pair in compared)
 
 
 def _factor(figure: Callable[[Reports], float], compared: Sequence[_Compared]) -> float:
     """Return the geometric mean of what was measured over what was simulated, so that no task counts more."""
-    return geometric_mean(max(LEAST, figure(one.measured)) / max(LEAST, figure(one.simulated)) for one in compared)
+    return geometric_mean(max(LEAST, figure(pair.measured)) / max(LEAST, figure(pair.simulated)) for pair in compared)
 
 
 def _usages(reports: Reports) -> Iterator[Usage]:
@@ -375,7 +378,7 @@ def _own_seconds(reports: Reports) -> float:
 
 
 def _engine_seconds(report: Report) -> float:
-    return sum(one.queued_seconds + one.prefill_seconds + one.decode_seconds for one in _usages([report]))
+    return sum(usage.queued_seconds + usage.prefill_seconds + usage.decode_seconds for usage in _usages([report]))
 
 
 def _cold_seconds(reports: Reports) -> float:
@@ -405,7 +408,7 @@ async def _commit_seconds(home: Path) -> float:
     with Journal.open(home) as journal:
         for number in range(COMMITS):
             event = RunAccepted(at=float(number), run=f"R{number}", mode="serial", request="a measurement")
-            begun = time.perf_counter()
+            started = time.perf_counter()
             await journal.append(event.run, [event])
-            times.append(time.perf_counter() - begun)
+            times.append(time.perf_counter() - started)
     return median(times)

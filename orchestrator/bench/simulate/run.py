@@ -114,20 +114,20 @@ def simulate_job(
     """
 
     async def main() -> list[Simulated]:
-        found = []
+        simulations = []
         async with simulated_orchestrator(machine, registry, home, write, seed) as (orchestrator, simulated):
             for model in models:
                 await orchestrator.pool.load(model)
             for _ in range(rounds):
-                begun = asyncio.get_running_loop().time()
+                started = asyncio.get_running_loop().time()
                 report, answer = await carry_out(orchestrator, job)
-                seconds = asyncio.get_running_loop().time() - begun
+                seconds = asyncio.get_running_loop().time() - started
                 steps = sum(engine.steps for engine in simulated.engines)
-                found.append(Simulated(report, seconds, len(simulated.engines), steps, answer))
-        return found
+                simulations.append(Simulated(report, seconds, len(simulated.engines), steps, answer))
+        return simulations
 
-    made: list[Simulated] = run_virtually(main)
-    return made
+    simulations: list[Simulated] = run_virtually(main)
+    return simulations
 
 
 async def carry_out(orchestrator: Orchestrator, job: Job) -> tuple[Report, tuple[str, ...]]:
@@ -203,8 +203,8 @@ class Advice:
             own = "the plan and the orchestrator's own time"
             return f"it is bound by {own}: twice of nothing makes it {GAIN} times as fast"
         ranked = sorted(self.ratios.items(), key=lambda one: -one[1])
-        told = ", ".join(f"twice the {name} makes it {ratio:.2f} times as fast" for name, ratio in ranked)
-        return f"it is bound by {self.bound_by}: {told}"
+        gains = ", ".join(f"twice the {name} makes it {ratio:.2f} times as fast" for name, ratio in ranked)
+        return f"it is bound by {self.bound_by}: {gains}"
 
 
 def advise(
@@ -253,13 +253,13 @@ def _step_seconds(model: MachineModel) -> StepSeconds:
 def answer_lengths(task: TaskIR, report: Report) -> AnswerLengths:
     """Return how many tokens the answers of a run of a task had, those of all attempts, in the order of its steps."""
     plan = {step.id: step for step in task.plan.steps}
-    found: dict[str, list[int]] = {}
+    lengths: dict[str, list[int]] = {}
     for row in report.steps:
         step = plan.get(row.parent or row.id)
         for attempt in row.attempts:
             if step is not None and attempt.usage.output_tokens:
-                found.setdefault(_form(AnswerShape(step).schema), []).append(attempt.usage.output_tokens)
-    return found
+                lengths.setdefault(_form(AnswerShape(step).schema), []).append(attempt.usage.output_tokens)
+    return lengths
 
 
 def _form(schema: object) -> str:
@@ -276,19 +276,21 @@ class Writer:
     def __init__(self, machine: Machine, seed: int, lengths: AnswerLengths) -> None:
         self._machine = machine
         self._seed = seed
-        self._lengths = {form: itertools.cycle(known) for form, known in lengths.items() if known}
+        self._lengths = {form: itertools.cycle(tokens) for form, tokens in lengths.items() if tokens}
 
     def write(self, request: Generation) -> SimulatedAnswer:
         """Return the answer to a request. Its length depends on the request, the seed, and what is known of lengths."""
-        known = self._lengths.get(_form(request.schema))
+        form_lengths = self._lengths.get(_form(request.schema))
         if isinstance(request.schema, dict):
             text = compact_json(instance_of(request.schema))
             model = self._machine.roles.get(request.role, next(iter(self._machine.models)))
             guessed = round(len(text) / self._machine.models[model].answer_characters)
-            tokens = max(2, guessed if known is None else next(known))
+            tokens = max(2, guessed if form_lengths is None else next(form_lengths))
             return SimulatedAnswer(text, tokens, forced=1)  # the quotation mark or bracket at its end
         draw = random.Random(f"{self._seed} {request.messages[-1].content}")  # noqa: S311 - no secret
-        tokens = round(TYPICAL_TOKENS * draw.lognormvariate(0.0, SPREAD)) if known is None else next(known)
+        tokens = (
+            round(TYPICAL_TOKENS * draw.lognormvariate(0.0, SPREAD)) if form_lengths is None else next(form_lengths)
+        )
         tokens = max(1, tokens if request.max_tokens is None else min(tokens, request.max_tokens))
         word = f"word{crc32(request.messages[-1].content.encode())}"  # an answer that repeats an input is refused
         return SimulatedAnswer(" ".join([word] * max(1, tokens - 1)), tokens)

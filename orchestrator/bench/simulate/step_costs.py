@@ -30,7 +30,7 @@ def costs_of(spec: EngineSpec) -> Costs:
     """Return what the steps of an engine cost, with the kind of attention that it has chosen. Raises CannotLoad."""
     llama = Llama(spec)
     apply_stored_attention(llama, spec)
-    found, draft = median_costs([measure_step_costs(llama) for _ in range(TIMES)]), 0.0
+    costs, draft = median_costs([measure_step_costs(llama) for _ in range(TIMES)]), 0.0
     if spec.mtp is not None or spec.eagle is not None:
         load = load_eagle if spec.mtp is None else load_mtp
         with suppress(CannotDraft):  # the engine drafts nothing then
@@ -39,22 +39,22 @@ def costs_of(spec: EngineSpec) -> Costs:
         options = LoadOptions(context=spec.context, slots=spec.slots, threads=spec.threads)
         smaller = Llama(EngineSpec.of(options, file=spec.speculation.draft))
         draft = measure_step_costs(smaller).decode.seconds[0]
-    return Costs(found, llama.split, draft)
+    return Costs(costs, llama.split, draft)
 
 
 def median_costs(measured: Sequence[StepCostModel]) -> StepCostModel:
     """Return the median of each time in several measurements of one engine, for the sizes that all of them have."""
 
     def points(each: Sequence[Points]) -> Points:
-        times = [dict(zip(one.sizes, one.seconds, strict=True)) for one in each]
-        sizes = tuple(size for size in each[0].sizes if all(size in one for one in times))
-        return Points(sizes, tuple(median(one[size] for one in times) for size in sizes))
+        times = [dict(zip(measurement.sizes, measurement.seconds, strict=True)) for measurement in each]
+        sizes = tuple(size for size in each[0].sizes if all(size in measurement for measurement in times))
+        return Points(sizes, tuple(median(measurement[size] for measurement in times) for size in sizes))
 
     return StepCostModel(
-        points([one.decode for one in measured]),
-        points([one.verify for one in measured]),
-        median(one.prefill for one in measured),
-        median(one.per_cell for one in measured),
+        points([measurement.decode for measurement in measured]),
+        points([measurement.verify for measurement in measured]),
+        median(measurement.prefill for measurement in measured),
+        median(measurement.per_cell for measurement in measured),
         measured[0].pads,
     )
 

@@ -151,8 +151,8 @@ def answer(question: Question, base: Registry, home: Path) -> Answer:
 
     Step costs are of an idle machine, or assumed; the run is how this one is. `home` is a folder for new ones.
     """
-    here = OtherMachine(question.cores, 1, 1.0)
-    expected = replay(question.attempts, machine_of(question, here), base, home / "here").path_seconds
+    this_machine = OtherMachine(question.cores, 1, 1.0)
+    expected = replay(question.attempts, machine_of(question, this_machine), base, home / "here").path_seconds
     factor = question.path_seconds / expected if expected > 0 and question.path_seconds > 0 else 1.0
     fitted = replace(question, models={name: _slower(measured, factor) for name, measured in question.models.items()})
     replays = (
@@ -181,8 +181,8 @@ def main() -> None:
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
     base = load_registry(Path(question.registry))
     with tempfile.TemporaryDirectory(prefix="orchestrator-what-if-") as folder:
-        made = answer(question, base, Path(folder))
-    sys.stdout.buffer.write(msgspec.json.encode(made))
+        replays = answer(question, base, Path(folder))
+    sys.stdout.buffer.write(msgspec.json.encode(replays))
 
 
 if __name__ == "__main__":

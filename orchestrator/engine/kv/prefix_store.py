@@ -78,7 +78,7 @@ class PrefixStore:
 
     def refresh(self) -> None:
         """Take note of the files that are there now, and remove those that are unusable or too many."""
-        headers, kept, now = {}, {}, time.time()
+        headers, files, now = {}, {}, time.time()
         for entry in self._entries():
             with suppress(OSError):  # another engine may have removed it
                 status = entry.stat()
@@ -89,9 +89,9 @@ class PrefixStore:
                 header = self._headers.get(entry.name) or self._described(entry.name, status.st_size)
                 if header is not None:
                     headers[entry.name] = header
-                    kept[entry.name] = KeptPrefix(status.st_size, header.seconds, status.st_mtime)
-        self._headers, self._kept = headers, kept
-        self._remove(to_remove(kept, self._most_bytes, now))
+                    files[entry.name] = KeptPrefix(status.st_size, header.seconds, status.st_mtime)
+        self._headers, self._kept = headers, files
+        self._remove(to_remove(files, self._most_bytes, now))
 
     def longest(self, key: str, tokens: Tokens) -> StoredPrefix | None:
         """Return from which file the most of `tokens` can be restored, of several the smallest.

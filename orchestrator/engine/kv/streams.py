@@ -25,10 +25,10 @@ class StreamSlots(Slots):
 
     @property
     def used_cells(self) -> int:
-        held = {seq: self._llama.held(seq) for seq in range(self._llama.sequences)}
+        cells = {seq: self._llama.held(seq) for seq in range(self._llama.sequences)}
         live = self._live.items()
-        return sum(held.values()) + sum(
-            need.to_compute + need.answer - need.answer_cells(held[seq]) for seq, need in live
+        return sum(cells.values()) + sum(
+            need.to_compute + need.answer - need.answer_cells(cells[seq]) for seq, need in live
         )
 
     def cells_by(self, owners: Mapping[int, str]) -> Counter[str]:

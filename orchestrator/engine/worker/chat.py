@@ -86,19 +86,19 @@ class _ControlTokens:
     def cut(self, segments: Sequence[Segment]) -> Iterator[tuple[str, bool]]:
         """Yield a prompt in pieces, and whether control tokens are meant in each."""
         text = "".join(segment.text for segment in segments)
-        meant = bytearray().join(bytes((segment.special,)) * len(segment.text) for segment in segments)
+        special = bytearray().join(bytes((segment.special,)) * len(segment.text) for segment in segments)
         start = end = 0
         for match in self._begin.finditer(text):
-            here = match.start()
-            token = self.at(text, here) if here >= end else ""
+            match_start = match.start()
+            token = self.at(text, match_start) if match_start >= end else ""
             if not token:
                 continue
-            end = here + len(token)
-            if here > start:
-                yield text[start:here], True
-            start = here
+            end = match_start + len(token)
+            if match_start > start:
+                yield text[start:match_start], True
+            start = match_start
             # At least a part of it is content.
-            if 0 in meant[here:end]:
+            if 0 in special[match_start:end]:
                 yield token, False
                 start = end
         if start < len(text):

@@ -347,8 +347,8 @@ class Loop:
         self._check_adapters(lora)
         match command:
             case protocol.Locate(number):
-                held = self._stored_prefixes.locate(self._sequences.slots, prompt, lora)
-                self._outbox.add(protocol.Located(number, held))
+                cells = self._stored_prefixes.locate(self._sequences.slots, prompt, lora)
+                self._outbox.add(protocol.Located(number, cells))
             case protocol.Export(number, _, key, least):
                 self._stored_prefixes.export(number, self._sequences, prompt, lora, key, least)
 
@@ -665,9 +665,9 @@ class Loop:
             proposed = self._speculator.drafted(sequence) if len(drafts) and self._speculator is not None else 0
             end = row + len(drafts) + 1
             before = len(sequence.output)
-            kept = self._accept_tokens(sequence, drafts, proposed, logits[row:end], best[row:end])
-            accepted += kept
-            refused += kept < proposed and sequence.finish is None
+            accepted_tokens = self._accept_tokens(sequence, drafts, proposed, logits[row:end], best[row:end])
+            accepted += accepted_tokens
+            refused += accepted_tokens < proposed and sequence.finish is None
             if states is not None and self._speculator is not None and sequence.number in self._sequences.all:
                 self._speculator.follow(sequence, states[row : row + len(sequence.output) - before])
             drafted += proposed

@@ -102,17 +102,17 @@ def plan_schema(
     only name what that lists and earlier parts, `done` of which are not in this plan. With `personas`, a part may have
     one of these, or define one.
     """
-    begun: list[dict[str, Any]] = [{"const": earlier.as_json()} for earlier in accepted]
+    fixed_parts: list[dict[str, Any]] = [{"const": earlier.as_json()} for earlier in accepted]
     part = _free_part(roles, replan)
     if listed is not None:
-        first = done + len(begun) + 1
+        first = done + len(fixed_parts) + 1
         persona = None if personas is None else persona_schema(personas)
         numbers = range(first, first + FIRST_PARTS)
-        begun += [listed_part(roles, listed, number, replan=replan, persona=persona) for number in numbers]
+        fixed_parts += [listed_part(roles, listed, number, replan=replan, persona=persona) for number in numbers]
         part = listed_part(roles, listed, first + FIRST_PARTS, replan=replan, persona=persona)
     parts: dict[str, Any] = {"type": "array", "items": part, "minItems": least, "maxItems": MAX_PARTS}
-    if begun:
-        parts["prefixItems"] = begun
+    if fixed_parts:
+        parts["prefixItems"] = fixed_parts
     return {
         COMPACT: True,
         "type": "object",

@@ -202,11 +202,11 @@ def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], 
     role = _role(registry, code=any(map(is_program, outputs)) or _WRITES_PROGRAM.match(request) is not None)
     few = not inputs and len(files) <= FEW_FILES
     kind = set(files_of_a_kind(request, files, inputs, definite=few))
-    more = tuple(file for file in files if file in kind or file in inputs)
+    read_files = tuple(file for file in files if file in kind or file in inputs)
     if few and not kind:
-        more = tuple(files)
-    if _fit(more, request, sizes, registry, role):
-        inputs = more
+        read_files = tuple(files)
+    if _fit(read_files, request, sizes, registry, role):
+        inputs = read_files
     model = registry.roles[role].model
     return DirectAnswer(request=request, role=role, model=model, inputs=inputs, outputs=outputs, files=tuple(files))
 

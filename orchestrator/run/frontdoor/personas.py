@@ -31,10 +31,10 @@ def asks_for_manner(request: str) -> bool:
 
 def personas_hint(names: Collection[str]) -> str:
     """Return what the model is told about personas, after the request."""
-    there = f", or one of {', '.join([*names][:MAX_LISTED])}" if names else ""
+    listed = f", or one of {', '.join([*names][:MAX_LISTED])}" if names else ""
     return (
         '\nA step may have, after its action, "persona": {"name": who does it, '
-        f'"text": one sentence to them about how they work}}{there}.'
+        f'"text": one sentence to them about how they work}}{listed}.'
     )
 
 

@@ -296,10 +296,10 @@ class PlanReview:
             case "sources":
                 # only a part that joins others: an independent one is done best from its own files
                 read = {name for step in self._read_steps(part) for name in step.inputs}
-                more = [file for file in self._files if file in read]
+                context_files = [file for file in self._files if file in read]
             case "shared":
-                more = [*(self._read.named or self._names.mentioned(self._request) or self._files)]
-        inputs = tuple(dict.fromkeys((*more, *part.inputs)))
+                context_files = [*(self._read.named or self._names.mentioned(self._request) or self._files)]
+        inputs = tuple(dict.fromkeys((*context_files, *part.inputs)))
         return part.model_copy(update={"inputs": inputs}) if len(inputs) <= MAX_READS else part
 
     def _with_tested(self, part: Part) -> Part:

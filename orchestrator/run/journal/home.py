@@ -166,15 +166,15 @@ class Presence:
         return next((change for path in self._paths if (change := self.change_of(path)) is not None), None)
 
     def change_of(self, path: Path) -> str | None:
-        held = self._held.get(path)
+        expected = self._held.get(path)
         try:
-            there = os.stat(path)
-            if held is None:
+            current = os.stat(path)
+            if expected is None:
                 self._held[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            elif not os.path.samestat(there, os.fstat(held)):
+            elif not os.path.samestat(current, os.fstat(expected)):
                 return f"{path} is in use, but something else was put in its place"
         except OSError as error:
-            return None if held is None else f"{path} is in use, but {_how(held, error)}"
+            return None if expected is None else f"{path} is in use, but {_how(expected, error)}"
         return None
 
     def close(self) -> None:

@@ -373,17 +373,17 @@ class _Layout:
 
 def _ordered(steps: Sequence[StepRow]) -> Iterator[StepRow]:
     # In the order of the document, but each step comes after those that it waits for.
-    left, placed = {step.id: step for step in steps}, set[str]()
-    known = set(left)
+    unplaced, placed = {step.id: step for step in steps}, set[str]()
+    pending_ids = set(unplaced)
     for step in steps:
         pending = [step]
         while pending:
             row = pending[-1]
-            missing = [name for name in row.depends_on if name in known and name not in placed]
+            missing = [name for name in row.depends_on if name in pending_ids and name not in placed]
             if row.id in placed:
                 pending.pop()
             elif missing:
-                pending += [left[name] for name in reversed(missing)]
+                pending += [unplaced[name] for name in reversed(missing)]
             else:
                 placed.add(pending.pop().id)
                 yield row
@@ -583,9 +583,9 @@ def _with_gaps(start: float, end: float, parts: Sequence[Part]) -> Iterator[Part
     for part in parts:
         if part.start - at >= SHORTEST:
             yield Part("other", at, part.start)
-        begun = max(at, part.start)
-        if part.end - begun >= SHORTEST:
-            yield part if begun == part.start else Part(part.kind, begun, part.end)
+        bar_start = max(at, part.start)
+        if part.end - bar_start >= SHORTEST:
+            yield part if bar_start == part.start else Part(part.kind, bar_start, part.end)
         at = max(at, part.end)
     if end - at >= SHORTEST:
         yield Part("other", at, end)

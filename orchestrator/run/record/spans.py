@@ -93,8 +93,10 @@ def run_spans(view: RunView, report: Report, now: float | None = None) -> Span:
 
 
 def _queue(view: RunView, until: float) -> Iterator[Span]:
-    left = left_queue(view)
-    yield from _wait("waiting in the queue", "queue", 0.0, until if left is None else left, left is None)
+    queue_left = left_queue(view)
+    yield from _wait(
+        "waiting in the queue", "queue", 0.0, until if queue_left is None else queue_left, queue_left is None
+    )
 
 
 def left_queue(view: RunView) -> float | None:
@@ -145,14 +147,14 @@ def plan_spans(scene: Scene) -> Iterator[Span]:
 def step_spans(step: StepRow, scene: Scene) -> Iterator[Span]:
     """Yield the span of a step, if it has started, and those of its waits before."""
     view, report, times, until = scene.view, scene.report, scene.times, scene.until
-    left = left_queue(view)
-    if left is None:
+    queue_left = left_queue(view)
+    if queue_left is None:
         return
-    planned = max(left, view.planned.get(step.id, 0.0))
+    planned = max(queue_left, view.planned.get(step.id, 0.0))
     before = report.graph.before.get(step.parent or step.id, ())
     ends = {name: times[name][1] for name in before}
-    known = [end for end in ends.values() if end is not None]
-    ready = max((planned, *known)) if len(known) == len(ends) else None
+    ended = [end for end in ends.values() if end is not None]
+    ready = max((planned, *ended)) if len(ended) == len(ends) else None
     if step.started is None and view.ended:
         return  # it was cancelled before anything was done for it
     last = max(before, key=lambda name: until if (end := ends[name]) is None else end, default="")
@@ -348,15 +350,15 @@ def _gates(of: Span, row: AttemptRow, generated: float) -> Iterator[Span]:
     # They end with the attempt. After a restart they may have started long after the generation.
     start = max(generated, of.end - max((gate.offset_seconds + gate.seconds for gate in ran), default=0.0))
     for gate in ran:
-        begun = min(start + gate.offset_seconds, of.end)
+        gate_start = min(start + gate.offset_seconds, of.end)
         facts: dict[str, Fact] = {"status": gate.status, "tokens": gate.tokens}
         facts |= {} if gate.score is None else {"score": gate.score}
         facts |= {} if gate.work_seconds is None else {"work_seconds": gate.work_seconds}
         yield Span(
             kind="gate",
             name=gate.gate,
-            start=begun,
-            end=min(begun + gate.seconds, of.end),
+            start=gate_start,
+            end=min(gate_start + gate.seconds, of.end),
             step=of.step,
             number=of.number,
             failure="" if gate.passed else str(gate.kind or gate.status),

@@ -75,18 +75,18 @@ def _opened(folder: Path, name: str) -> BinaryIO:
 def _open_beneath(folder: Path, parts: list[str]) -> int:
     # Every component is opened relative to the one before it, without following links. So no name and no link leads
     # out of the folder, not even a link that is swapped in meanwhile. The user named `folder`, so it may be a link.
-    here = os.open(folder, _FOLDER)
+    current = os.open(folder, _FOLDER)
     try:
         for part in parts[:-1]:
-            below = os.open(_entry(here, part), _FOLDER | os.O_NOFOLLOW, dir_fd=here)
-            os.close(here)
-            here = below
-        name = _entry(here, parts[-1])
+            below = os.open(_entry(current, part), _FOLDER | os.O_NOFOLLOW, dir_fd=current)
+            os.close(current)
+            current = below
+        name = _entry(current, parts[-1])
         # Opening a device can have effects of its own, so look first; then look at what was opened.
-        _only_regular(os.stat(name, dir_fd=here, follow_symlinks=False), also=stat.S_IFLNK)
-        descriptor = os.open(name, _FILE, dir_fd=here)
+        _only_regular(os.stat(name, dir_fd=current, follow_symlinks=False), also=stat.S_IFLNK)
+        descriptor = os.open(name, _FILE, dir_fd=current)
     finally:
-        os.close(here)
+        os.close(current)
     try:
         _only_regular(os.fstat(descriptor))
     except OSError:
