@@ -63,7 +63,7 @@ class Files:
         return self.planned[path] is not None if path in self.planned else os.path.lexists(path)
 
     def size(self, path: Path) -> int:
-        """In bytes; 0 if there is no file."""
+        """Return the planned size of a file in bytes; 0 if there is none."""
         if path in self.planned:
             content = self.planned[path]
             return self.size(content) if isinstance(content, Path) else len(content or b"")

@@ -277,7 +277,7 @@ class ProcedureEngine:
         return [self.execution(identity) for identity in self.audit.executions(limit)]
 
     def executions_of(self, caller: str, limit: int | None = None) -> list[Execution]:
-        """What a caller has asked for, newest first, without missed schedules."""
+        """Return the executions of a caller, newest first, without missed schedules."""
         return [
             self.execution(identity) for identity in self.audit.executions(limit, caller=caller, kinds=("planned",))
         ]

@@ -70,7 +70,7 @@ class Execution:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more happens to it, unless somebody asks for a rollback."""
+        """Whether it has ended; a rollback may still be requested."""
         return self.state in _OVER
 
     @property
@@ -99,7 +99,7 @@ class Execution:
         return sorted(steps, key=lambda item: -item[1].number)
 
     def to_json(self) -> dict[str, Any]:
-        """For the CLI and the API."""
+        """Return the execution as JSON for the CLI and the API."""
         return {
             "id": self.id,
             "procedure": self.procedure,

@@ -312,7 +312,7 @@ def procedure_schema() -> dict[str, Any]:
 
 
 def kind_of(action: ActionForm) -> str:
-    """Which of KINDS a checked action is."""
+    """Return which of KINDS a checked action is."""
     return next(kind for kind in KINDS if getattr(action, kind) is not None)
 
 

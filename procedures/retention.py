@@ -14,7 +14,7 @@ PLANS: Final = "plans"
 
 
 def plan_file(folder: Path, execution: str) -> Path:
-    """`folder` is that of the procedures of a state folder."""
+    """Return the file of a plan. `folder`: where a state folder keeps its procedures."""
     return folder / PLANS / f"{execution}.json"
 
 

@@ -755,7 +755,7 @@ class _Place:
         self._extend(rest)
 
     def may_begin_call(self, *, inline: bool) -> bool:
-        """With `inline`, a call may also follow text in the same line."""
+        """Return whether a call may start here; with `inline`, also after text in the same line."""
         if self._fence:
             return False
         return self._is_blank or (inline and self._sign not in _BEFORE_NO_CALL)

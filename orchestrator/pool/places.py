@@ -77,7 +77,7 @@ class Replica:
             del self.shipments[last]
 
     def view(self, pinned: bool, needed: int, on_disk: bool) -> ReplicaView:
-        """`needed` is the bytes it would take if it is absent. `on_disk`: its machine has the model's files."""
+        """Return what the policy sees. `needed`: its bytes if absent. `on_disk`: its machine has the model's files."""
         return ReplicaView(
             replica_id=self.replica_id,
             bytes=needed if self.state == "absent" else self.bytes,

@@ -48,12 +48,12 @@ def comparison(records: list[Record], key: str, persona: str) -> str:
     rows = list[tuple[str, str]]()
     high = low = records[0]
     for record in records:
-        values = str(record.value(key))
+        shown = str(record.value(key))
         if number(record, key) > number(high, key):
-            high, values = record, f"{values} (new high)"
+            high, shown = record, f"{shown} (new high)"
         elif number(record, key) < number(low, key):
-            low, values = record, f"{values} (new low)"
-        rows.append((record.name, values))
+            low, shown = record, f"{shown} (new low)"
+        rows.append((record.name, shown))
     ends = (("highest", high.name), ("lowest", low.name))
     if persona == "bullets":
         return "\n".join(f"- {name}: {value}" for name, value in (*rows, *ends))

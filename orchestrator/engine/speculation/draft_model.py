@@ -157,7 +157,7 @@ class DraftModel(Drafter):
 
 
 def load_draft_model(spec: EngineSpec, target: Llama, beat: Beat) -> DraftModel:
-    """Raises CannotDraft if the file is missing or broken, and CannotLoad if it does not fit."""
+    """Load a draft model. Raises CannotDraft if its file is missing or broken, and CannotLoad if it does not fit."""
     assert spec.speculation is not None, "the option turns this drafter on"
     try:
         return DraftModel(spec, target, beat)

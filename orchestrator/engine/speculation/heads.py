@@ -207,7 +207,10 @@ class HeadDrafter(Drafter):
 
 
 def load_mtp(spec: EngineSpec, target: Llama, beat: Beat) -> HeadDrafter:
-    """Raises CannotDraft if the library lacks functions or the model a head, and CannotLoad if there is no memory."""
+    """Load an MTP head.
+
+    Raises CannotDraft if the library lacks functions or the model a head, and CannotLoad if there is no memory.
+    """
     assert spec.mtp is not None, "the option turns this drafter on"
     if problem := why_no_mtp_head(target):
         raise CannotDraft(f"the MTP head cannot be used: {problem}")
@@ -215,9 +218,10 @@ def load_mtp(spec: EngineSpec, target: Llama, beat: Beat) -> HeadDrafter:
 
 
 def load_eagle(spec: EngineSpec, target: Llama, beat: Beat) -> HeadDrafter:
-    """Raises CannotDraft if the library lacks functions, the model's architecture fits none, or the file is broken.
+    """Load an EAGLE-3 head.
 
-    Raises CannotLoad if the head does not fit the model, or if there is no memory.
+    Raises CannotDraft if the library lacks functions, the model's architecture fits no head, or the file is broken, and
+    CannotLoad if the head does not fit the model, or if there is no memory.
     """
     assert spec.eagle is not None, "the option turns this drafter on"
     name = f"the EAGLE-3 head {spec.eagle.file}"

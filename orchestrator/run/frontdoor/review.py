@@ -154,7 +154,7 @@ class PlanReview:
             self._place()
 
     def next_begins(self) -> None:
-        """Add the part that was held back, since another one starts. Raises `PlanFlaw`."""
+        """Add the part that was held back, unless it makes a list, when the next one starts. Raises `PlanFlaw`."""
         # a part that makes a list waits for the whole next part, which may run over the list
         if self._last is not None and not _LISTS.search(folded(self._last.action)):
             self._place()

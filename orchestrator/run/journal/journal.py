@@ -133,7 +133,7 @@ class Journal(JournalReader):
 
     @property
     def misplaced(self) -> str | None:
-        """Which file of the state folder is not in its place now, so that new events might be lost; or None."""
+        """Why new events might be lost: a file of the state folder was moved or deleted; or None."""
         missing = self._presence.missing()
         return None if missing is None else f"{missing}; accepted: the original put back, or a restart of the daemon"
 

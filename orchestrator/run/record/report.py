@@ -196,7 +196,7 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def misprediction(self) -> Misprediction | None:
-        """The error of the prediction; None if the step has not ended, or it was about right."""
+        """The error of the prediction; None if it was about right or missing, for a `foreach`, or before the end."""
         if self.predicted is None or self.started is None or self.finished is None or self.children:
             return None
         return misprediction(self.id, self.predicted, self.finished - self.started, self.attempts)
