@@ -1,7 +1,8 @@
 """The composition root: the core, and the three attachments that it is put together with.
 
-This file names all that an attachment adds to the core, which imports none of them. Each is named as `MODULE:ATTRIBUTE` and
-imported when it is needed: the command line opens no service for most commands, and the daemon has no command line.
+This file names all that an attachment adds to the core, which imports none of them. Each is named as
+`MODULE:ATTRIBUTE` and imported when it is needed: the command line opens no service for most commands, and the daemon
+has no command line.
 
 `python -m orchestrator.app` is the daemon. The command line is `orchestrator`, or `python -m orchestrator`.
 """

@@ -46,7 +46,7 @@ def hurried_by(urgency: Urgency) -> Iterator[None]:
 
 @contextmanager
 def heeding(act: Callable[[], None]) -> Iterator[None]:
-    """Call `act` when the work around this block is hurried, or at once if it was hurried before. `act` must not raise."""
+    """Call `act` when the work around this block is hurried, or at once if it was before. `act` must not raise."""
     urgency = _urgency.get()
     if urgency is None:
         yield
