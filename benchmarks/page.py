@@ -274,7 +274,7 @@ def parl_table(results: Results) -> Iterator[str]:
         yield from ("", "Not measured: critical paths by the clock of two real cores.")
     for worker, clock in results.get("clock", {}).items():
         yield from _clock_table(worker, clock)
-    for model, training in found.get("larger", {}).items():
+    for model, training in results.get("larger", {}).items():
         yield from _larger_table(model, training)
 
 
