@@ -151,7 +151,7 @@ def test_a_chat_with_a_model_that_keeps_dying_is_told_when_to_try_again(daemon: 
             asked = pool.submit(chatting.post, "/v1/chat/completions", json=chat)
             kill_unless_answered(client, asked)
             answer = asked.result()
-            assert answer.status_code in (502, 503), answer.text
+            assert answer.status_code in (200, 502, 503), answer.text  # 200: it was answered before
     assert 30 <= int(answer.headers["Retry-After"]) <= 60
     error = answer.json()["error"]
     assert error["code"] == "model_broken"

@@ -146,7 +146,8 @@ async def test_a_stream_says_at_once_where_an_attempt_runs() -> None:
     assert await after(Placed("west")) == (("east", "west"), "waiting for the first token")
     assert await after(GateRun("judge")) == (("east", "west"), "checking: judge")
     stream.stage(Placed("north"))  # the judge's
-    assert await after(GateEnd("judge")) == (("east", "west"), "waiting for the first token")
+    stream.stage(GateEnd("judge"))
+    assert await after(QueuePlace(1)) == (("east", "west"), "in the queue, 1 ahead")
     await watching.aclose()
 
 
