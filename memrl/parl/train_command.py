@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from orchestrator.bench.real.requests import real_requests
 from orchestrator.bench.simulate.machine import Machine
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of
@@ -27,6 +29,7 @@ from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
 from orchestrator.memrl.parl.harness import GreedyPolicy, Harness, scratch_of
 from orchestrator.memrl.parl.history import rated_requests
 from orchestrator.memrl.parl.machines import machines_for, other_worker
+from orchestrator.memrl.parl.natural import NaturalPlans, planned_rightly
 from orchestrator.memrl.parl.promote import keep_adapter, promote, values_with
 from orchestrator.memrl.parl.requests import PlannedRequest, held_out_requests
 from orchestrator.memrl.parl.reward import RewardSettings
@@ -81,9 +84,9 @@ def train_frontdoor(
 ) -> None:
     """Train the frontdoor to split requests, and promote the adapter if it is better with certainty.
 
-    Plans are sampled from the model and carried out in the production harness, with frozen workers, on simulated
-    machines. The same command continues a training that was interrupted. `orchestrator frontdoor undo` takes the
-    adapter back.
+    It is not promoted if the frontdoor has unlearned other requests. Plans are sampled from the model and carried out
+    in the production harness, with frozen workers, on simulated machines. The same command continues a training that
+    was interrupted. `orchestrator frontdoor undo` takes the adapter back.
     """
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise InputError(Problem("frontdoor train", f"{_MISSING} ({', '.join(missing)} is missing)", _INSTALL))
@@ -112,13 +115,16 @@ def train_frontdoor(
                 return
             with _bar("comparison") as progress:
                 comparison = _compare(place, base, machines, adapter, pairs, seed, progress)
+            with _bar("natural requests") as progress:
+                natural = _natural(base, adapter, pairs, place, progress)
     except FolderLocked as error:
         raise InputError(Problem(str(place), "is used by another training", "another --folder or --seed")) from error
     except KeyboardInterrupt:
         print("interrupted; the same command continues this training", file=sys.stderr)
         raise
     adapter = keep_adapter(options.home / FOLDER, adapter)
-    promoted = promotes and comparison.better
+    better = comparison.better and not natural.spoiled
+    promoted = promotes and better
     values = values_with(base.roles[FRONTDOOR].lora, adapter)
     if promoted:
         promote(base.path, options.home / FOLDER, values)
@@ -128,23 +134,25 @@ def train_frontdoor(
         gain=comparison.gain,
         low=comparison.low,
         high=comparison.high,
-        better=comparison.better,
+        better=better,
         promoted=promoted,
+        spoiled=natural.spoiled,
     )
     write_result(place, result)
     report = {
         "adapter": str(adapter),
         "curves": str(place / CURVES),
         "complete": True,
-        "better": comparison.better,
+        "better": better,
         "promoted": promoted,
+        "natural": asdict(natural),
         "values": values,
         **asdict(comparison),
     }
     if as_json:
         print_json(report)
         return
-    write(lambda: print("\n".join(_lines(report, comparison))))
+    write(lambda: print("\n".join(_lines(report, comparison, natural))))
 
 
 def _check(base: Registry, *, promotes: bool) -> None:
@@ -226,6 +234,17 @@ def _compare(
         return compare(before, after, RewardSettings())
 
 
+def _natural(base: Registry, adapter: Path, most: int, place: Path, progress: ProgressOf) -> NaturalPlans:
+    role, requests = base.roles[FRONTDOOR], real_requests("tuning")[:most]
+    count = len(requests)
+    with scratch_of(place) as logs:
+        planned = partial(planned_rightly, base, requests=requests, folder=logs)
+        current = planned(role.lora, progress=lambda done: progress(done, 2 * count), by_cores=role.plans_by_cores)
+        adapters = (*role.lora, Lora(file=str(adapter)))
+        candidate = planned(adapters, progress=lambda done: progress(count + done, 2 * count), by_cores=True)
+    return NaturalPlans(count=count, current=current, candidate=candidate)
+
+
 @contextmanager
 def _bar(label: str) -> Iterator[ProgressOf]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -234,17 +253,23 @@ def _bar(label: str) -> Iterator[ProgressOf]:
         yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
-def _lines(report: dict[str, Any], comparison: Comparison) -> Iterator[str]:
+def _lines(report: dict[str, Any], comparison: Comparison, natural: NaturalPlans) -> Iterator[str]:
     yield f"Adapter      {report['adapter']}"
     yield f"Curves       {report['curves']}"
     interval = f"{comparison.low:+.3f} to {comparison.high:+.3f}"
     yield f"Gain         {comparison.gain:+.3f} ({interval}) on {comparison.requests} held-out requests"
     for name, figures in (("Before", comparison.current), ("After", comparison.candidate)):
         yield f"{name:<12} {_figures(figures)}"
+    counts = f"{natural.candidate} instead of {natural.current} of {natural.count}"
+    yield f"Unlike these {counts} natural requests are planned rightly"
     if report["promoted"]:
         yield "Promoted; `orchestrator frontdoor undo` takes it back"
+    elif report["better"]:
+        yield "Not promoted: --no-promote"
+    elif comparison.better:
+        yield "Not promoted: it has unlearned natural requests; the registry may name it with a smaller scale"
     else:
-        yield f"Not promoted: {'--no-promote' if comparison.better else 'it is not better with certainty'}"
+        yield "Not promoted: it is not better with certainty"
 
 
 def _figures(figures: PolicyFigures) -> str:

@@ -14,7 +14,7 @@ from orchestrator.files import replace_file
 FOLDER: Final = "frontdoor"  # of trainings and adapters, in a state folder
 POINTS: Final = "curves.json"
 RESULT: Final = "result.json"
-_RESULT_FIELDS: Final = ("updates", "requests", "gain", "low", "high", "better", "promoted")
+_RESULT_FIELDS: Final = ("updates", "requests", "gain", "low", "high", "better", "promoted", "spoiled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,9 @@ class TrainingResult:
     gain: float  # of the mean performance, with a 95 % interval
     low: float
     high: float
-    better: bool  # with certainty
+    better: bool  # with certainty, and without spoiling other requests
     promoted: bool  # the adapter was written to the registry
+    spoiled: bool = False  # it has unlearned requests unlike those of the training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

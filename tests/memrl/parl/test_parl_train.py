@@ -20,6 +20,7 @@ from orchestrator.memrl.parl.engines import RealEngines
 from orchestrator.memrl.parl.harness import FixedPlan, GreedyPolicy, Harness
 from orchestrator.memrl.parl.history import rated_requests
 from orchestrator.memrl.parl.machines import machines_for, other_worker
+from orchestrator.memrl.parl.natural import NaturalPlans
 from orchestrator.memrl.parl.requests import HELD_OUT, TRAINED, FamilyName, make_request
 from orchestrator.memrl.parl.reward import result_of
 from orchestrator.registry.gguf import read_adapter, read_header
@@ -155,7 +156,9 @@ def test_a_training_that_is_killed_continues_and_is_compared(base: Registry, tmp
     assert state["points"][: len(points)] == points
     assert report["complete"]
     assert report["requests"] == 6
-    assert report["promoted"] == report["better"] == (report["low"] > 0)
+    natural = NaturalPlans(**report["natural"])
+    assert natural.count == 6
+    assert report["promoted"] == report["better"] == (report["low"] > 0 and not natural.spoiled)
     role = load_registry(base.path).roles["frontdoor"]
     assert [each.file for each in role.lora] == ([report["adapter"]] if report["promoted"] else [])
 

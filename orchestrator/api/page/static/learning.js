@@ -163,7 +163,7 @@ function Training({ training }) {
   return html`<article><h3><${Text}>${training.name}<//></h3>
     <p class="facts"><${Moment} at=${training.updated} /><span>${t("learn_updates", { count: number(points.length) })}</span>
       ${result ? html`<span>${t("learn_gain", { gain: range({ ...result, value: result.gain }), count: number(result.requests) })}</span>
-        <span>${t(result.promoted ? "learn_promoted" : result.better ? "learn_better" : "learn_not_better")}</span>` : html`<span>${t("learn_incomplete")}</span>`}</p>
+        <span>${t(result.promoted ? "learn_promoted" : result.better ? "learn_better" : result.spoiled ? "learn_spoiled" : "learn_not_better")}</span>` : html`<span>${t("learn_incomplete")}</span>`}</p>
     <${Lines} label=${training.name} lines=${lines.map(([name, field]) => [name, points.map((point) => point[field])])} />
     <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Table} caption=${training.name} figures=${[1, 2, 3, 4]}
       head=${["learn_update", "learn_reward", "learn_success", "learn_width", "duration"]}

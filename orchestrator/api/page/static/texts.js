@@ -203,6 +203,7 @@ const TEXTS = {
   "learn_rewards": ["Rewards over time", "Belohnungen im Lauf der Zeit"],
   "learn_router": ["Router", "Router"],
   "learn_shadow": ["compared with the rules, not followed", "mit den Regeln verglichen, nicht befolgt"],
+  "learn_spoiled": ["spoils other requests", "verdirbt andere Anfragen"],
   "learn_succeeded": ["Succeeded", "Erfolgreich"],
   "learn_success": ["Right answers", "Richtige Antworten"],
   "learn_taken": ["Taken", "Genommen"],
