@@ -170,8 +170,8 @@ TOOL_CALLER: Final[Causes] = dict.fromkeys(
 )
 
 CLUSTER: Final[Causes] = {
-    "seconds that each of 20 steps": "Request and answer pass two further processes of Python, the bridge and an "
-    "actor, in calls of Ray that take one to two milliseconds each (ADR 48). All of them share two cores here.",
+    "48 steps at once on three nodes": "The interval contains the goal. Rounds take 1.4 to 5.1 s, on the head alone as "
+    "well, and why is not known.",
 }
 
 PARL: Final[Causes] = {
@@ -185,6 +185,9 @@ PARL: Final[Causes] = {
     "contains the goal. The reward counts a step whose output is read as used, whatever the answer takes from it.",
     "wide requests on 16 cores": "It misses by 0.0004. Only four wide requests are answered rightly by one agent, too: "
     "at width 16 the path is 0.35 of the agent's, at widths 2 to 8 0.78 to 0.84.",
+    "right plans for natural requests": "The training rewards plans for its own families of requests only, and the "
+    "model unlearns others: 45 of 90 plans are right instead of 57. So `frontdoor train` counts such requests before "
+    "it promotes an adapter, and this one does not ship.",
 }
 
 _ONE_REQUEST: Final = (

@@ -100,7 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     embedded, rows = base.roles[WORKER].model, rows_of(pairs)
     figures = {
-        "command": " ".join(["python -m benchmarks.parl.clock", *(sys.argv[1:] if arguments is None else arguments)]),
+        "command": f"python -m benchmarks.parl.clock --sample {options.sample}"
+        + ("" if options.worker is None else f" --worker {options.worker.name}"),
         "machine": environment.machine(),
         "rounds": options.rounds,
         "texts": None if worker is None else embedded,

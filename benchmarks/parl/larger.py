@@ -71,7 +71,7 @@ def completed(
     names = {goal["name"] for goal in goals}
     figures = {
         "machine": environment.machine(),
-        "settings": checkpoint["settings"],
+        "settings": {name: value for name, value in checkpoint["settings"].items() if name != "present"},  # its files
         "updates": checkpoint["done"],
         "hours": checkpoint["seconds"] / 3600,
         **{name: report[name] for name in ("requests", "gain", "low", "high", "current", "candidate")},

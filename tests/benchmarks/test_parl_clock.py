@@ -79,6 +79,8 @@ def figures(**more: Any) -> dict[str, Any]:
 def test_published_results_are_completed_and_the_page_follows() -> None:
     before = results.read(results.FOLDER / "parl.json")
     before = {key: value for key, value in before.items() if key != "clock"}
+    others = [each for each in before["goals"] if not each["name"].startswith("wide requests on two real cores")]
+    before["goals"] = others
     assert "Not measured: critical paths" in page.page({"parl": before})
     rows = rows_of(PAIRS)
     after = completed(before, "tiny-large", figures(), goal(rows, None))
@@ -87,7 +89,6 @@ def test_published_results_are_completed_and_the_page_follows() -> None:
     assert {name: after[name] for name in before if name != "goals"} == {
         name: before[name] for name in before if name != "goals"
     }
-    others = [each for each in before["goals"] if not each["name"].startswith("wide requests on two real cores")]
     assert after["goals"][: len(others)] == others
     assert len({each["name"] for each in after["goals"]}) == len(after["goals"]) == len(others) + 2
     told = page.page(results.with_states({"parl": after}))
