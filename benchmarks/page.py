@@ -339,7 +339,7 @@ def _with_interval(estimate: Results) -> str:
 
 
 def _memory(results: Results) -> str:
-    row = max(results["rows"]["memory"], key=lambda one: one["episodes"])
+    row = max(results["rows"]["memory"], key=lambda size: size["episodes"])
     return (
         f"Of {row['episodes']:,} episodes, the 20 that are most like a situation are found in "
         f"{row['retrieve_20_p99_ms']:.1f} ms (99th percentile), {100 * row['recall']:.0f} % of them the right ones."
@@ -361,7 +361,7 @@ def _procedures(results: Results) -> str:
     (undone,) = (row for row in results["rows"] if row["part"] == "rollback")
     return (
         f"{kills:,} kills at random moments left {changed or 'nothing'} half-changed; an action costs "
-        f"{goal(results, 'milliseconds per action beside its syncs'):.1f} ms besides its syncs; a file "
+        f"{goal(results, 'milliseconds per action besides its syncs'):.1f} ms besides its syncs; a file "
         f"of {undone['bytes'] / 2**30:.0f} GiB is removed with a checkpoint in {undone['seconds_to_remove']:.1f} s and "
         f"put back in {undone['seconds_to_put_back']:.2g} s."
     )

@@ -71,7 +71,7 @@ DIRECT: Final[Mode] = "direct"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Time what is not yet timed, and write the results when all is. Returns 1 if something is left."""
+    """Time what is not yet timed, and write the results when all is. Returns 1 if pairs are missing."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.parl.clock", description=__doc__)
     parser.add_argument("--worker", type=Path, metavar="FILE", help="a GGUF file; default: the embedded worker")
     parser.add_argument("--rounds", type=positive, default=ROUNDS, help="pairs of each request")
@@ -91,12 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     requests = held_out_requests(options.requests, "benchmark")
     with registry_with(base, options.worker) as registry:
         bench = ClockBench(options.folder, base, registry)
-        chosen = bench.choose(requests, options.sample)
+        timed = bench.choose(requests, options.sample)
         if options.minutes > 0:
             bench.measure_steps()
-        pairs, left = bench.pairs(chosen, options.rounds, 60 * options.minutes)
-    if left:
-        print(f"{left} pairs are left; the same command continues")
+        pairs, missing = bench.pairs(timed, options.rounds, 60 * options.minutes)
+    if missing:
+        print(f"{missing} pairs are missing; the same command continues")
         return 1
     embedded, rows = base.roles[WORKER].model, rows_of(pairs)
     figures = {
@@ -175,7 +175,7 @@ class ClockBench:
         """
         role = self._base.roles[FRONTDOOR]
         counts: dict[str, int] = {}
-        chosen = []
+        timed = []
         with RealEngines(self._base, self._folder / ANSWERS) as engines, scratch_of(self._folder) as runs:
             engines.set_adapters(role.model, [adapter.file for adapter in role.lora])
             harness = Harness(self._base, engines, runs)
@@ -185,8 +185,8 @@ class ClockBench:
                 first = len(request.files) < HELD_OUT_WIDTH and counts.get(request.family, 0) < sample
                 counts[request.family] = counts.get(request.family, 0) + first
                 if first or (row["wide"] and row["both_right"]):
-                    chosen.append((request, row))
-        return chosen
+                    timed.append((request, row))
+        return timed
 
     def _simulated(self, harness: Harness, engines: RealEngines, request: PlannedRequest) -> Row:
         role = self._base.roles[FRONTDOOR]
@@ -205,23 +205,21 @@ class ClockBench:
         with RealEngines(self._base, self._folder / ANSWERS) as answers:
             asyncio.run(self._measure_steps(answers))
 
-    def pairs(
-        self, chosen: Sequence[tuple[PlannedRequest, Row]], rounds: int, seconds: float
-    ) -> tuple[list[Pair], int]:
-        """Return the pairs of all rounds, and how many of them are left, since none starts after these seconds."""
-        begun, pairs, left = time.monotonic(), [], 0
+    def pairs(self, timed: Sequence[tuple[PlannedRequest, Row]], rounds: int, seconds: float) -> tuple[list[Pair], int]:
+        """Return the pairs of all rounds, and how many of them are missing, since none starts after these seconds."""
+        begun, pairs, missing = time.monotonic(), [], 0
         # its engines start only if an answer is wanted that no simulation has asked for
         with RealEngines(self._base, self._folder / ANSWERS) as answers:
-            for number, (at, (request, simulated)) in product(range(rounds), enumerate(chosen)):
+            for number, (at, (request, simulated)) in product(range(rounds), enumerate(timed)):
                 key = ("timed", self._policy, self._worker, request.name, str(number))
                 row = self._rows.find(key)
                 if row is None and time.monotonic() - begun >= seconds:
-                    left += 1
+                    missing += 1
                     continue
                 modes = (PLANNED, DIRECT) if (number + at) % 2 == 0 else (DIRECT, PLANNED)
                 row = row or self._rows.add(key, self._pair(answers, request, modes))
                 pairs.append(_pair_of(request, simulated, row))
-        return pairs, left
+        return pairs, missing
 
     def _pair(self, answers: RealEngines, request: PlannedRequest, modes: Sequence[Mode]) -> Row:
         load = os.getloadavg()[0]

@@ -1,4 +1,4 @@
-"""Measure procedures: `python -m benchmarks.procedures [--only PART] [--kills N] [--entries N] [--gib N] [--anew]`.
+"""Measure procedures: `python -m benchmarks.procedures [--only PART] [--kills N] [--entries N] [--gib N] [--again]`.
 
 Part `actions`: the time of one action of the engine (a small file that is written), on the disk and where syncs cost
 nothing. Part `kills`: processes killed at random moments, after each of which everything is as before or as after.
@@ -73,12 +73,12 @@ def main() -> int:
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--gib", type=float, default=1.0)
     parser.add_argument("--workers", type=int, default=2, help="how many processes kill at a time")
-    parser.add_argument("--anew", action="store_true", help="forget what was measured by a command that was stopped")
+    parser.add_argument("--again", action="store_true", help="forget what was measured by a command that was stopped")
     parser.add_argument("--kept", type=Path, default=KEPT, help="where what was measured is kept until all is")
     parser.add_argument("--write", type=Path, default=RESULT)
     options = parser.parse_args()
     store = Kept(options.kept, {"kills": options.kills, "entries": options.entries, "gib": options.gib})
-    if options.anew:
+    if options.again:
         store.forget()
     wanted = tuple(options.only or PARTS)
     for part in wanted:
@@ -171,7 +171,7 @@ def measure_actions(folder: Path) -> tuple[dict[str, Any], Goal]:
         "ms_beside_syncs": round(beside, 3),
         "cpu_ms_per_action": round(cpu, 3),
     }
-    return row, at_most("milliseconds per action beside its syncs", beside, 5)
+    return row, at_most("milliseconds per action besides its syncs", beside, 5)
 
 
 def act(folder: Path) -> tuple[float, float]:

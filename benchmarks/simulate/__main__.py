@@ -3,7 +3,7 @@
 It measures the machine with SmolLM2 if set-up has installed it, and else with an embedded model. It runs the workloads
 whose answers have a prescribed length, simulates them, and writes both times to benchmarks/results/simulate.json, with
 what bounds wide tasks here and on the machines of the examples. It continues where it stopped if the code, the
-model and the machine are the same; --anew measures all of it again.
+model and the machine are the same; --again measures all of it again.
 """
 
 import argparse
@@ -110,7 +110,7 @@ def _keeping(options: argparse.Namespace, model: str) -> Keep:
         str(options.seeds),
     )
     file: Path = options.folder / "simulate" / "results.jsonl"
-    if options.anew:
+    if options.again:
         file.unlink(missing_ok=True)
         shutil.rmtree(_state(options), ignore_errors=True)
     log = RowLog(file, lambda line: None)
@@ -145,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--budget", type=float, default=12.0, help="minutes after which no workload begins (12)")
     parser.add_argument("--only", nargs="*", default=(), metavar="WORKLOAD", help="only these workloads")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps what was measured")
-    parser.add_argument("--anew", action="store_true", help="measure again what was measured before")
+    parser.add_argument("--again", action="store_true", help="measure again what was measured before")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results are written")
     return parser
 

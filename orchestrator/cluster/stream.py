@@ -95,7 +95,10 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def encrypted(connection: socket.socket, environ: Mapping[str, str], head: str | None = None) -> socket.socket:
-    """Return the connection that is to be used from now on. The standby names the host of the head. Raises Broken."""
+    """Return a connection with TLS if Ray's have it, else this one. A standby passes the host of the head.
+
+    Raises Broken.
+    """
     try:
         if (context := tls_context(environ, server=head is None)) is None:
             return connection

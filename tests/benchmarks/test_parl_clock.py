@@ -91,11 +91,11 @@ def test_published_results_are_completed_and_the_page_follows() -> None:
     }
     assert after["goals"][: len(others)] == others
     assert len({each["name"] for each in after["goals"]}) == len(after["goals"]) == len(others) + 2
-    told = page.page(results.with_states({"parl": after}))
-    assert "Not measured: critical paths" not in told
-    assert told.count("By the clock of CPU with 2 cores (`clock`)") == 2
-    assert told.count("as many tokens as the answers of tiny-large have") == 1
-    assert f"| {BOTH_RIGHT} | 2 | 1.0 | 1.00 | 1.00 | 1.00 (" in told
+    text = page.page(results.with_states({"parl": after}))
+    assert "Not measured: critical paths" not in text
+    assert text.count("By the clock of CPU with 2 cores (`clock`)") == 2
+    assert text.count("as many tokens as the answers of tiny-large have") == 1
+    assert f"| {BOTH_RIGHT} | 2 | 1.0 | 1.00 | 1.00 | 1.00 (" in text
 
 
 def test_a_file_stands_in_for_the_worker_with_the_embedded_answers(tmp_path: Path) -> None:
@@ -104,20 +104,20 @@ def test_a_file_stands_in_for_the_worker_with_the_embedded_answers(tmp_path: Pat
         assert registry.models[registry.roles["worker"].model].file == TINY / "small.gguf"
         assert registry.roles["worker"].system == base.roles["worker"].system
         bench = ClockBench(tmp_path, base, registry)
-        chosen = bench.choose(held_out_requests(2, "benchmark"), 1)
-        assert [(request.family, row["wide"], row["both_right"]) for request, row in chosen] == [
+        timed = bench.choose(held_out_requests(2, "benchmark"), 1)
+        assert [(request.family, row["wide"], row["both_right"]) for request, row in timed] == [
             ("independent", True, False),
             ("chained", False, True),
         ]
         answers = (tmp_path / "answers.jsonl").read_text()
-        pairs, left = bench.pairs(chosen[:1], 1, 600)
-        assert (left, [*tmp_path.glob("run-*")]) == (0, [])
+        pairs, missing = bench.pairs(timed[:1], 1, 600)
+        assert (missing, [*tmp_path.glob("run-*")]) == (0, [])
         assert (tmp_path / "answers.jsonl").read_text() == answers, "runs ask what simulations have asked"
         (measured,) = pairs
         assert (measured.plan.result.width, measured.plan.result.steps) == (2, 2)
         assert (measured.plan.result.right, measured.agent.result.score) == (True, 0.5)
         assert 0 < measured.plan.computing_seconds < measured.plan.wall_seconds
-        assert bench.pairs(chosen, 1, 0) == (pairs, 1), "it continues with what is left"
+        assert bench.pairs(timed, 1, 0) == (pairs, 1), "it continues with the missing pair"
 
 
 def test_a_worker_that_is_no_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,7 +77,7 @@ class Sessions:
                 sessions.append(read_session(file))
             except InputError:
                 continue
-        return sorted(sessions, key=lambda one: one.began)
+        return sorted(sessions, key=lambda session: session.began)
 
     def find(self, name: str) -> MeasuringSession:
         """Return the session for its id, the beginning of it, `last`, or the name of a file. Raises InputError."""

@@ -77,7 +77,7 @@ def workloads(roles: Roles = Roles()) -> dict[str, Workload]:
         "mixed interactive": task_of(deep(3) | {"priority": "interactive"}, roles),
         "mixed batch": task_of(wide(32) | {"priority": "batch"}, roles),
     }
-    suite["mixed"] = Workload("mixed", "an interactive chain of 3 beside a batch task that gathers 32 items", mixed)
+    suite["mixed"] = Workload("mixed", "an interactive chain of 3 next to a batch task that gathers 32 items", mixed)
     return suite
 
 

@@ -502,12 +502,12 @@ class SimulatedEngine:
             width = self._best_width([sequence.length for sequence in decoding]) if len(decoding) > 1 else 1
             return self._join_padded(costs, take_turns(decoding, width), decoding), None
         depths = [sequence.length for sequence in interactive], [sequence.length for sequence in others]
-        width, beside, limit = self._batch_turns.choose_widths(
+        width, others_width, limit = self._batch_turns.choose_widths(
             costs, self._best_width, depths, prompts, split=self._behaviour.split
         )
         decoding_now = take_turns(interactive, width)
-        if beside:
-            decoding_now += take_turns(others, beside)
+        if others_width:
+            decoding_now += take_turns(others, others_width)
         return self._join_padded(costs, decoding_now, decoding), limit
 
     def _join_padded(

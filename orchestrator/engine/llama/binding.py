@@ -480,7 +480,7 @@ def _loaded() -> _Library:
 
 
 def library() -> Path:
-    """Return the file of the library. Loads the default one if none is loaded."""
+    """Return the file of the loaded library, after loading the default one if there is none yet."""
     return _loaded().file
 
 

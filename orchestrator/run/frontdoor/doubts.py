@@ -264,10 +264,10 @@ def _about_empty_files(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     # files that the request names, in which there is nothing that an answer could say
     empty = [file for file, text in answer.inputs.items() if not text.strip() and names_file(request, file)]
     empty = [file for file in empty if file not in answer.written]
-    said = "\n".join((request, *answer.outputs.values()))
+    text = "\n".join((request, *answer.outputs.values()))
     for file in empty:
-        said = said.replace(file, " ")  # such as empty.txt
-    if empty and not _EMPTY.search(folded(said)) and any(text.strip() for text in answer.outputs.values()):
+        text = text.replace(file, " ")  # such as empty.txt
+    if empty and not _EMPTY.search(folded(text)) and any(output.strip() for output in answer.outputs.values()):
         yield Doubt(f"{' and '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty.")
 
 
