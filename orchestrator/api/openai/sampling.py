@@ -70,7 +70,7 @@ TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 MaxTokens = Annotated[int, Field(ge=1, le=1 << 22)] | Literal[-1]  # -1: as many as the context has left
-Seed = Annotated[int, Field(ge=-1, lt=1 << 63)]  # -1: random
+Seed = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]  # OpenAI's range; -1: random, as in llama-server
 TopK = Annotated[int, Field(ge=-1, le=1 << 20)]
 TopLogprobs = Annotated[int, Field(ge=0, le=20)]
 BiasPair = Annotated[list[Any], Field(min_length=2, max_length=2)]
@@ -174,7 +174,7 @@ def shaping_options(body: SamplingBody) -> dict[str, Any]:
     return {
         "temperature": body.temperature,
         "top_p": body.top_p,
-        "seed": None if body.seed == -1 else body.seed,
+        "seed": None if body.seed in (None, -1) else body.seed % (1 << 63),
         "sampling": sampling_options(body),
         "stop": (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
         "stop_tokens": tuple(dict.fromkeys(body.stop_token_ids or ())),

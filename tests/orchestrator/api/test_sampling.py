@@ -102,6 +102,19 @@ def test_truncation_keeps_the_most_likely_token(ai: OpenAI) -> None:
         ask(ai, xtc_threshold=2)
 
 
+@pytest.mark.parametrize("seed", [-2, -(2**63), 2**63 - 1])
+def test_every_seed_of_64_bits_gives_its_text_again(ai: OpenAI, seed: int) -> None:
+    answers = [ask(ai, n=2, temperature=1.5, seed=seed) for _ in range(2)]
+    first, second = ([choice.message.content for choice in answer.choices] for answer in answers)
+    assert first == second
+
+
+def test_the_seed_of_minus_one_is_random(ai: OpenAI) -> None:
+    assert len({said(ai, temperature=2.0, seed=-1) for _ in range(4)}) > 1
+    with pytest.raises(openai.BadRequestError, match="seed"):
+        ask(ai, seed=2**63)
+
+
 def test_the_limit_of_minus_one_is_what_the_context_has_left(ai: OpenAI) -> None:
     long = [{"role": "user", "content": "The ship carries tea. " * 130}]
     done = ask(ai, model="tiny-small", messages=long, max_tokens=-1, ignore_eos=True)
