@@ -24,7 +24,7 @@ from orchestrator.run.planning import Planner
 from orchestrator.run.record.prior import prior_artifacts
 from orchestrator.run.record.repeated import Repeat
 from orchestrator.run.sandbox.sandbox import Sandbox, why_no_sandbox
-from orchestrator.run.steps.files import UnreadableFile, read_text, size_of
+from orchestrator.run.steps.files import UnreadableFile, is_linked, read_text, size_of
 from orchestrator.run.steps.tools.servers import Configured, Listing, ToolServers, no_servers
 from orchestrator.run.steps.tools.toolbox import TOOLS
 from orchestrator.task.analysis import StepGraph, analyze_task
@@ -284,8 +284,11 @@ def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) ->
 
 def _unreadable_named(job: Job, files: Sequence[str], prior: Collection[str]) -> tuple[Problem, ...]:
     # Of the files that a request names to be read. Without this, it would fail at the step that reads one.
-    named = RequestFiles.of(job.request or "", files).named
-    return _problems_reading(job.directory, (("request", name) for name in named if name not in prior))
+    read = RequestFiles.of(job.request or "", files)
+    # Links are not listed in `files`, so they seem to be missing.
+    linked = (name for name in read.missing if job.directory is not None and is_linked(job.directory, name))
+    names = (*(name for name in read.named if name not in prior), *linked)
+    return _problems_reading(job.directory, (("request", name) for name in names))
 
 
 def _problems_reading(directory: Path | None, files: Iterable[tuple[str, str]]) -> tuple[Problem, ...]:

@@ -14,6 +14,10 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 MOST_READS: Final = 1000  # files that are recorded; a search may read all that there are
 NO_FILE: Final = ""  # in place of the digest of a missing file
 
+_LINKED: Final = {
+    errno.ELOOP: "is a link; links are not followed",
+    errno.ENOTDIR: "has a part that is a link or no folder; links are not followed",
+}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -28,6 +32,10 @@ class UnreadableFile(Exception):
 
 class MissingFile(UnreadableFile):
     """The file does not exist."""
+
+
+class LinkedFile(UnreadableFile):
+    """The name is a link, or a part of it is a link or no folder."""
 
 
 def read_text(folder: Path, name: str, limit: int = MAX_FILE_BYTES) -> str:
@@ -60,6 +68,17 @@ def size_of(folder: Path, name: str) -> int:
         return os.fstat(file.fileno()).st_size
 
 
+def is_linked(folder: Path, name: str) -> bool:
+    """Return whether a file cannot be read because its name leads through a link."""
+    try:
+        _opened(folder, name).close()
+    except LinkedFile:
+        return True
+    except UnreadableFile:
+        pass
+    return False
+
+
 def _opened(folder: Path, name: str) -> BinaryIO:
     parts = name.split("/")
     if "\0" in name or any(part in ("", ".", "..") for part in parts):
@@ -69,6 +88,8 @@ def _opened(folder: Path, name: str) -> BinaryIO:
     except FileNotFoundError as error:
         raise MissingFile(name, "does not exist") from error
     except OSError as error:
+        if error.errno in _LINKED:
+            raise LinkedFile(name, _LINKED[error.errno]) from error
         raise UnreadableFile(name, _why(error)) from error
 
 
@@ -111,8 +132,6 @@ def _only_regular(status: os.stat_result, also: int = stat.S_IFREG) -> None:
 
 def _why(error: OSError) -> str:
     reasons = {
-        errno.ELOOP: "is a link; links are not followed",
-        errno.ENOTDIR: "has a part that is a link or no folder; links are not followed",
         errno.ENXIO: "is no regular file",
         errno.EACCES: "may not be read",
     }

@@ -122,3 +122,13 @@ def test_files_that_a_request_names_are_read_when_it_comes(
             problems = tuple(problem.what for problem in error.problems)
     assert [problem.split("'")[1] for problem in problems] == [*unreadable]
     assert all(("is not UTF-8" if "photo" in problem else "may not be read") in problem for problem in problems)
+
+
+def test_a_link_that_a_request_names_is_refused_as_a_link(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("read")
+    (tmp_path / "linked.txt").symlink_to("notes.txt")
+    (tmp_path / "below").symlink_to(tmp_path)
+    registry = load_registry(find_registry(environment={}))
+    for name, reason in (("linked.txt", "is a link"), ("below/notes.txt", "has a part that is a link")):
+        with pytest.raises(InputError, match=f"file '{name}' {reason}.*; links are not followed"):
+            check_job_given(Job(f"Summarize {name}.", None, tmp_path, "as-planned"), registry, {})
