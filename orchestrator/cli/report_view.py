@@ -363,24 +363,30 @@ def _bar(step: StepRow, report: Report) -> Bar:
 
 def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> RenderableType:
     path = report.critical_path
+    # A run that stopped early cannot be compared with the prediction and the best schedule for all of its steps.
+    is_whole = report.status not in ("failed", "cancelled")
     table = facts()
-    table.add_row("Critical path", Text(format_path(path.steps, signs)))
-    table.add_row("", _path_seconds(path, report.wall_seconds))
-    if path.predicted_wrongly and (wrong := report.mispredicted) and not wrong[0].assumed:
+    if path.steps:
+        table.add_row("Critical path", Text(format_path(path.steps, signs)))
+        predicted = f"; predicted {seconds(path.predicted_seconds)}" if is_whole else ""
+        table.add_row("", _path_seconds(path, report.wall_seconds) + predicted)
+    if is_whole and path.predicted_wrongly and (wrong := report.mispredicted) and not wrong[0].assumed:
         hint = f"the prediction was wrong by more than half, mostly for {wrong[0].step}"
         table.add_row("", Text(f"{hint}: `orchestrator explain {report.run_id} {wrong[0].step}`", style="yellow"))
-    work = (
-        f"{path.concurrency:.2f} = {seconds(path.work_seconds)} of work in {seconds(report.wall_seconds)} of wall time"
-    )
-    table.add_row("Concurrency", work)
-    table.add_row("Bound", f"{path.bound:.2f} = {_bound(path)}; by step costs, no schedule does better")
+    if path.work_seconds:
+        work = f"{seconds(path.work_seconds)} of work in {seconds(report.wall_seconds)} of wall time"
+        table.add_row("Concurrency", f"{path.concurrency:.2f} = {work}")
+    if is_whole and path.bound:
+        table.add_row("Bound", f"{path.bound:.2f} = {_bound(path)}; by step costs, no schedule does better")
     waves = f"{counted(len(report.waves), 'wave')}, {counted(path.critical_steps, 'critical step')}"
     table.add_row("Width", f"{report.width} in {waves}")
     usages = [attempt.usage for step in report.steps for attempt in step.attempts]
-    table.add_row("Tokens", _tokens(usages))
     plans = [report.plan_usage, *(row.usage for row in report.replans)]
+    tokens = [_tokens(usages)] if any(usage.prompt_tokens for usage in usages) else []
     if any(usage.prompt_tokens for usage in plans):
-        table.add_row("", f"{_tokens(plans)} for the plan")
+        tokens.append(f"{_tokens(plans)} for the plan")
+    for label, line in zip(("Tokens", ""), tokens, strict=False):
+        table.add_row(label, line)
     if attempts := Counter(node for usage in usages for node in usage.nodes):
         listed = (f"{one_line(node)}: {counted(attempts[node], 'attempt')}" for node in sorted(attempts))
         table.add_row("Nodes", Text(", ".join(listed)))
@@ -449,7 +455,7 @@ def _bound(path: PathRow) -> str:
 def _path_seconds(path: PathRow, wall: float) -> str:
     paused = f" ({seconds(path.replan_seconds)} for the rest of the plan)" if path.replan_seconds else ""
     waited = f", {seconds(path.waiting_seconds)} of it waiting" if path.waiting_seconds >= SHOWN_SECONDS else ""
-    return f"{seconds(path.seconds)}{paused} of {seconds(wall)}{waited}; predicted {seconds(path.predicted_seconds)}"
+    return f"{seconds(path.seconds)}{paused} of {seconds(wall)}{waited}"
 
 
 def facts() -> Table:

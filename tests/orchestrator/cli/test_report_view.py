@@ -9,14 +9,19 @@ from orchestrator.cli.terminal import glyphs
 from orchestrator.run.record.report import StepRow, build_report
 from orchestrator.run.record.view import AttemptRow, RunView
 from orchestrator.task.events import (
+    AttemptFailed,
+    AttemptGenerated,
     AttemptStarted,
     AttemptSucceeded,
     Event,
+    Failure,
+    FailureKind,
     PlanFinished,
     RunAccepted,
     RunBegun,
     RunFinished,
     StepsPlanned,
+    Usage,
 )
 from tests.orchestrator.scheduler_driver import step as planned_step
 
@@ -99,3 +104,27 @@ def test_a_run_without_steps_has_no_list_of_steps() -> None:
     lines = report_lines(RunFinished(at=1.0, status="cancelled", error="cancelled by the user"))
     assert "cancelled by the user" in lines
     assert not any("Steps" in line for line in lines)
+
+
+def test_a_failed_run_has_only_figures_of_what_it_did() -> None:
+    failure = Failure(FailureKind.RESOURCE, "no memory")
+    first = AttemptStarted(at=1.0, step="S1", number=1, role="worker", persona=None, model="m", reason="r")
+    plan = (StepsPlanned(at=0.0, steps=(planned_step(1),)), PlanFinished(at=0.0, origin="taskir"), first)
+    failed = (
+        AttemptFailed(at=1.0, step="S1", number=1, failure=failure),
+        RunFinished(at=2.0, status="failed", error="no memory"),
+    )
+    usage = Usage(prompt_tokens=9, output_tokens=4, work_seconds=0.5, alone_seconds=0.5, packed_seconds=0.5)
+    done = (
+        AttemptGenerated(at=2.0, step="S1", number=1, usage=usage),
+        AttemptSucceeded(at=2.0, step="S1", number=1, outputs={}),
+        RunFinished(at=2.0, status="done"),
+    )
+    assert figures(*plan, *failed) == ["Critical path", "Width"]
+    assert figures(*plan, *done) == ["Critical path", "Concurrency", "Bound", "Width", "Tokens"]
+
+
+def figures(*events: Event) -> list[str]:
+    lines = report_lines(*events)
+    table = lines[next(number for number, line in enumerate(lines) if "Figures" in line) + 1 :]
+    return [line[:13].strip() for line in table if line[:13].strip()]
