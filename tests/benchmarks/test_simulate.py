@@ -4,7 +4,9 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import reduce
 from math import ceil
+from operator import getitem
 from pathlib import Path
 from typing import Any, get_args
 
@@ -169,6 +171,39 @@ def test_a_machine_file_is_read_as_it_was_written_and_refused_with_its_place(tmp
         read_machine(file)
     with pytest.raises(InputError, match="No such file"):
         read_machine(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        (("cores",), "four", '/cores: "four" is refused; accepted: a whole number'),
+        (("corse",), 4, "/corse: unknown field \"corse\"; accepted: 'cores'?"),
+        (("models", "m", "step_seconds", "1"), -1, "/models/m/step_seconds/1: -1 is refused; accepted: above 0"),
+        (("models", "m", "slotz"), 4, "/models/m/slotz: unknown field \"slotz\"; accepted: 'slots'?"),
+        (("nodes",), 9, "/: 9 nodes cannot share 4 cores; accepted: up to a node for each core"),
+        (("roles",), {"worker": "x"}, "/: roles name unknown models: x; accepted: m"),
+    ],
+)
+def test_a_wrong_machine_file_is_refused_with_place_value_and_what_is_accepted(
+    tmp_path: Path, place: tuple[str, ...], value: object, problem: str
+) -> None:
+    model = published_model(45.6, 1 << 30, batching=1.37)
+    described = Machine(name="n", sources=("s",), cores=4, memory_bytes=1 << 40, models={"m": model})
+    document = described.model_dump(mode="json")
+    *path, key = place
+    reduce(getitem, path, document)[key] = value
+    file = tmp_path / "machine.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(InputError) as refused:
+        read_machine(file)
+    assert str(refused.value).startswith(f"{file}: {problem}")
+
+
+def test_a_machine_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    file.write_text("{cores: 4}", encoding="utf-8")
+    with pytest.raises(InputError, match=r"machine\.json: is no JSON: .* line 1 .*; accepted: a machine file"):
+        read_machine(file)
 
 
 @pytest.mark.parametrize(

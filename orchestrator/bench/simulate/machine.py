@@ -22,6 +22,7 @@ from orchestrator.registry.forms import ReplicaLimits
 from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.models import ModelEntry, Registry, RoleEntry
 from orchestrator.registry.options import LoadOptions
+from orchestrator.task.taskir.problems import problems_of
 
 MAX_BYTES: Final = 1 << 20
 # What tokenizers of models cut off on their own: words, of which long ones are several, digits and other marks.
@@ -90,9 +91,12 @@ class MachineModel(_Form):
     @model_validator(mode="after")
     def _is_possible(self) -> "MachineModel":
         if 1 not in self.step_seconds:
-            raise ValueError("step_seconds lacks the step of 1 sequence")
+            raise ValueError('step_seconds lacks the step of 1 sequence; accepted: also "1": SECONDS')
         if self.verify_seconds is not None and self.verify_seconds.get(1) != self.step_seconds[1]:
-            raise ValueError("verify_seconds has another time than step_seconds for a step of 1 token")
+            raise ValueError(
+                "verify_seconds has another time than step_seconds for a step of 1 token; "
+                f"accepted: {self.step_seconds[1]:g}"
+            )
         return self
 
     @property
@@ -188,9 +192,11 @@ class Machine(_Form):
     @model_validator(mode="after")
     def _names_what_is_there(self) -> "Machine":
         if missing := sorted(set(self.roles.values()) - set(self.models)):
-            raise ValueError(f"roles name models that are not there: {', '.join(missing)}")
+            raise ValueError(f"roles name unknown models: {', '.join(missing)}; accepted: {', '.join(self.models)}")
         if self.nodes > self.cores:
-            raise ValueError(f"{self.nodes} nodes cannot share {self.cores} cores")
+            raise ValueError(
+                f"{self.nodes} nodes cannot share {self.cores} cores; accepted: up to a node for each core"
+            )
         return self
 
     @property
@@ -256,13 +262,18 @@ def read_machine(file: Path) -> Machine:
     try:
         return Machine.model_validate_json(text)
     except ValidationError as error:
-        problems = (
-            Problem(
-                f"{file}: {'/'.join(map(str, detail['loc'])) or 'the whole'}", detail["msg"], "what the schema says"
-            )
-            for detail in error.errors()
-        )
-        raise InputError(*problems) from error
+        raise InputError(*_problems(file, text, error)) from error
+
+
+def _problems(file: Path, text: bytes, error: ValidationError) -> list[Problem]:
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        reason = first["ctx"]["error"]
+        return [
+            Problem(str(file), f"is no JSON: {reason}", "a machine file, as `orchestrator bench machine` prints it")
+        ]
+    problems = problems_of(error, json.loads(text), Machine)
+    return [replace(problem, where=f"{file}: {problem.where}") for problem in problems]
 
 
 def to_text(machine: Machine) -> str:

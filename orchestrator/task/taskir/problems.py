@@ -1,8 +1,8 @@
-"""Turn errors in a TaskIR document into problems: JSON pointer, value, and what is accepted."""
+"""Turn errors in TaskIR documents and other JSON files into problems: JSON pointer, value, and what is accepted."""
 
 import difflib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
@@ -21,7 +21,13 @@ _SHOWN = 60
 _MANY = 2_000
 _TYPES = {
     "bool_type": "true or false",
+    "bool_parsing": "true or false",
     "dict_type": "an object",
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
     "int_type": "a whole number",
     "model_attributes_type": "an object",
     "model_type": "an object",
@@ -29,6 +35,7 @@ _TYPES = {
     "tuple_type": "a list",
 }
 _COUNTS = {
+    "greater_than": "above {gt:g}",
     "greater_than_equal": "from {ge} on",
     "less_than_equal": "up to {le}",
     "string_too_long": "up to {max_length} characters",
@@ -111,8 +118,13 @@ def invalid_task(problems: Iterable[Problem]) -> InvalidTask:
 
 
 def from_validation(error: ValidationError, document: object) -> InvalidTask:
-    items = [item for item in error.errors(include_url=False) if not _is_consequence(item)]
-    return invalid_task(_problem(item, document) for item in items)
+    return invalid_task(problems_of(error, document, TaskIR))
+
+
+def problems_of(error: ValidationError, document: object, form: type[BaseModel]) -> Iterator[Problem]:
+    """Yield what is wrong with a parsed JSON document that does not have a form."""
+    items = (item for item in error.errors(include_url=False) if not _is_consequence(item))
+    return (_problem(item, document, form) for item in items)
 
 
 def _is_consequence(item: Mapping[str, Any]) -> bool:
@@ -120,14 +132,16 @@ def _is_consequence(item: Mapping[str, Any]) -> bool:
     return item["type"] == "too_short" and bool(len(item["input"]) >= item["ctx"]["min_length"])
 
 
-def _problem(item: Mapping[str, Any], document: object) -> Problem:
-    path, model = _locate(item["loc"], document)
+def _problem(item: Mapping[str, Any], document: object, form: type[BaseModel]) -> Problem:
+    path, model = _locate(item["loc"], document, form)
     where, kind = pointer(path), item["type"]
     if kind == "extra_forbidden":
         key = str(path[-1])
         return Problem(where, f"unknown field {format_value(key)}", format_known_names(list(model.model_fields), key))
     if kind == "missing":
         return Problem(pointer(item["loc"]), "this field is required, but missing")
+    if kind == "value_error":
+        return Problem(where, str(item["ctx"]["error"]))
     return Problem(where, f"{format_value(item['input'])} is refused", _accepted(item))
 
 
@@ -143,10 +157,12 @@ def _accepted(item: Mapping[str, Any]) -> str:
     return _TYPES.get(kind, str(item["msg"]))
 
 
-def _locate(loc: tuple[int | str, ...], document: object) -> tuple[list[int | str], type[BaseModel]]:
+def _locate(
+    loc: tuple[int | str, ...], document: object, form: type[BaseModel]
+) -> tuple[list[int | str], type[BaseModel]]:
     # Follow pydantic's location as far as the document goes; the model is that of the object there.
     path: list[int | str] = []
-    model: type[BaseModel] = TaskIR
+    model = form
     holder, value = model, document
     for part in loc:
         if isinstance(value, dict) and part in value:
@@ -164,6 +180,6 @@ def _locate(loc: tuple[int | str, ...], document: object) -> tuple[list[int | st
 def _model_of(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    if get_origin(annotation) in (tuple, Annotated, Union, UnionType):
+    if get_origin(annotation) in (dict, tuple, Annotated, Union, UnionType):
         return next(filter(None, map(_model_of, get_args(annotation))), None)
     return None
