@@ -88,7 +88,8 @@ def critical_path(
 
     The product's own orchestrator runs them, in a state folder of its own below yours, so no daemon is asked. A daemon
     or other programs that compute meanwhile change the figures. Results are kept as JSON and as a page, and an
-    interrupted session continues when the command is given again.
+    interrupted session continues when the command is given again. A replay reads the run's own folder if there is no
+    --dir.
     """
     options = settings(context)
     check_folder(folder)
@@ -97,7 +98,7 @@ def critical_path(
     sessions = sessions_of(options)
     state = sessions.folder.parent / "state"
     log_to(sessions.folder.parent / "bench.log")
-    suite = asyncio.run(_workloads(options, registry, names or (), replay, state))
+    suite = asyncio.run(_workloads(options, registry, names or (), replay, folder, state))
     models = _models_of(suite, registry)
     how = mode or "as-planned"
     stamp = _stamp(suite, registry, models, rounds, serial=serial, mode=how)
@@ -182,9 +183,9 @@ def _registry_of(registry: Registry, model: str | None) -> Registry:
 
 
 async def _workloads(
-    options: Settings, registry: Registry, names: Sequence[str], replay: str | None, state: Path
+    options: Settings, registry: Registry, names: Sequence[str], replay: str | None, folder: Path | None, state: Path
 ) -> list[Workload]:
-    own = [] if replay is None else [replayed(options, replay)]
+    own = [] if replay is None else [replayed(options, replay, folder)]
     files = [name for name in names if name.endswith(".json")]
     own += [Workload(name, f"the document {name}", {Path(name).stem: read_task(name)}) for name in files]
     shapes = [name for name in names if name not in files]
@@ -213,8 +214,11 @@ async def _roles(registry: Registry, state: Path) -> Roles:
     return Roles(worker, coder, count / SAMPLE_WORDS)  # tokens per word
 
 
-def replayed(options: Settings, text: str) -> Workload:
-    """Return the plan of a run as a workload. Raises InputError, JournalError."""
+def replayed(options: Settings, text: str, folder: Path | None) -> Workload:
+    """Return the plan of a run as a workload. Without `folder` it reads that of the run.
+
+    Raises InputError, also for a folder that is no longer there, and JournalError.
+    """
     with JournalReader.open_to_read(options.home) as journal:
         run = find_run(journal, text)
         view = RunView.of(event for _, event in journal.events(run))
@@ -224,7 +228,9 @@ def replayed(options: Settings, text: str) -> Workload:
         if not steps:
             raise InputError(Problem(f"run {run}", "has no plan", "a run whose plan was made"))
         task = planned_task(view.title, steps, None).task
-    return Workload(run, f"the plan of run {run}", {run: task})
+    if folder is None and view.accepted.directory is not None:
+        folder = check_folder(Path(view.accepted.directory))
+    return Workload(run, f"the plan of run {run}", {run: task}, folder)
 
 
 def _models_of(suite: Sequence[Workload], registry: Registry) -> tuple[str, ...]:

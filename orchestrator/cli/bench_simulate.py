@@ -27,7 +27,6 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.registry.models import Registry
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.report import load_report
-from orchestrator.task.events import RunAccepted
 from orchestrator.task.taskir.models import TaskIR
 
 
@@ -68,10 +67,11 @@ def simulate_task(
     if name is not None:
         task = _task(name)
     else:
-        ((run, task),) = replayed(options, shown).tasks.items()
+        workload = replayed(options, shown, folder)
+        ((run, task),) = workload.tasks.items()
+        folder = workload.folder
         with JournalReader.open_to_read(options.home) as journal:
             lengths = answer_lengths(task, load_report(journal, run))
-            folder = folder or _own_folder(journal, run)
     registry = registry_of(options)
     with tempfile.TemporaryDirectory(prefix="orchestrator-simulate-") as scratch:
         home = Path(scratch)
@@ -140,12 +140,6 @@ def _models(registry: Registry, names: Sequence[str]) -> list[str]:
 
 def _say(line: str) -> None:
     write(lambda: print(printable(one_line(line)), file=sys.stderr, flush=True))
-
-
-def _own_folder(journal: JournalReader, run: str) -> Path | None:
-    accepted = journal.first_event(run)
-    assert isinstance(accepted, RunAccepted)
-    return None if accepted.directory is None else check_folder(Path(accepted.directory))
 
 
 def _task(name: str) -> TaskIR:

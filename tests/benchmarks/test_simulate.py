@@ -764,6 +764,11 @@ def test_a_task_with_files_is_simulated_with_those_of_its_folder(tmp_path: Path)
     assert cli(*words, str(tmp_path / "task.json")).code == 2
     again = cli(*words, "--replay", "R")
     assert (again.code, again.json["status"]) == (0, "done")
+    measured = cli("bench", "critical-path", "--replay", "R", "--rounds", "1", "--no-serial", "--json")
+    assert (measured.code, measured.json["summaries"][0]["statuses"]) == (0, {"done": 1}), measured.err
+    (tmp_path / "texts").rename(tmp_path / "moved")
+    gone = cli("bench", "critical-path", "--replay", "R", "--rounds", "1", "--no-serial")
+    assert (gone.code, "texts: does not exist" in gone.err) == (2, True)
 
 
 @pytest.mark.slow

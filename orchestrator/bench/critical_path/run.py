@@ -36,7 +36,7 @@ class CriticalPathPlan:
     home: Path  # the state folder, of which nobody else may be the owner
     registry: Registry
     models: tuple[str, ...]  # the models that are loaded before the first run
-    folder: Path | None = None  # the folder whose files the tasks may read
+    folder: Path | None = None  # instead of the folders of the workloads
     mode: Mode = "as-planned"  # how the plan is read in the runs that are not serial
     # Called with each round that has ended.
     measured: Callable[[Round, Sequence[TaskMeasurement]], None] = field(default=lambda round_, rows: None)
@@ -72,18 +72,17 @@ async def measure(bench: CriticalPathPlan, rounds: Sequence[Round]) -> None:
 
 async def _run(bench: CriticalPathPlan, orchestrator: Orchestrator, planned_round: Round) -> list[TaskMeasurement]:
     mode: Mode = bench.mode if planned_round.way == "as-planned" else "serial"
+    workload = planned_round.workload
+    folder = bench.folder or workload.folder
     with _peak_memory() as peak:
         runs = await asyncio.gather(
-            *(
-                _ended(orchestrator, Job(None, task, bench.folder, mode))
-                for task in planned_round.workload.tasks.values()
-            )
+            *(_ended(orchestrator, Job(None, task, folder, mode)) for task in workload.tasks.values())
         )
         used = peak()
     rows = []
-    for task, run in zip(planned_round.workload.tasks, runs, strict=True):
+    for task, run in zip(workload.tasks, runs, strict=True):
         report = await asyncio.to_thread(load_report, orchestrator.journal, run)
-        rows.append(row_of(report, planned_round.workload.name, task, planned_round.way, planned_round.number, used))
+        rows.append(row_of(report, workload.name, task, planned_round.way, planned_round.number, used))
     return rows
 
 

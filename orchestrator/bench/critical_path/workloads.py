@@ -40,6 +40,7 @@ class Workload:
     about: str  # what it is like, in one sentence
     # The tasks by name. The name of the only task is that of the workload.
     tasks: Mapping[str, TaskIR]
+    folder: Path | None = None  # whose files the tasks may read
 
     @property
     def paired(self) -> bool:
