@@ -90,26 +90,26 @@ async def compare(spec: EngineSpec, requests: Sequence[Generation]) -> dict[str,
     """
     async with await Engine.start(dataclasses.replace(spec, batch_invariant=True)) as engine:
         alone = [(await engine.generate(request)).text for request in requests]
-    found = {}
+    by_mode = {}
     for mode, settings in MODES.items():
         async with await Engine.start(dataclasses.replace(spec, **settings)) as engine:
             done = await asyncio.gather(*map(engine.generate, requests))
-        found[mode] = divergence(alone, [one.text for one in done])
-    return found
+        by_mode[mode] = divergence(alone, [completion.text for completion in done])
+    return by_mode
 
 
-def _first_difference(one: str, other: str) -> int | None:
-    return next((at for at, (left, right) in enumerate(zip_longest(one, other)) if left != right), None)
+def _first_difference(text: str, other: str) -> int | None:
+    return next((at for at, (left, right) in enumerate(zip_longest(text, other)) if left != right), None)
 
 
 def _spec(file: Path, step_costs: str) -> EngineSpec:
     return EngineSpec(file=str(file), context=1024, slots=_SLOTS, threads=1, step_costs=step_costs, hung_seconds=120.0)
 
 
-def _rows(model: str, found: Mapping[str, Divergence]) -> list[dict[str, Any]]:
+def _rows(model: str, by_mode: Mapping[str, Divergence]) -> list[dict[str, Any]]:
     return [
         {"model": model, "mode": mode, **dataclasses.asdict(result), "share": round(result.share, 4)}
-        for mode, result in found.items()
+        for mode, result in by_mode.items()
     ]
 
 

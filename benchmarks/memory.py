@@ -131,12 +131,12 @@ def flat(options: argparse.Namespace) -> list[Row]:
         for kind, numbers in (("flat", 1 << 40), ("ivf", 0)):
             folder = options.folder / f"few-{count}-{options.dimensions}-{kind}"
             index = _index(folder, subset, options.dimensions, IndexSettings(flat_numbers=numbers))
-            found = [index.search(query, NEIGHBOURS)[0] for query in queries]
+            neighbours = [index.search(query, NEIGHBOURS)[0] for query in queries]
             row = {
                 "vectors": count,
                 "dimensions": options.dimensions,
                 "kind": kind,
-                "recall": _recall(found, nearest(subset, queries, NEIGHBOURS)),
+                "recall": _recall(neighbours, nearest(subset, queries, NEIGHBOURS)),
             }
             rows.append({**row, **timed(partial(_search, index, queries), QUERIES)})
             index.abandon()
@@ -161,7 +161,7 @@ def lists(options: argparse.Namespace) -> list[Row]:
             wanted = replace(settings, probes=probes, candidates=candidates)
             index = _index(folder, vectors, options.dimensions, wanted)
             for kind, queries in queries_by_kind.items():
-                found = [index.search(query, NEIGHBOURS)[0] for query in queries]
+                neighbours = [index.search(query, NEIGHBOURS)[0] for query in queries]
                 row: Row = {
                     "vectors": options.episodes,
                     "dimensions": options.dimensions,
@@ -170,7 +170,7 @@ def lists(options: argparse.Namespace) -> list[Row]:
                     "lists": lists_for(options.episodes, per_root),
                     "probes": probes,
                     "candidates": candidates,
-                    "recall": _recall(found, truths[kind]),
+                    "recall": _recall(neighbours, truths[kind]),
                     "cpu_seconds_to_build": _rounded(seconds),
                     **timed(partial(_search, index, queries), QUERIES),
                 }
@@ -258,8 +258,8 @@ def _figures(
     }
     learned._index.wait()
     row["index"] = asdict(learned.stats().index)
-    found = [learned.retrieve(query, NEIGHBOURS).ids for query in queries]
-    row["recall"] = _recall(found, truth)
+    neighbours = [learned.retrieve(query, NEIGHBOURS).ids for query in queries]
+    row["recall"] = _recall(neighbours, truth)
     for k in (NEIGHBOURS, 100):
         row |= {
             f"retrieve_{k}_{name}": value
@@ -394,9 +394,9 @@ def _index(folder: Path, vectors: Vectors, dimensions: int, settings: IndexSetti
     return index
 
 
-def _recall(found: Sequence[NDArray[np.int64]], truth: NDArray[np.int64]) -> float:
+def _recall(neighbours: Sequence[NDArray[np.int64]], truth: NDArray[np.int64]) -> float:
     """Return which share of the truly nearest was found. Ids count from 1, places from 0."""
-    hits = [len(np.intersect1d(ids - 1, places)) for ids, places in zip(found, truth, strict=True)]
+    hits = [len(np.intersect1d(ids - 1, places)) for ids, places in zip(neighbours, truth, strict=True)]
     return _rounded(float(np.sum(hits)) / truth.size)
 
 
@@ -406,24 +406,24 @@ def _rounded(value: Any) -> float:
 
 def goals_of(rows: Mapping[str, list[Row]]) -> list[goals.Goal]:
     """Return the goals of the largest memory that was measured, with the dimensions that it had."""
-    found: list[goals.Goal] = []
+    reached: list[goals.Goal] = []
     default = IndexSettings()
     for row in rows.get("lists", []):
         lists = lists_for(row["vectors"], default.lists_per_root)
         shipped = (lists, default.components, default.probes, default.candidates)
         if (row["lists"], row["components"], row["probes"], row["candidates"]) == shipped:
             name = f"{row['vectors']:,} vectors of {row['dimensions']} dimensions, {row['kind']} queries, index alone"
-            found += [
+            reached += [
                 goals.at_most(f"{name}: CPU milliseconds of a search, p99", row["p99_ms"], 1.5),
                 goals.at_least(f"{name}: recall of the 20 nearest", row["recall"], 0.95),
             ]
             if "insert_mean_ms" in row:
-                found.append(
+                reached.append(
                     goals.at_most(f"{name}: CPU milliseconds of an insertion, mean", row["insert_mean_ms"], 0.1)
                 )
     for row in rows.get("memory", []):
         name = f"{row['episodes']:,} episodes of {row['dimensions']} dimensions"
-        found += [
+        reached += [
             goals.at_most(f"{name}: CPU milliseconds of a retrieval, p99", row["retrieve_20_p99_ms"], 1.5),
             goals.at_least(f"{name}: recall of the 20 nearest", row["recall"], 0.95),
             goals.at_most(f"{name}: CPU milliseconds of an insertion into the index, mean", row["insert_mean_ms"], 0.1),
@@ -433,7 +433,7 @@ def goals_of(rows: Mapping[str, list[Row]]) -> list[goals.Goal]:
                 20,
             ),
         ]
-    return found
+    return reached
 
 
 PARTS: Final[Mapping[str, Callable[[argparse.Namespace], list[Row]]]] = {

@@ -46,15 +46,15 @@ class BenchmarkSubject:
 
 def goal(results: Results, name: str) -> float:
     """Return the value of the goal with this name. Raises KeyError if there is none."""
-    for one in results["goals"]:
-        if one["name"] == name:
-            return float(one["value"])
+    for goal in results["goals"]:
+        if goal["name"] == name:
+            return float(goal["value"])
     raise KeyError(name)
 
 
 def _whole_tasks(results: Results) -> str:
-    some = (one for one in results["ratios"] if (one["model"], one["state"]) == ("smollm2", "cold"))
-    ratios = {(one["workload"], one["system"]): one for one in some}
+    some = (ratio for ratio in results["ratios"] if (ratio["model"], ratio["state"]) == ("smollm2", "cold"))
+    ratios = {(ratio["workload"], ratio["system"]): ratio for ratio in some}
     shared, irregular = ratios["shared", "LangGraph"], ratios["irregular", "LangGraph"]
     return (
         f"When 16 steps read one new document of 1,000 tokens, LangGraph on llama-server takes {shared['median']:.1f} "
@@ -216,8 +216,8 @@ def _gates(results: Results) -> str:
 
 
 def _priority(results: Results) -> str:
-    seconds = next(one["value"] for one in results["goals"] if one["name"].startswith("seconds of a gate"))
-    speeds = [one["value"] for one in results["goals"] if "next to urgent gates" in one["name"]]
+    seconds = next(goal["value"] for goal in results["goals"] if goal["name"].startswith("seconds of a gate"))
+    speeds = [goal["value"] for goal in results["goals"] if "next to urgent gates" in goal["name"]]
     return (
         f"Next to a busy loop on each core, a gate that needs 0.6 s takes {seconds:.1f} s. Next to urgent gates, "
         f"decoding keeps {min(speeds):.2f} of its speed."
@@ -227,11 +227,11 @@ def _priority(results: Results) -> str:
 def _routing(results: Results) -> str:
     rows = {row["router"]: row for row in results["parts"]["families"]["rows"] if row["price"] == 0.1}
 
-    def told(router: str) -> str:
+    def describe(router: str) -> str:
         return f"{rows[router]['success'][0]:.2f} right at {rows[router]['cost'][0]:.2f} of the large model's time"
 
     return (
-        f"Rules that choose small models: {told('rules')}. Learned, after 300 outcomes: {told('after 300')}. "
+        f"Rules that choose small models: {describe('rules')}. Learned, after 300 outcomes: {describe('after 300')}. "
         f"Always the large model: {rows['always large']['success'][0]:.2f}."
     )
 
@@ -241,11 +241,11 @@ def _parl(results: Results) -> str:
     trained, ruled = rows["seconds"], rows[best_rule(results)]
     first = f"{why}. " if (why := rules_as_good(results)) else ""
 
-    def told(row: Results) -> str:
+    def rates(row: Results) -> str:
         collapse, success = row["collapse"]["value"], row["success"]["value"]
         return f"{success:.0%} right, {collapse:.0%} of wide requests collapsed"
 
-    return f"{first}Trained: {told(trained)}. As it ships: {told(rows['as shipped'])}. By rules: {told(ruled)}."
+    return f"{first}Trained: {rates(trained)}. As it ships: {rates(rows['as shipped'])}. By rules: {rates(ruled)}."
 
 
 def best_rule(results: Results) -> str:
@@ -268,8 +268,8 @@ def parl_table(results: Results) -> Iterator[str]:
     yield f"| arm or control | seeds | {' | '.join(figures)} |"
     yield f"|---|---:|{'---:|' * len(figures)}"
     for row in results["rows"]:
-        told = (_with_interval(row[figure]) for figure in figures)
-        yield f"| {row['name']} | {row['seeds']} | {' | '.join(told)} |"
+        cells = (_with_interval(row[figure]) for figure in figures)
+        yield f"| {row['name']} | {row['seeds']} | {' | '.join(cells)} |"
     if not results.get("clock"):
         yield from ("", "Not measured: critical paths by the clock of two real cores.")
     for worker, clock in results.get("clock", {}).items():
@@ -388,7 +388,7 @@ FAMILIES: Final = {"plan": "plans", "summarize": "summaries", "code": "functions
 
 
 def _tool_caller(results: Results) -> str:
-    shares = [one["value"] for one in results["goals"]]
+    shares = [goal["value"] for goal in results["goals"]]
     return f"It is exact on {100 * min(shares):.0f} to {100 * max(shares):.0f} % of held-out conversations."
 
 
@@ -406,7 +406,7 @@ def _real_model(results: Results) -> str:
     done = [count for kind, count in right.items() if kind in TASKS]
     return (
         f"It plans {right['plan']['right']} of {right['plan']['of']} requests rightly, and does "
-        f"{sum(one['right'] for one in done)} of {sum(one['of'] for one in done)} small tasks."
+        f"{sum(count['right'] for count in done)} of {sum(count['of'] for count in done)} small tasks."
     )
 
 
@@ -658,8 +658,8 @@ def _reached(goal_row: Results) -> str:
 
 
 def _met(results: Results) -> str:
-    goals = [one for one in results.get("goals", ()) if "goal" in one]
-    return f"{sum(one['state'] == 'met' for one in goals)} of {len(goals)}" if goals else ""
+    goals = [goal for goal in results.get("goals", ()) if "goal" in goal]
+    return f"{sum(goal['state'] == 'met' for goal in goals)} of {len(goals)}" if goals else ""
 
 
 def _command(results: Results) -> str:
@@ -675,14 +675,16 @@ def _machines(results: Results) -> list[str]:
         machines = [*each.values()]
     else:
         machines = (
-            [results["machine"]] if "machine" in results else [one["machine"] for one in results["parts"].values()]
+            [results["machine"]] if "machine" in results else [part["machine"] for part in results["parts"].values()]
         )
-    return [*dict.fromkeys(f"{one['processor']} with {one['cores']} cores" for one in machines)]
+    return [*dict.fromkeys(f"{machine['processor']} with {machine['cores']} cores" for machine in machines)]
 
 
 def _anchor(title: str) -> str:
     """Return the anchor that GitHub gives to a heading."""
-    return "".join(one for one in title.lower().replace(" ", "-") if one.isalnum() or one == "-")
+    return "".join(
+        character for character in title.lower().replace(" ", "-") if character.isalnum() or character == "-"
+    )
 
 
 def _figure(value: float | bool | None) -> str:

@@ -102,7 +102,7 @@ def _train_families(arguments: argparse.Namespace) -> None:
     from benchmarks.adapter.train import ALPHA, RANK, saved_adapter, train
 
     folder = arguments.folder / FAMILIES
-    data = partial(family_training.family_batches, kept=folder / KEPT_FILE)
+    data = partial(family_training.family_batches, own_answers=folder / KEPT_FILE)
     settings = {"threads": arguments.threads, "device": arguments.device, "rank": family_training.RANK}
     tokens = arguments.tokens or family_training.TOKENS
     progress = train(model_file(), folder, tokens, seed=families.SEED, data=data, **settings)
@@ -118,7 +118,7 @@ def _families(arguments: argparse.Namespace) -> None:
     """Measure the model with the adapter of the trial and without it, and write that to the results."""
     folder = arguments.folder / FAMILIES
     path = folder / "families.gguf"
-    found = json.loads(RESULTS.read_text("utf-8"))
+    published = json.loads(RESULTS.read_text("utf-8"))
     rows = []
     for system, adapter in (("plain", None), ("adapter", path)):
         cache_file = folder / f"counted-{system if adapter is None else _digest(path)[:16]}.json"
@@ -129,13 +129,13 @@ def _families(arguments: argparse.Namespace) -> None:
             low, high = wilson(sum(right), len(right))
             row = {"tasks": tasks, "system": system, "count": len(right), "right": sum(right)}
             rows.append(row | {"interval": [round(low, 3), round(high, 3)]})
-    found[FAMILIES] = {
+    published[FAMILIES] = {
         "command": f"python -m benchmarks.adapter families --count {arguments.count}",
         "adapter": json.loads((folder / "families.json").read_text("utf-8")),
         "prompts": prompt_set("general").stamp,
         "rows": rows,
     }
-    results.write(RESULTS, found)
+    results.write(RESULTS, published)
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
@@ -232,7 +232,7 @@ def _row(model: str, system: str, setup: PlanningSetup, name: str, requests: Seq
         "prompt_tokens": measured.usage.prompt_tokens,
         "output_tokens": measured.usage.output_tokens,
         # Names of the others are left out, so that nobody tunes to them.
-        "wrong": [one.name for one in measured.results if not one.right] if name in TUNED_ON else None,
+        "wrong": [result.name for result in measured.results if not result.right] if name in TUNED_ON else None,
         "goals": goals(measured.results),
     }
 

@@ -107,7 +107,7 @@ def batched(examples: Iterable[TokenizedExample], width: int, skip: int = 0) -> 
     """Yield batches of at most `width` tokens. The first `skip` are left out."""
     batch: list[TokenizedExample] = []
     for example in examples:
-        if batch and sum(len(one.tokens) for one in (*batch, example)) > width:
+        if batch and sum(len(tokenized.tokens) for tokenized in (*batch, example)) > width:
             if skip:
                 skip -= 1
             else:
@@ -119,11 +119,15 @@ def batched(examples: Iterable[TokenizedExample], width: int, skip: int = 0) -> 
 def common_prefix(batch: Sequence[TokenizedExample]) -> int:
     """Return how many tokens all examples of a batch begin with, fewer than any of their prompts has."""
     first = batch[0].tokens
-    most = min(next(index for index, weight in enumerate(one.weights) if weight) for one in batch) - 1
-    return next((at for at in range(most) if any(one.tokens[at] != first[at] for one in batch)), most)
+    most = min(next(index for index, weight in enumerate(tokenized.weights) if weight) for tokenized in batch) - 1
+    return next((at for at in range(most) if any(tokenized.tokens[at] != first[at] for tokenized in batch)), most)
 
 
 def unseen(count: int) -> list[PlanExample]:
     """Return examples of words that are held out from training."""
-    made = (one for one in generate(UNSEEN_SEED, unseen=True) if not (one.done or one.flaw) and is_allowed(one))
+    made = (
+        example
+        for example in generate(UNSEEN_SEED, unseen=True)
+        if not (example.done or example.flaw) and is_allowed(example)
+    )
     return list(islice(made, count))

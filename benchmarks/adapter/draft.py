@@ -142,9 +142,9 @@ def add_join(draft: ExampleDraft, parts: Sequence[str], plural: str) -> None:
     else:
         clause, wording = draft.random.choice(operations.ON_RESULTS_UNSAID)
     values = draft.fill(wording)
-    named = f"the {plural}"
-    said = draft.random.choice((named, named, "them", "the results", f"these {plural}"))
-    action = action_of(wording.format(x=named, **values))
+    reference = f"the {plural}"
+    said = draft.random.choice((reference, reference, "them", "the results", f"these {plural}"))
+    action = action_of(wording.format(x=reference, **values))
     clause = clause.format(x=said, **values)
     clause = clause.replace("what them ", "what they ").replace("where them ", "where they ")
     draft.add(clause, Part(role=WORKER, action=action, inputs=tuple(parts)), step_structure(parts))
@@ -154,9 +154,9 @@ def add_follow_up(draft: ExampleDraft, noun: str, part: str | None = None) -> st
     """Add an operation on the result of a part, the last one unless another is given; return what comes of it."""
     operation = draft.random.choice(operations.ON_A_RESULT)
     wording, reads = draft.random.choice(operation.wordings), part or draft.last
-    values, named = draft.fill(wording), f"the {noun}"
-    said = draft.random.choice((named, named, "it", "that", "the result") if part is None else (named,))
-    clause, action = wording.format(x=said, **values), action_of(wording.format(x=named, **values))
+    values, reference = draft.fill(wording), f"the {noun}"
+    said = draft.random.choice((reference, reference, "it", "that", "the result") if part is None else (reference,))
+    clause, action = wording.format(x=said, **values), action_of(wording.format(x=reference, **values))
     draft.add(clause, Part(role=WORKER, action=action, inputs=(reads,)), step_structure([reads]))
     return operation.noun
 

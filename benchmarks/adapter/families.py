@@ -124,13 +124,13 @@ def judgements(seed: int, *, unseen: bool = False) -> Iterator[JudgeCase]:
     draw = random.Random(seed)  # noqa: S311 (as above)
     for example in extractions(draw.getrandbits(32), unseen=unseen):
         wrong = draw.randrange(len(example.facts)) if draw.random() < 0.5 else None
-        told = [other if index == wrong else right for index, (right, other) in enumerate(example.facts)]
-        answer = _written(example.task, told)
+        stated = [other if index == wrong else right for index, (right, other) in enumerate(example.facts)]
+        answer = _written(example.task, stated)
         said = " ".join(
             f"The text says {right.said}, the answer says {_plain(value.value)}."
-            for (right, _), value in zip(example.facts, told, strict=True)
+            for (right, _), value in zip(example.facts, stated, strict=True)
         )
-        ending = "Nothing is wrong." if wrong is None else f"{_plain(told[wrong].value)} is wrong."
+        ending = "Nothing is wrong." if wrong is None else f"{_plain(stated[wrong].value)} is wrong."
         opinion = {
             "critique": f"{said} {ending}",
             "score": 9 if wrong is None else 2,
@@ -193,11 +193,11 @@ class _SceneDraft:
         slot, phrase = self._scene.fields[key]
         wording = self._words.random.choice(UNSEEN_LIST if self._words.unseen else LIST)
         if isinstance(slot, tuple):
-            items = [self._values[one] for one in slot]
+            items = [self._values[name] for name in slot]
             kind = slot[0].rstrip("0123456789")
         else:
             kind = LISTS[slot.rstrip("0123456789")]
-            items = [SlotValue(one, one) for one in self._values[slot].value]
+            items = [SlotValue(text, text) for text in self._values[slot].value]
         schema = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 10}
         return self._finished(
             wording.format(phrase), schema, [item.value for item in items], items, [kind] * len(items)

@@ -45,10 +45,10 @@ def keep_answers(model: Path, folder: Path, say: Say) -> Path:
     """Have the model without an adapter summarize generated texts, keep what it writes, and return the file."""
     tasks = list(islice(summaries(SEED), KEPT))
     answered = asyncio.run(ask(model, None, tasks, say))
-    kept = [[asdict(task), one.answer] for task, one in zip(tasks, answered, strict=True) if one.answer]
+    answers = [[asdict(task), result.answer] for task, result in zip(tasks, answered, strict=True) if result.answer]
     path = folder / KEPT_FILE
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(kept), "utf-8")
+    path.write_text(json.dumps(answers), "utf-8")
     return path
 
 
@@ -89,12 +89,14 @@ async def counted(model: Path, adapter: Path | None, count: int, say: Say) -> di
     held_out, short = held_out_tasks(count), summary_tasks()
     natural = [task for task in real_tasks() if task.kind != "code" and adapter is not None]
     answered = await ask(model, adapter, [*held_out, *short, *natural], say)
-    of_natural = [(one.kind, one.right) for one in answered[count + len(short) :]] if adapter else published()
+    of_natural = [(result.kind, result.right) for result in answered[count + len(short) :]] if adapter else published()
     verdicts_by_set = {
-        "extract, held out": [one.right for one in answered[:count]],
+        "extract, held out": [result.right for result in answered[:count]],
         "extract, natural": [right for kind, right in of_natural if kind == "extract"],
         "count and classify, natural": [right for kind, right in of_natural if kind in ("count", "classify")],
-        "summarize": [is_about(one.answer, task.text) for one, task in zip(answered[count:], short, strict=False)],
+        "summarize": [
+            is_about(result.answer, task.text) for result, task in zip(answered[count:], short, strict=False)
+        ],
     }
     for name, cases in (("judge, held out", held_out_cases(count)), ("judge, natural", natural_judgements())):
         verdicts = await judge(model, adapter, cases, say)
@@ -105,8 +107,8 @@ async def counted(model: Path, adapter: Path | None, count: int, say: Say) -> di
 
 def published() -> list[tuple[str, bool]]:
     """Return the kind of each natural task and whether the model does it rightly, from the published results."""
-    found = json.loads(PUBLISHED.read_text("utf-8"))
-    return [(one["kind"], one["right"]) for one in found["results"] if one["kind"] != "plan"]
+    document = json.loads(PUBLISHED.read_text("utf-8"))
+    return [(row["kind"], row["right"]) for row in document["results"] if row["kind"] != "plan"]
 
 
 async def judge(model: Path, adapter: Path | None, cases: Sequence[JudgeCase], say: Say) -> list[bool | None]:
@@ -116,8 +118,8 @@ async def judge(model: Path, adapter: Path | None, cases: Sequence[JudgeCase], s
         async with Pool(registry, Path(folder) / "logs", step_costs=Path(folder) / "curves") as pool:
             ask_judge, turns = judge_of(resolve_role(registry, "judge"), pool, 0.0), asyncio.Semaphore(AT_ONCE)
 
-            async def one(case: JudgeCase) -> bool | None:
-                reads = {one.name: one.text.encode() for one in case.task.reads}
+            async def check(case: JudgeCase) -> bool | None:
+                reads = {source.name: source.text.encode() for source in case.task.reads}
                 context = GateContext(Scope(case.task.step), reads=reads, judge=ask_judge)
                 artifact = Artifact(case.task.step.outputs[0], case.answer.encode())
                 async with turns:
@@ -129,7 +131,7 @@ async def judge(model: Path, adapter: Path | None, cases: Sequence[JudgeCase], s
                 say(f"{result.status}, should have {'passed' if case.right else 'failed'}: {result.evidence}")
                 return result.status == "passed"
 
-            return list(await asyncio.gather(*map(one, cases)))
+            return list(await asyncio.gather(*map(check, cases)))
 
 
 def registry_form(model: Path, adapter: Path | None) -> dict[str, Any]:

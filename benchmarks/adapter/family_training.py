@@ -41,17 +41,19 @@ def judge_messages(case: JudgeCase) -> tuple[Message, ...]:
     return step_messages(_system("judge", "B"), "", reads, ACTION)
 
 
-def family_batches(tokenizer: Any, seed: int, width: int, skip: int, kept: Path) -> Iterator[list[TokenizedExample]]:
-    """Yield batches of at most `width` tokens without end. `kept` is the file of the model's own answers."""
-    found = (tokenize_answer(tokenizer, *one, _weight) for one in _examples(seed, kept))
-    return batched((example for example in found if len(example.tokens) <= LONGEST), width, skip)
+def family_batches(
+    tokenizer: Any, seed: int, width: int, skip: int, own_answers: Path
+) -> Iterator[list[TokenizedExample]]:
+    """Yield batches of at most `width` tokens without end. `own_answers` is the file of the model's own answers."""
+    tokenized = (tokenize_answer(tokenizer, *example, _weight) for example in _examples(seed, own_answers))
+    return batched((example for example in tokenized if len(example.tokens) <= LONGEST), width, skip)
 
 
-def _examples(seed: int, kept: Path) -> Iterator[tuple[tuple[Message, ...], str]]:
+def _examples(seed: int, own_answers: Path) -> Iterator[tuple[tuple[Message, ...], str]]:
     """Yield messages and the answers to them."""
     draw = random.Random(seed)  # noqa: S311 (data to learn from, no secrets)
     tasks, cases = extractions(seed + 1), judgements(seed + 2)
-    own = [(RealTask(**task), str(answer)) for task, answer in json.loads(kept.read_text("utf-8"))]
+    own = [(RealTask(**task), str(answer)) for task, answer in json.loads(own_answers.read_text("utf-8"))]
     while True:
         match draw.choices([*SHARES], [*SHARES.values()])[0]:
             case "extract":
@@ -67,4 +69,4 @@ def _examples(seed: int, kept: Path) -> Iterator[tuple[tuple[Message, ...], str]
 
 def _weight(written: str, start: int, end: int) -> float:
     """Return the weight of a token of an answer: nothing for keys, which the grammar gives."""
-    return 0.0 if any(one.start() <= start and end <= one.end() for one in _KEY.finditer(written)) else 1.0
+    return 0.0 if any(key.start() <= start and end <= key.end() for key in _KEY.finditer(written)) else 1.0

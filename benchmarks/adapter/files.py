@@ -79,8 +79,8 @@ def mixed_folder(vocabulary: WordSampler, count: int, beside: int = 0) -> Folder
 def named_folder(vocabulary: WordSampler, count: int, beside: int = 0) -> Folder:
     """Return files that are called after what they are: `memo.txt`, `price_list.txt`."""
     draw = vocabulary.random
-    named = [pair for pair in KINDS if pair.split(":")[0] not in SUBJECTS]  # those are held out by another hash
-    kinds = [pair.split(":")[0] for pair in vocabulary.sample(named, count)]
+    pairs = [pair for pair in KINDS if pair.split(":")[0] not in SUBJECTS]  # those are held out by another hash
+    kinds = [pair.split(":")[0] for pair in vocabulary.sample(pairs, count)]
     names = [f"{kind}.{draw.choice(EXTENSIONS)}" for kind in kinds]
     others = list[str]()
     for _ in range(beside):
@@ -90,9 +90,9 @@ def named_folder(vocabulary: WordSampler, count: int, beside: int = 0) -> Folder
 
 def pattern_of(names: Sequence[str], listed: Sequence[str]) -> tuple[str, ...]:
     """Return the pattern that a plan may use for exactly these of the files that are there, or the names themselves."""
-    found, allowed = FileNames(listed), Listed.of("", listed)
+    names_there, allowed = FileNames(listed), Listed.of("", listed)
     for pattern in allowed.patterns if allowed is not None else ():
-        if set(found.find(pattern)) == set(names):
+        if set(names_there.find(pattern)) == set(names):
             return (pattern,)
     return tuple(sorted(names))
 
@@ -146,7 +146,7 @@ def refer_to_one(vocabulary: WordSampler, folder: Folder, index: int = 0) -> Ref
     draw, name = vocabulary.random, folder.names[index]
     ways = [name] * 6
     stem = name.rsplit(".", 1)[0]
-    if [one.rsplit(".", 1)[0] for one in folder.listed].count(stem) == 1 and len(stem) > 2:
+    if [file.rsplit(".", 1)[0] for file in folder.listed].count(stem) == 1 and len(stem) > 2:
         ways += [f"the {stem} file", f"the file {stem}"]
     if folder.style == "named":
         ways = [name, *[f"the {folder.labels[index]}"] * 2, f"the {folder.labels[index]} in {name}", f"my {stem}"]
@@ -188,8 +188,8 @@ def refer_to_all(vocabulary: WordSampler, folder: Folder) -> Reference:
             for quantity, plural in (("all", "s"), ("every", ""), ("the", "s"), ("each", ""), ("all of the", "s"))
         ]
         if extension in NAMES_OF_EXTENSIONS:
-            several, one = NAMES_OF_EXTENSIONS[extension]
-            ways += [(f"all {several}", pattern), (f"every {one}", pattern), (f"the {several}", pattern)]
+            several, single = NAMES_OF_EXTENSIONS[extension]
+            ways += [(f"all {several}", pattern), (f"every {single}", pattern), (f"the {several}", pattern)]
             ways += [(f"each of the {several}", pattern)]
         if folder.others and all(not name.endswith(f".{extension}") for name in folder.others):
             other = folder.others[0]
@@ -253,7 +253,7 @@ def _described_together(folder: Folder, indexes: Sequence[int]) -> list[str]:
                 ways = [f"{plural} {labels[0]} to {labels[-1]}", f"the {plural} from {labels[0]} to {labels[-1]}"]
             if numbers[-1] <= len(ORDINALS):
                 ordinals = [ORDINALS[number - 1] for number in numbers]
-                ways += [f"the {listing([f'{one} {folder.kind[0]}' for one in ordinals])}"]
+                ways += [f"the {listing([f'{ordinal} {folder.kind[0]}' for ordinal in ordinals])}"]
             if list(indexes) == list(range(len(indexes))):
                 ways += [f"the first {NUMBERS[len(indexes)]} {plural}"]
         case "person" | "place":

@@ -66,7 +66,7 @@ def each_beside(draft: ExampleDraft) -> None:
     """The same for each of several files, and something else with another one."""
     folder = add_files(draft, least=3)
     *several, last = range(len(folder.names))
-    operation, other = (replace(one, questions=()) for one in draft.random.sample(operations.ON_A_TEXT, 2))
+    operation, other = (replace(sampled, questions=()) for sampled in draft.random.sample(operations.ON_A_TEXT, 2))
     add_operation(draft, refer_to_some(draft.vocabulary, folder, several), operation, each=True)
     add_operation(draft, refer_to_one(draft.vocabulary, folder, last), other)
     save_result(draft)
@@ -144,9 +144,9 @@ def result_and_file(draft: ExampleDraft) -> None:
     save_result(draft, often=0.15)
     other = refer_to_one(draft.vocabulary, folder, 1)
     clause, wording = draft.random.choice([pair for pair in operations.ON_TWO if not pair[0].endswith("?")])
-    named = f"the {operation.noun}"
-    action = action_of(wording.format(a=named, b=other.names[0]))
-    said = draft.random.choice((named, named, "it", "the result"))
+    reference = f"the {operation.noun}"
+    action = action_of(wording.format(a=reference, b=other.names[0]))
+    said = draft.random.choice((reference, reference, "it", "the result"))
     inputs = ("P1", *other.names)
     draft.add(
         clause.format(a=said, b=other.phrase), Part(role=WORKER, action=action, inputs=inputs), step_structure(inputs)
@@ -202,7 +202,7 @@ def chain_of_three(draft: ExampleDraft) -> None:
 def two_readings(draft: ExampleDraft) -> None:
     """Two things are made of one file."""
     reference = add_one_file(draft)
-    first, second = (replace(one, questions=()) for one in draft.random.sample(operations.ON_A_TEXT, 2))
+    first, second = (replace(sampled, questions=()) for sampled in draft.random.sample(operations.ON_A_TEXT, 2))
     add_operation(draft, reference, first)
     add_operation(draft, reference, second)
 
@@ -250,8 +250,8 @@ def _make_two(draft: ExampleDraft, noun: str) -> None:
 def lists(draft: ExampleDraft) -> None:
     """Two or three lists of what is in one file."""
     reference = add_one_file(draft)
-    found = draft.random.sample(operations.LISTED, draft.random.choice((2, 2, 2, 3)))
-    for number, plural in enumerate(found):
+    chosen = draft.random.sample(operations.LISTED, draft.random.choice((2, 2, 2, 3)))
+    for number, plural in enumerate(chosen):
         wording = draft.random.choice(operations.FURTHER_LISTS if number else operations.FIRST_LIST)
         clause = wording.format(p=plural, x=reference.phrase)
         action = f"List the {plural} in {reference.names[0]}."
@@ -270,11 +270,11 @@ def named_texts(draft: ExampleDraft) -> None:
             [*draft.files, *REQUEST, *(part.output for part in draft.parts)],
         )
         name = new_name(
-            draft.vocabulary, [one for one in taken if one], draft.random.choice(("txt", "md", "md", "csv"))
+            draft.vocabulary, [file for file in taken if file], draft.random.choice(("txt", "md", "md", "csv"))
         )
         items.append(item.format(file=name, text=text))
-        named = reference.names[0] if reference.names == reference.files else "the files"
-        part = Part(role=WORKER, action=action_of(f"Write {text} from {named}"), inputs=reference.names, output=name)
+        source = reference.names[0] if reference.names == reference.files else "the files"
+        part = Part(role=WORKER, action=action_of(f"Write {text} from {source}"), inputs=reference.names, output=name)
         draft.add("", part, replace(step_structure(reference.files), output=name))
     draft.clauses = [frame.format(x=reference.phrase, items=between.join(items))]
 
@@ -304,7 +304,7 @@ def mixed_join(draft: ExampleDraft) -> None:
     """One thing for each of several files, another for one more, and something made of all results."""
     folder = add_files(draft, least=3)
     *several, last = range(len(folder.names))
-    operation, other = (replace(one, questions=()) for one in draft.random.sample(operations.ON_A_TEXT, 2))
+    operation, other = (replace(sampled, questions=()) for sampled in draft.random.sample(operations.ON_A_TEXT, 2))
     add_operation(draft, refer_to_some(draft.vocabulary, folder, several), operation, each=True)
     add_operation(draft, refer_to_one(draft.vocabulary, folder, last), other)
     add_join(draft, ["P1", "P2"], "results")

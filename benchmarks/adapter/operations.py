@@ -18,12 +18,14 @@ class TextOperation:
 
 def _operations(text: str) -> tuple[TextOperation, ...]:
     """Read operations, apart by an empty line: `noun; plural; wording | wording; question | question`."""
-    found = []
+    text_operations = []
     for entry in text.strip().split("\n\n"):
         noun, plural, wordings, *questions = (part.strip() for part in " ".join(entry.split()).split(";"))
-        asked = tuple(one.strip() for one in questions[0].split("|")) if questions else ()
-        found.append(TextOperation(noun, plural, tuple(one.strip() for one in wordings.split("|")), asked))
-    return tuple(found)
+        asked = tuple(question.strip() for question in questions[0].split("|")) if questions else ()
+        text_operations.append(
+            TextOperation(noun, plural, tuple(wording.strip() for wording in wordings.split("|")), asked)
+        )
+    return tuple(text_operations)
 
 
 ON_A_TEXT = _operations(

@@ -28,10 +28,10 @@ def structure_of(files: Sequence[str], parts: Sequence[Part]) -> Structure:
     """Return the structure of a plan for a request with these files. Raises PlanFlaw for a plan that is none."""
     builder = PlanBuilder(files, ROLES)
     writers: dict[str, str] = {}
-    found = []
+    structures = []
     for number, part in enumerate(parts, 1):
         steps = builder.add(part).steps
-        found.append(
+        structures.append(
             frozenset(
                 StepStructure(
                     frozenset(writers.get(name, name) for name in step.inputs or ()),
@@ -44,4 +44,4 @@ def structure_of(files: Sequence[str], parts: Sequence[Part]) -> Structure:
             )
         )
         writers |= {name: f"P{number}" for step in steps for name in step.outputs}
-    return tuple(found)
+    return tuple(structures)

@@ -61,8 +61,8 @@ def _pack(batch: list[TokenizedExample], device: torch.device) -> _Packed:
                 places.append(start + index - prefix - 1)
                 predicted.append(example.tokens[index])
                 weights.append(weight)
-    tokens = [*batch[0].tokens[:prefix], *(token for one in rest for token in one)]
-    positions = [*range(prefix), *(prefix + index for one in rest for index in range(len(one)))]
+    tokens = [*batch[0].tokens[:prefix], *(token for tokens_left in rest for token in tokens_left)]
+    positions = [*range(prefix), *(prefix + index for tokens_left in rest for index in range(len(tokens_left)))]
     return _Packed(
         torch.tensor([tokens], device=device),
         torch.tensor([positions], device=device),
@@ -85,14 +85,14 @@ def _packed_attention(
     packed: _Packed = given["packed"]
     groups = module.num_key_value_groups
     key, value = (each.repeat_interleave(groups, dim=1) for each in (key, value))
-    shared, found = packed.prefix, list[torch.Tensor]()
+    shared, outputs = packed.prefix, list[torch.Tensor]()
     for start, end in packed.spans:
         queries, keys, values = (
             torch.cat((each[:, :, :shared], each[:, :, start:end]), dim=2) for each in (query, key, value)
         )
         attended = scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=given["scaling"])
-        found.append(attended if not found else attended[:, :, shared:])
-    return torch.cat(found, dim=2).transpose(1, 2), None
+        outputs.append(attended if not outputs else attended[:, :, shared:])
+    return torch.cat(outputs, dim=2).transpose(1, 2), None
 
 
 AttentionInterface.register(PACKED, _packed_attention)
@@ -263,8 +263,8 @@ def _rate(progress: AdapterProgress, tokens: int) -> float:
 
 
 def _record(progress: AdapterProgress, loss: float, tokens: int, batches: int, seconds: float) -> None:
-    kept = _KEPT if progress.steps else 0.0
-    progress.loss = kept * progress.loss + (1 - kept) * loss
+    decay = _KEPT if progress.steps else 0.0
+    progress.loss = decay * progress.loss + (1 - decay) * loss
     progress.steps += 1
     progress.tokens += tokens
     progress.batches += batches

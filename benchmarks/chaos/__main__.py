@@ -128,14 +128,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root = Path(tempfile.mkdtemp(prefix="chaos-"))
     try:
         with small_disk(root / "disk") as disk:
-            found = asyncio.run(_measured(root, disk, options))
+            document = asyncio.run(_measured(root, disk, options))
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    results.write(options.out, found)
-    for row in found["goals"]:
+    results.write(options.out, document)
+    for row in document["goals"]:
         say(f"{'met   ' if row['met'] else 'MISSED'} {row['name']}: {row['value']} (goal: {row['goal']})")
     say(f"written to {options.out}")
-    return 0 if all(row["met"] for row in found["goals"]) else 1
+    return 0 if all(row["met"] for row in document["goals"]) else 1
 
 
 async def _measured(root: Path, disk: Path | None, options: argparse.Namespace) -> dict[str, Any]:
@@ -253,8 +253,8 @@ def _results(
         "faults": dict(faults.done),
         "refused": {str(number): count for number, count in load.refused.items()},
         "interrupted attempts": run_audit.reruns,
-        "daemon": [asdict(one) for one in held],
-        "goals": [asdict(one) for one in reached],
+        "daemon": [asdict(reading) for reading in held],
+        "goals": [asdict(goal) for goal in reached],
     }
 
 

@@ -84,7 +84,7 @@ class HarmedDaemon:
     async def engines(self) -> list[int]:
         """Return the processes of the engines that are loaded."""
         models = (await self.ask("GET", "/v1/pool")).json()["models"]
-        return [one["pid"] for model in models for one in model["instances"] if one["pid"] is not None]
+        return [instance["pid"] for model in models for instance in model["instances"] if instance["pid"] is not None]
 
     def footprint(self) -> Footprint:
         """Return what the daemon's process holds now."""

@@ -40,24 +40,27 @@ def decide(messages: Messages, names: Sequence[str], asked_for_summary: bool) ->
 def _documents(messages: Messages) -> dict[str, str]:
     """Return the texts of the documents in the messages, by id."""
     return {
-        found[1]: found[3]
+        match[1]: match[3]
         for message in messages
         if message.role == "user"
-        for found in _SHOWN.finditer(message.content)
+        for match in _SHOWN.finditer(message.content)
     }
 
 
 def _findings(messages: Messages) -> list[str]:
     """Return the facts in the documents in the messages and in the summary, once each."""
     texts = [message.content for message in messages[2:]]
-    found = [f"The {fact} of the {SHIP} is {value}." for text in texts for fact, value in _FACT.findall(text)]
-    return list(dict.fromkeys(found))
+    sentences = [f"The {fact} of the {SHIP} is {value}." for text in texts for fact, value in _FACT.findall(text)]
+    return list(dict.fromkeys(sentences))
 
 
 def _kept(messages: Messages) -> list[str]:
     """Return the ids of the documents that a condensation has kept."""
     return [
-        part.split()[0] for message in messages for kept in _KEPT.findall(message.content) for part in kept.split(", ")
+        part.split()[0]
+        for message in messages
+        for listing in _KEPT.findall(message.content)
+        for part in listing.split(", ")
     ]
 
 

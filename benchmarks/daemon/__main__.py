@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         load, begun = os.getloadavg()[0], time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="bench-daemon-") as folder:
             part = asyncio.run(_measured(name, Path(folder), sizes[name]))
-        found = merged(read(options.out), name, part, load, time.perf_counter() - begun)
-        results.write(options.out, found)
+        document = merged(read(options.out), name, part, load, time.perf_counter() - begun)
+        results.write(options.out, document)
         _print(part)
         missed += sum(not goal.met for goal in part.goals)
     say(f"written to {options.out}")

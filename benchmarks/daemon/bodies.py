@@ -53,7 +53,7 @@ def _step(number: int, reads: Sequence[int], items: int = 2) -> dict[str, Any]:
         "id": f"S{number}",
         "actor": "worker",
         "action": "Go on with the list.",
-        "inputs": [f"list{one}.json" for one in reads],
+        "inputs": [f"list{step}.json" for step in reads],
         "outputs": [f"list{number}.json"],
         "output_schema": {
             "type": "array",

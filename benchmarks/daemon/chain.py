@@ -19,18 +19,21 @@ GOAL_MS: Final = 3.0
 
 async def measure(folder: Path, steps: int) -> PartResult:
     """Run chains of `steps` steps, alternately with one client that follows the events and with none."""
-    found: dict[str, list[dict[str, float]]] = {"watched": [], "unwatched": []}
+    rounds_by_name: dict[str, list[dict[str, float]]] = {"watched": [], "unwatched": []}
     with running_daemon(folder / "home") as daemon:
         async with daemon.client() as client:
             await wait_ended(client, await submit(client, chain(WARMING_STEPS)))
             for _ in range(ROUNDS):
-                for name, rounds in found.items():
+                for name, rounds in rounds_by_name.items():
                     run = await submit(client, chain(steps))
                     await (wait_ended(client, run) if name == "watched" else wait_idle(client))
                     with JournalReader.open_to_read(daemon.home) as journal:
                         rounds.append(figures([event for _, event in journal.events(run)]))
-    medians = {name: statistics.median(one["overhead_ms"] for one in rounds) for name, rounds in found.items()}
-    result: dict[str, Any] = {"steps": steps, "overhead_ms": medians, "rounds": found}
+    medians = {
+        name: statistics.median(measured["overhead_ms"] for measured in rounds)
+        for name, rounds in rounds_by_name.items()
+    }
+    result: dict[str, Any] = {"steps": steps, "overhead_ms": medians, "rounds": rounds_by_name}
     return PartResult(result, [at_most("daemon overhead per step, ms", medians["watched"], GOAL_MS)])
 
 
@@ -42,5 +45,10 @@ def figures(events: Sequence[Event]) -> dict[str, float]:
     wall, count = done[-1] - begun, len(done)
     engine = sum(usage.prefill_seconds + usage.decode_seconds for usage in usages)
     queued = sum(usage.queued_seconds for usage in usages)
-    named = {"wall_ms": wall, "engine_ms": engine, "overhead_ms": wall - engine, "of_it_before_prefill_ms": queued}
-    return {name: round(1000 * seconds / count, 4) for name, seconds in named.items()}
+    seconds_by_name = {
+        "wall_ms": wall,
+        "engine_ms": engine,
+        "overhead_ms": wall - engine,
+        "of_it_before_prefill_ms": queued,
+    }
+    return {name: round(1000 * seconds / count, 4) for name, seconds in seconds_by_name.items()}

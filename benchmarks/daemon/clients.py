@@ -22,7 +22,7 @@ async def measure(folder: Path, count: int) -> PartResult:
     whole: list[float] = []
     statuses: Counter[str] = Counter()
 
-    async def one(client: httpx2.AsyncClient) -> None:
+    async def submit_runs(client: httpx2.AsyncClient) -> None:
         for _ in range(RUNS_EACH):
             begun = time.perf_counter()
             run = await submit(client, short())
@@ -36,9 +36,9 @@ async def measure(folder: Path, count: int) -> PartResult:
             begun = time.perf_counter()
             async with asyncio.TaskGroup() as group:
                 for _ in range(count):
-                    group.create_task(one(client))
+                    group.create_task(submit_runs(client))
             seconds = time.perf_counter() - begun
-    found = {
+    row = {
         "clients": count,
         "runs": count * RUNS_EACH,
         "runs_per_second": round(count * RUNS_EACH / seconds, 1),
@@ -46,4 +46,4 @@ async def measure(folder: Path, count: int) -> PartResult:
         "from_submit_to_end": spread(whole),
         "ends": dict(statuses),
     }
-    return PartResult(found, [exactly("runs of clients at once that are done", statuses["done"], count * RUNS_EACH)])
+    return PartResult(row, [exactly("runs of clients at once that are done", statuses["done"], count * RUNS_EACH)])

@@ -31,7 +31,7 @@ async def measure(folder: Path, flood: int) -> PartResult:
             share = await _crowded(client, daemon.home, batch)
             daemon.kill()
     slower = statistics.median(beside) / statistics.median(alone)
-    found = {
+    row = {
         "batch_runs": flood,
         "interactive_alone": spread(alone),
         "interactive_behind_the_flood": spread(beside),
@@ -42,7 +42,7 @@ async def measure(folder: Path, flood: int) -> PartResult:
         at_most("interactive runs behind a flood of batch runs, times slower", slower, SLOWER),
         at_least("share of batch runs beside a crowd of interactive ones", share, 1 / (2 * PATIENCE)),
     ]
-    return PartResult(found, goals)
+    return PartResult(row, goals)
 
 
 async def _interactive_seconds(client: httpx2.AsyncClient) -> list[float]:

@@ -24,9 +24,9 @@ def percentile(samples: Sequence[float], percent: float) -> float:
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
     """Return percentiles and the maximum of times in seconds, in milliseconds, by name."""
-    named = {"p50_ms": 50, "p95_ms": 95, "p99_ms": 99, "max_ms": 100}
-    found = {name: round(1000 * percentile(seconds, percent), 3) for name, percent in named.items()}
-    return {"samples": len(seconds), **found}
+    percents = {"p50_ms": 50, "p95_ms": 95, "p99_ms": 99, "max_ms": 100}
+    percentiles = {name: round(1000 * percentile(seconds, percent), 3) for name, percent in percents.items()}
+    return {"samples": len(seconds), **percentiles}
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:

@@ -38,8 +38,8 @@ class Handler(BaseHTTPRequestHandler):
     def _mcp(self, request: dict[str, Any]) -> bytes:
         names = ["echo"] if self.path == "/bomb" else [f"tool{number}" for number in range(50_000)]
         tools = {"tools": [{"name": name, "inputSchema": SCHEMA} for name in names]}
-        found = {"initialize": REVISION, "tools/list": tools}.get(request["method"])
-        rest = {"error": {"code": -32601, "message": "no such method"}} if found is None else {"result": found}
+        result = {"initialize": REVISION, "tools/list": tools}.get(request["method"])
+        rest = {"error": {"code": -32601, "message": "no such method"}} if result is None else {"result": result}
         return json.dumps({"jsonrpc": "2.0", "id": request["id"], **rest}).encode()
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:

@@ -44,7 +44,7 @@ async def measure(folder: Path, count: int) -> PartResult:
             database = (daemon.home / "journal.db").stat().st_size
     counted = [point for point in points if point[0] > WARMING * count]
     grown = slope(counted) * OF_A_DAY
-    found = {
+    row = {
         "runs": count,
         "runs_per_second": round(count / seconds, 1),
         "resident_mib_at_first": round(points[0][1], 1),
@@ -53,4 +53,4 @@ async def measure(folder: Path, count: int) -> PartResult:
         "slope_bytes_per_run": round(slope(counted) * MIB, 1),
         "database_bytes_per_run": round(database / count),
     }
-    return PartResult(found, [at_most(f"growth over {OF_A_DAY} runs, extrapolated from {count}, MiB", grown, GOAL_MIB)])
+    return PartResult(row, [at_most(f"growth over {OF_A_DAY} runs, extrapolated from {count}, MiB", grown, GOAL_MIB)])

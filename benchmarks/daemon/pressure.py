@@ -48,20 +48,20 @@ async def measure(folder: Path, count: int) -> PartResult:
     with running_daemon(folder / "home", runs_max_queued=MOST_QUEUED) as daemon:
         async with daemon.client(CLIENTS) as client:
 
-            async def one() -> None:
+            async def insist() -> None:
                 for _ in left:
                     await flood.insist(client)
 
             begun = time.perf_counter()
             async with asyncio.TaskGroup() as group:
                 for _ in range(CLIENTS):
-                    group.create_task(one())
+                    group.create_task(insist())
             for run in flood.accepted:
                 await wait_ended(client, run)
             seconds = time.perf_counter() - begun
             done = [await status_of(client, run) for run in flood.accepted].count("done")
     refused, others = flood.statuses[BUSY], flood.statuses.total() - flood.statuses[BUSY] - flood.statuses[ACCEPTED]
-    found = {
+    row = {
         "runs": count,
         "clients": CLIENTS,
         "may_wait": MOST_QUEUED,
@@ -74,4 +74,4 @@ async def measure(folder: Path, count: int) -> PartResult:
         exactly("answers under pressure that are neither a place nor 429", others, 0),
         exactly("429 without Retry-After", flood.without_retry_after, 0),
     ]
-    return PartResult(found, goals)
+    return PartResult(row, goals)

@@ -94,8 +94,8 @@ async def status_of(client: httpx2.AsyncClient, run: str) -> str:
 async def metric(client: httpx2.AsyncClient, name: str) -> float:
     """Return the value of a metric, summed over its labels."""
     lines = (await client.get("/metrics")).text.splitlines()
-    named = (line for line in lines if line.startswith((f"orchestrator_{name} ", f"orchestrator_{name}{{")))
-    return sum(float(line.rsplit(" ", 1)[1]) for line in named)
+    samples = (line for line in lines if line.startswith((f"orchestrator_{name} ", f"orchestrator_{name}{{")))
+    return sum(float(line.rsplit(" ", 1)[1]) for line in samples)
 
 
 async def wait_idle(client: httpx2.AsyncClient, seconds: float = 0.2) -> None:

@@ -23,31 +23,31 @@ SPARE: Final = 100  # Places in the queue beyond those for the runs
 
 async def measure(folder: Path, count: int) -> PartResult:
     """Submit `count` runs behind some long ones, kill the daemon, start it again, and wait for all of them."""
-    home, found = folder / "home", dict[str, Any](runs=count)
+    home, row = folder / "home", dict[str, Any](runs=count)
     with running_daemon(home, runs_max_queued=count + SPARE, runs_max_running=1) as daemon:
         async with daemon.client(CLIENTS + 1) as client:
             blockers = [await submit(client, lasting()) for _ in range(BLOCKERS)]
             begun = time.perf_counter()
             accepted = await _accepted(client, count)
-            found["accepted_per_second"] = round(count / (time.perf_counter() - begun), 1)
-            found["waiting_at_the_end"] = await metric(client, "runs_waiting")
+            row["accepted_per_second"] = round(count / (time.perf_counter() - begun), 1)
+            row["waiting_at_the_end"] = await metric(client, "runs_waiting")
         daemon.kill()
     begun = time.perf_counter()
     with running_daemon(home, runs_max_queued=count + SPARE) as daemon:
         async with daemon.client() as client:
-            found["restart_seconds"] = round(time.perf_counter() - begun, 2)
-            found["listed_as_queued_after_restart"] = await metric(client, "runs_waiting")
+            row["restart_seconds"] = round(time.perf_counter() - begun, 2)
+            row["listed_as_queued_after_restart"] = await metric(client, "runs_waiting")
             for run in blockers:
                 await client.post(f"/v1/runs/{run}/cancel", json={})
             begun = time.perf_counter()
             await wait_idle(client, 1.0)
-            found["ended_per_second"] = round(count / (time.perf_counter() - begun), 1)
+            row["ended_per_second"] = round(count / (time.perf_counter() - begun), 1)
     ends = _ends(home, accepted)
     goals = [
         exactly("queued runs that were accepted", len(set(accepted)), count),
         exactly("queued runs that are done after a kill", ends["done"], count),
     ]
-    return PartResult({**found, "ends": dict(ends)}, goals)
+    return PartResult({**row, "ends": dict(ends)}, goals)
 
 
 async def _accepted(client: httpx2.AsyncClient, count: int) -> list[str]:

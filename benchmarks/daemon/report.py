@@ -26,7 +26,7 @@ def merged(before: dict[str, Any], name: str, part: PartResult, load: float, sec
     return {
         "command": "python -m benchmarks.daemon",
         "parts": parts,
-        "goals": [goal for one in parts.values() for goal in one["goals"]],
+        "goals": [goal for part in parts.values() for goal in part["goals"]],
     }
 
 
@@ -34,5 +34,5 @@ def read(file: Path) -> dict[str, Any]:
     """Return the results in a file; empty if there is no file. Raises OSError, ValueError."""
     if not file.exists():
         return {}
-    found = json.loads(file.read_text(encoding="utf-8"))
-    return found if isinstance(found, dict) else {}
+    document = json.loads(file.read_text(encoding="utf-8"))
+    return document if isinstance(document, dict) else {}

@@ -51,13 +51,13 @@ async def measure(folder: Path, rounds: int, file: Path = ROUNDS) -> PartResult:
     Rounds that are in `file` are not measured again.
     """
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    log, kept = RowLog(file), list[Row]()
+    log, rows = RowLog(file), list[Row]()
     stamp = json.dumps([environment.machine(), environment.versions("llama-cpp-python"), source_hash()])
     for number in range(rounds):
         key = ("swap", str(number), stamp)
         row = log.find(key, Path(__file__))
-        kept.append(log.add(key, await _round(folder, number), Path(__file__)) if row is None else row)
-    return result(kept)
+        rows.append(log.add(key, await _round(folder, number), Path(__file__)) if row is None else row)
+    return result(rows)
 
 
 async def _round(folder: Path, number: int) -> Row:

@@ -135,11 +135,11 @@ def _run(suite: Suite, options: argparse.Namespace, *, further: bool) -> None:
 def _report(suite: Suite, options: argparse.Namespace) -> None:
     """Print the tables of the finished cells, and write the results unless this is a trial."""
     finished, engine = _finished(suite, options), report.source_hash(suite.source)
-    found = [row for each in finished.values() for row in each.rows]
-    reached = [] if options.library else goals(found, suite.goals)
+    measured_rows = [row for each in finished.values() for row in each.rows]
+    reached = [] if options.library else goals(measured_rows, suite.goals)
     for name, file in zip(options.systems, options.library, strict=False):
         _say(f"{name}: {file}")
-    _say(report.printed(found, reached))
+    _say(report.printed(measured_rows, reached))
     if earlier := [name for name, each in finished.items() if each.engine != engine]:
         _say(f"measured with an earlier engine: {', '.join(earlier)}")
     if not (options.trial or options.library):
@@ -155,9 +155,9 @@ def _publish(suite: Suite, options: argparse.Namespace, finished: Mapping[str, r
     together = {**rows.published(suite.published, stamp, suite.known), **finished}
     measured = {cell.name: cell for cell in suite.cells(_models(options)) if cell.name in finished}
     cells = [measured.get(cell.name, cell) for cell in suite.known]
-    found = {cell.name: together[cell.name] for cell in cells if cell.name in together}
-    reached = goals((row for each in found.values() for row in each.rows), suite.goals)
-    document = report.document(found, reached, stamp, engine, cells, suite.about)
+    selected = {cell.name: together[cell.name] for cell in cells if cell.name in together}
+    reached = goals((row for each in selected.values() for row in each.rows), suite.goals)
+    document = report.document(selected, reached, stamp, engine, cells, suite.about)
     if lost := rows.lost(suite.published, document, suite.known):
         problem = "has cells of other versions, systems or models, which would be lost"
         _say(f"not written: {suite.published} {problem}: {', '.join(lost)}")
@@ -171,8 +171,8 @@ def _finished(suite: Suite, options: argparse.Namespace) -> dict[str, rows.Measu
     cells, stamp, engine = _cells(suite, options), _stamp(options), report.source_hash(suite.source)
     before = {} if options.trial or options.library else rows.published(suite.published, stamp, cells)
     own_rows = rows.read(_rows_file(suite, options), stamp, cells)
-    found = [*before.items(), *own_rows.items()]
-    finished = dict(sorted(found, key=lambda item: item[1].engine == engine))  # of equal names, the last one counts
+    items = [*before.items(), *own_rows.items()]
+    finished = dict(sorted(items, key=lambda item: item[1].engine == engine))  # of equal names, the last one counts
     return {cell.name: finished[cell.name] for cell in cells if cell.name in finished}
 
 

@@ -245,10 +245,10 @@ def chosen(cells: Iterable[Cell], patterns: Iterable[str]) -> tuple[Cell, ...]:
 
 def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
     """Return the cells by group, in order."""
-    found: dict[Group, list[Cell]] = {}
+    by_group: dict[Group, list[Cell]] = {}
     for cell in cells:
-        found.setdefault(cell.group, []).append(cell)
-    return [tuple(group) for group in found.values()]
+        by_group.setdefault(cell.group, []).append(cell)
+    return [tuple(group) for group in by_group.values()]
 
 
 def _speculating(width: int, task: Task) -> Cell:

@@ -47,12 +47,12 @@ def mistaken(following: Next, share: float, seed: int) -> Next:
 
 def walk(following: Next, start: int, count: int) -> tuple[int, ...]:
     """Return the next `count` tokens after the token `start`, which is a word."""
-    found = []
+    words = []
     word = start - FIRST
     for _ in range(count):
         word = int(following[word])
-        found.append(word + FIRST)
-    return tuple(found)
+        words.append(word + FIRST)
+    return tuple(words)
 
 
 def weights(following: Next, seed: int, active_layers: int) -> Draw:

@@ -48,14 +48,14 @@ class Chats:
             return {state: self._steps(rng, cell) for state in cell.states}
         texts = [document(rng, cell.prefix, self._count) for _ in range(1 if cell.shared else cell.width)]
         documents = texts * cell.width if cell.shared else texts
-        found: dict[State, RequestLoad] = {}
+        loads: dict[State, RequestLoad] = {}
         for state in cell.states:
             prompts = tuple(
                 self._prompt((Message("system", text), Message("user", question(rng)))) for text in documents
             )
             shared = common(tuple(prompt.tokens for prompt in prompts))
-            found[state] = RequestLoad(prompts=prompts, answer=cell.answer, shared=shared)
-        return found
+            loads[state] = RequestLoad(prompts=prompts, answer=cell.answer, shared=shared)
+        return loads
 
     def _steps(self, rng: random.Random, cell: UserCell) -> RequestLoad:
         prompts = tuple(self._prompt((Message("user", list_task(rng)),)) for _ in range(cell.steps))

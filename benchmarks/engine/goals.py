@@ -81,15 +81,15 @@ class WantedGoal:
     found: Sequence[FoundValue]
     least: bool = True  # whether values should be at least `goal`; at most, otherwise
 
-    def judged(self, found: FoundValue) -> float:
+    def judged(self, value: FoundValue) -> float:
         """Return the number that has to reach the goal: the favourable end of the interval, or the value."""
-        low, high = found.interval or (found.value, found.value)
+        low, high = value.interval or (value.value, value.value)
         return high if self.least else low
 
-    def reached(self, found: FoundValue) -> bool:
+    def reached(self, value: FoundValue) -> bool:
         """Return whether a value reaches the goal, with enough rounds."""
-        fine = self.judged(found) >= self.goal if self.least else self.judged(found) <= self.goal
-        return fine and found.rounds >= LEAST_ROUNDS
+        fine = self.judged(value) >= self.goal if self.least else self.judged(value) <= self.goal
+        return fine and value.rounds >= LEAST_ROUNDS
 
     @property
     def undecided(self) -> Iterator[FoundValue]:
@@ -131,16 +131,16 @@ def undecided(rows: Iterable[EngineRow], wanted: Goals) -> dict[str, set[str]]:
     different numbers of rounds cannot be paired in further ones. If there are no others, the set is empty: the cell has
     to be measured again.
     """
-    found: dict[str, dict[str, int]] = {}
+    rounds_by_cell: dict[str, dict[str, int]] = {}
     for goal in wanted(Table(rows)):
         for each in goal.undecided:
             rounds = {row.system: len(row.seconds) for row in each.rows}
-            paired = found.setdefault(each.rows[0].cell, {})
+            paired = rounds_by_cell.setdefault(each.rows[0].cell, {})
             if len({*rounds.values()}) == 1:
                 paired |= rounds
     return {
         cell: {system for system, count in paired.items() if count == max(paired.values())}
-        for cell, paired in found.items()
+        for cell, paired in rounds_by_cell.items()
     }
 
 
@@ -231,28 +231,28 @@ def _against(table: Table, rows: Sequence[EngineRow], system: str) -> list[Found
 def _against_ceiling(table: Table, rows: Sequence[EngineRow]) -> list[FoundValue]:
     """Compare with the ceiling that has the layout which our engine ended with. With further rounds it may end with the
     other one, so both ceilings belong to the ratio."""
-    found = []
+    values = []
     for row in rows:
         ceilings = tuple(other for name in (SPLIT, POOLED) if (other := table.beside(row, name)))
         compared = _against(table, [row], SPLIT if row.split_cache else POOLED)
-        found += [replace(each, rows=(row, *ceilings)) for each in compared]
-    return found
+        values += [replace(each, rows=(row, *ceilings)) for each in compared]
+    return values
 
 
 def _faster(row: EngineRow, other: EngineRow) -> FoundValue:
-    found = speed(row, other)
+    ratio = speed(row, other)
     where = f"{row.cell}, {row.state}" + (f", {row.system}" if row.task else "")
-    return FoundValue(found.median, where, found.rounds, (found.low, found.high), (row, other))
+    return FoundValue(ratio.median, where, ratio.rounds, (ratio.low, ratio.high), (row, other))
 
 
 def _speculation(table: Table, compare: Callable[[Table, EngineRow, str], FoundValue | None]) -> list[FoundValue]:
-    found = []
+    values = []
     for method in METHODS:
         for row in table.of(speculating(OURS, method), task=True):
             value = compare(table, row, method)
             if value is not None:
-                found.append(value)
-    return found
+                values.append(value)
+    return values
 
 
 def _with_head(table: Table, method: str, name: str) -> Iterator[WantedGoal]:
@@ -272,18 +272,18 @@ def _of_server(table: Table, row: EngineRow, method: str) -> FoundValue | None:
     """Compare with the better of llama-server's settings."""
     beside = (table.beside(row, speculating(SERVER, method, settings)) for settings in SETTINGS)
     others = [other for other in beside if other]
-    least = min((_faster(row, other) for other in others), key=lambda found: found.value, default=None)
+    least = min((_faster(row, other) for other in others), key=lambda value: value.value, default=None)
     return least and replace(least, rows=(row, *others))
 
 
 def _of_bound(table: Table) -> list[FoundValue]:
-    found = []
+    values = []
     for method in METHODS:
         for row in table.of(speculating(OURS, method), task=True):
             faster = _of_none(table, row, method)
             if row.bound is not None and faster is not None:
-                found.append(faster.over(row.bound))
-    return found
+                values.append(faster.over(row.bound))
+    return values
 
 
 def _own_shares(table: Table) -> list[FoundValue]:
@@ -297,10 +297,10 @@ def _own_shares(table: Table) -> list[FoundValue]:
 
 def judge(wanted: WantedGoal) -> EngineGoal:
     """Return the result of a goal: the worst value among those that miss it, or among all if none does."""
-    found = wanted.found
-    missed = [each for each in found if not wanted.reached(each)]
+    values = wanted.found
+    missed = [each for each in values if not wanted.reached(each)]
     decide = min if wanted.least else max
-    worst = decide(missed or found, key=lambda each: each.value, default=None)
+    worst = decide(missed or values, key=lambda each: each.value, default=None)
     return EngineGoal(
         name=wanted.name,
         value=None if worst is None else round(worst.value, 4),
@@ -308,6 +308,6 @@ def judge(wanted: WantedGoal) -> EngineGoal:
         met=worst is not None and not missed,
         where=None if worst is None else worst.where,
         interval=None if worst is None else worst.interval,
-        cells=len(found),
-        reached=len(found) - len(missed),
+        cells=len(values),
+        reached=len(values) - len(missed),
     )

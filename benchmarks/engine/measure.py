@@ -103,16 +103,16 @@ async def measure_user(
     servers = [system for system in systems if isinstance(system, Served)]
 
     async def measured(system: System, number: int) -> dict[State, Measured]:
-        found: dict[State, Measured] = {}
+        by_state: dict[State, Measured] = {}
         for state, load in loads(number).items():
-            if not await until_quiet(servers, NEXT_LOAD_SECONDS if found else NEXT_SYSTEM_SECONDS):
+            if not await until_quiet(servers, NEXT_LOAD_SECONDS if by_state else NEXT_SYSTEM_SECONDS):
                 tell(f"{cell.name}: servers compute without a request; {system.name} is measured beside that")
             if number == WARM_UP:
                 await system.run(replace(load, answer=min(USER_WARM_UP, load.answer)))
                 break
             with busy_loops(cell.busy(state)):
-                found[state] = whole_answers(load, await _checked(cell, system, load))
-        return found
+                by_state[state] = whole_answers(load, await _checked(cell, system, load))
+        return by_state
 
     return await _rounds(cell, systems, measured, rounds, tell, before)
 
@@ -141,7 +141,7 @@ async def _rounds(
     before: Sequence[EngineRow],
 ) -> list[EngineRow]:
     """Do the rounds, and return a row for each system and state. A server that fails is left out of this cell."""
-    found: dict[Key, list[Measured]] = {}
+    by_key: dict[Key, list[Measured]] = {}
     seconds: dict[Key, list[float]] = {(row.system, row.state): list(row.seconds) for row in before}
     partners, begun = list(systems), time.monotonic()
     first = max(map(len, seconds.values()), default=0)
@@ -155,14 +155,14 @@ async def _rounds(
             except ServerFailed as error:
                 tell(f"left out of {cell.name}: {error}")
                 partners.remove(system)
-                found = {key: measured for key, measured in found.items() if key[0] != system.name}
+                by_key = {key: measured for key, measured in by_key.items() if key[0] != system.name}
                 seconds = {key: each for key, each in seconds.items() if key[0] != system.name}
                 continue
             if number != WARM_UP:
                 for state, each in states.items():
-                    found.setdefault((system.name, state), []).append(each)
+                    by_key.setdefault((system.name, state), []).append(each)
                     seconds.setdefault((system.name, state), []).append(each.seconds)
-    return [_row(cell, name, state, all_of_it) for (name, state), all_of_it in found.items()]
+    return [_row(cell, name, state, all_of_it) for (name, state), all_of_it in by_key.items()]
 
 
 def _ratios(seconds: Mapping[Key, Sequence[float]]) -> Iterator[Ratio]:

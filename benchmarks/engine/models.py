@@ -81,8 +81,8 @@ class Packaged:
     def installed(self) -> Path | None:
         """Return the path of the model in the package, or None if that is not installed here."""
         package = find_spec(self.package.replace("-", "_"))
-        found = None if package is None or package.origin is None else self.file(Path(package.origin).parent)
-        return found if found is not None and found.exists() else None
+        path = None if package is None or package.origin is None else self.file(Path(package.origin).parent)
+        return path if path is not None and path.exists() else None
 
 
 SMOLLM2 = Packaged(

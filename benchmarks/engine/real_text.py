@@ -196,7 +196,7 @@ def with_mistakes(text: str, rng: random.Random) -> str:
 
 async def measure(systems: Sequence[ChatSystem], asked: Sequence[TextTask], rounds: int) -> list[TextRow]:
     """Return what the systems did in `rounds` rounds of all tasks, after one warm-up request each."""
-    found: dict[tuple[str, int], list[TextAnswer]] = {}
+    answers_by_task: dict[tuple[str, int], list[TextAnswer]] = {}
     for system in systems:
         await system.ask(asked[0].messages(0), 16)
     for number in range(rounds):
@@ -204,19 +204,19 @@ async def measure(systems: Sequence[ChatSystem], asked: Sequence[TextTask], roun
             turn = (number + index) % len(systems)
             for system in (*systems[turn:], *systems[:turn]):
                 answered = await system.ask(task.messages(number + 1), ANSWER[task.kind])
-                found.setdefault((system.name, index), []).append(answered)
+                answers_by_task.setdefault((system.name, index), []).append(answered)
         print(f"round {number + 1} of {rounds} is done", flush=True)
     return [
         TextRow(
             kind=asked[index].kind,
             text=asked[index].text,
             system=name,
-            seconds=tuple(round(one.seconds, 4) for one in answers),
-            tokens=tuple(one.tokens for one in answers),
-            drafted=sum(one.drafted for one in answers),
-            accepted=sum(one.accepted for one in answers),
+            seconds=tuple(round(answer.seconds, 4) for answer in answers),
+            tokens=tuple(answer.tokens for answer in answers),
+            drafted=sum(answer.drafted for answer in answers),
+            accepted=sum(answer.accepted for answer in answers),
         )
-        for (name, index), answers in found.items()
+        for (name, index), answers in answers_by_task.items()
     ]
 
 
@@ -240,28 +240,30 @@ def goals(rows: Sequence[TextRow]) -> list[dict[str, Any]]:
     ]
 
 
-def _goal(name: str, found: Ratio, wanted: str) -> dict[str, Any]:
+def _goal(name: str, ratio: Ratio, wanted: str) -> dict[str, Any]:
     """Return a goal as it is written. Like the engine's, it is met if the upper end of the interval reaches it."""
-    told: dict[str, Any] = {"name": name, "value": round(found.median, 4)}
-    if math.isfinite(found.high):
-        told["interval"] = [round(found.low, 4), round(found.high, 4)]
+    goal: dict[str, Any] = {"name": name, "value": round(ratio.median, 4)}
+    if math.isfinite(ratio.high):
+        goal["interval"] = [round(ratio.low, 4), round(ratio.high, 4)]
     if wanted:
-        told |= {"goal": wanted, "met": found.high >= float(wanted.removeprefix(">= "))}
-    return told
+        goal |= {"goal": wanted, "met": ratio.high >= float(wanted.removeprefix(">= "))}
+    return goal
 
 
 def drafting(rows: Sequence[TextRow]) -> list[dict[str, Any]]:
     """Return for each kind of task how many tokens were drafted and accepted, and what share of the tokens that is."""
     names = dict.fromkeys(row.system for row in rows if row.drafted)
-    told = []
+    drafted_rows = []
     for kind in KINDS:
         for name in names:
             mine = [row for row in rows if (row.kind, row.system) == (kind, name)]
             drafted, accepted = sum(row.drafted for row in mine), sum(row.accepted for row in mine)
             tokens = sum(sum(row.tokens) for row in mine)
             share = round(accepted / tokens, 4) if tokens else None
-            told.append({"kind": kind, "system": name, "drafted": drafted, "accepted": accepted, "of_tokens": share})
-    return told
+            drafted_rows.append(
+                {"kind": kind, "system": name, "drafted": drafted, "accepted": accepted, "of_tokens": share}
+            )
+    return drafted_rows
 
 
 async def _systems(model: Path, folder: Path, server: Path | None) -> list[ChatSystem]:

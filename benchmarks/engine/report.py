@@ -136,7 +136,7 @@ def printed(rows: Sequence[EngineRow], goals: Iterable[EngineGoal]) -> str:
 
 def _row(row: EngineRow) -> dict[str, Any]:
     middle = median(row.seconds)
-    found = asdict(row) | {
+    document = asdict(row) | {
         "median": round(middle, 6),
         "least": round(min(row.seconds), 6),
         "most": round(max(row.seconds), 6),
@@ -144,16 +144,16 @@ def _row(row: EngineRow) -> dict[str, Any]:
     }
     share = own_share(row)
     if share is not None:
-        found["own_share"] = round(share, 5)
-    return found | {"seconds": [round(value, 6) for value in row.seconds]}
+        document["own_share"] = round(share, 5)
+    return document | {"seconds": [round(value, 6) for value in row.seconds]}
 
 
 def _row_line(row: EngineRow, reference: EngineRow | None) -> str:
     middle = median(row.seconds)
     versus = ""
     if reference is not None and reference is not row:
-        found = speed(reference, row)
-        versus = f"{found.median:.3f} ({found.low:.3f}-{found.high:.3f})"
+        ratio = speed(reference, row)
+        versus = f"{ratio.median:.3f} ({ratio.low:.3f}-{ratio.high:.3f})"
     share = own_share(row)
     return _line(
         row.cell,

@@ -65,14 +65,14 @@ def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, MeasuredC
     if not file.exists():
         return {}
     wanted = {cell.name: asdict(cell) for cell in cells}
-    found: dict[str, MeasuredCell] = {}
+    by_name: dict[str, MeasuredCell] = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
         name = entry["name"]
         if entry["stamp"] == stamp and entry["cell"] == wanted.get(name):
             rows = [EngineRow(**{**row, "seconds": tuple(row["seconds"])}) for row in entry["rows"]]
-            found[name] = MeasuredCell(entry["engine"], rows, entry["stamp"].get("machine", {}))
-    return found
+            by_name[name] = MeasuredCell(entry["engine"], rows, entry["stamp"].get("machine", {}))
+    return by_name
 
 
 def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, MeasuredCell]:
@@ -87,14 +87,14 @@ def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, Meas
         return {}
     same = {cell.name for cell in cells if results["cells"]["measured"].get(cell.name) == asdict(cell)}
     names = [each.name for each in fields(EngineRow)]
-    found: dict[str, MeasuredCell] = {}
+    by_name: dict[str, MeasuredCell] = {}
     for row in results["rows"]:
         if (cell := row["cell"]) in same:
-            kept = {name: row[name] for name in names if name in row}
+            values = {name: row[name] for name in names if name in row}
             machine = results.get("machines", {}).get(cell, results["machine"])
-            finished = found.setdefault(cell, MeasuredCell(results["engines"][cell], [], machine))
-            finished.rows.append(EngineRow(**{**kept, "seconds": tuple(kept["seconds"])}))
-    return found
+            finished = by_name.setdefault(cell, MeasuredCell(results["engines"][cell], [], machine))
+            finished.rows.append(EngineRow(**{**values, "seconds": tuple(values["seconds"])}))
+    return by_name
 
 
 def lost(file: Path, document: Mapping[str, Any], cells: Iterable[Cell]) -> list[str]:
@@ -110,8 +110,8 @@ def append(file: Path, stamp: Stamp, engine: str, cell: Cell, rows: Iterable[Eng
     """Add a finished cell to the file, completely or not at all. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     before = file.read_text(encoding="utf-8") if file.exists() else ""
-    known = {"name": cell.name, "cell": asdict(cell), "stamp": stamp, "engine": engine}
-    entry = known | {"rows": [asdict(row) for row in rows]}
+    head = {"name": cell.name, "cell": asdict(cell), "stamp": stamp, "engine": engine}
+    entry = head | {"rows": [asdict(row) for row in rows]}
     unfinished = file.with_suffix(".unfinished")
     unfinished.write_text(f"{before}{json.dumps(entry)}\n", encoding="utf-8")
     unfinished.replace(file)

@@ -35,11 +35,11 @@ def turn_loads(cell: TurnCell, following: Next, number: int) -> tuple[RequestLoa
     )
     tokens = first + answers[0] + second
     prompts = (before, BenchmarkPrompt(messages, text_of(tokens), tokens))
-    one, two = (
+    first_turn, second_turn = (
         RequestLoad(prompts=(prompt,), answer=cell.answer, texts=(text_of(answer),))
         for prompt, answer in zip(prompts, answers, strict=True)
     )
-    return one, two
+    return first_turn, second_turn
 
 
 def task_loads(cell: Cell, following: Next, number: int) -> tuple[RequestLoad, RequestLoad]:

@@ -62,7 +62,7 @@ async def _run(plan: BenchPlan, options: argparse.Namespace) -> int:
 def _document(
     plan: BenchPlan, deadline: float, rows: list[SetupRow], escalated: list[TaskResult], shown: showcase.Shown | None
 ) -> dict[str, Any]:
-    found = recoveries.find(escalated)
+    recovered = recoveries.find(escalated)
     return {
         "command": "python -m benchmarks.gates",
         **plan.rows.stamp,
@@ -70,17 +70,19 @@ def _document(
         "deadline_seconds": deadline,
         "rows": [asdict(row) for row in rows],
         "failures": recoveries.frequencies(escalated),
-        "recoveries": found,
+        "recoveries": recovered,
         "showcase": shown.to_json() if shown else None,
-        "goals": [asdict(goal) for goal in _goals(rows, found, shown)],
+        "goals": [asdict(goal) for goal in _goals(rows, recovered, shown)],
     }
 
 
-def _goals(rows: list[SetupRow], found: Mapping[str, Sequence[object]], shown: showcase.Shown | None) -> Iterator[Goal]:
+def _goals(
+    rows: list[SetupRow], recovered: Mapping[str, Sequence[object]], shown: showcase.Shown | None
+) -> Iterator[Goal]:
     bare, gated, escalated = [row.right / row.tasks for row in rows if row.family == "all"][:3]
     yield above("right with gates, of all tasks, against without", gated, bare)
     yield above("right with gates and escalation, against gates alone", escalated, gated)
-    for name, tasks in found.items():
+    for name, tasks in recovered.items():
         yield at_least(f"tasks in which {name} was seen", len(tasks), 1)
     yield holds("all of them seen in one report", shown is not None and all(shown.recoveries.values()))
 

@@ -104,8 +104,8 @@ def _goals(rows: dict[str, list[Row]]) -> Iterator[Row]:
         if model != "busy loops":
             for which, bound in (("urgent", KEPT), ("slack", KEPT_WITH_SLACK)):
                 share, low, high = interval([row[which] / row["alone"] for row in rounds])
-                told = "urgent gates" if which == "urgent" else "gates with slack"
-                goal = at_least(f"speed that decoding keeps next to {told}, {model}", share, bound)
+                gates = "urgent gates" if which == "urgent" else "gates with slack"
+                goal = at_least(f"speed that decoding keeps next to {gates}, {model}", share, bound)
                 yield goal_with_interval(goal, low, high)
 
 

@@ -84,7 +84,7 @@ async def run_setup(setup: GateSetup, plan: BenchPlan) -> list[TaskResult]:
     if left and time.monotonic() < plan.until:
         async with Orchestrator.open(plan.folder / setup.folder, setup.registry(plan.folder)) as orchestrator:
             await asyncio.gather(*(orchestrator.pool.count(model, (Message("user", "?"),)) for model in MODELS))
-            await asyncio.gather(*(run_task(*one) for one in left))
+            await asyncio.gather(*(run_task(*task) for task in left))
     return [logged[name] for name in names if name in logged]
 
 

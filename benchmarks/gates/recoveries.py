@@ -25,19 +25,19 @@ def frequencies(results: Sequence[TaskResult]) -> dict[str, dict[str, int]]:
 
 def format_retry(attempts: Attempts) -> bool:
     """Return whether a FORMAT failure was retried in the same role, and the step was done in the end."""
-    moves = [(one.outcome, two.role == one.role) for one, two in pairwise(attempts)]
+    moves = [(attempt.outcome, following.role == attempt.role) for attempt, following in pairwise(attempts)]
     return ("format", True) in moves and _was_done(attempts)
 
 
 def code_retry_then_escalation(attempts: Attempts) -> bool:
     """Return whether a role retried after a CODE failure, then escalated, and the step was done in the end."""
-    moves = [(one.outcome, two.role == one.role) for one, two in pairwise(attempts)]
+    moves = [(attempt.outcome, following.role == attempt.role) for attempt, following in pairwise(attempts)]
     return ("code", True) in moves and ("code", False) in moves and _was_done(attempts)
 
 
 def timeout_escalation(attempts: Attempts) -> bool:
     """Return whether a role escalated after a timeout, and the step was done in the end."""
-    moves = [(one.outcome, two.role == one.role) for one, two in pairwise(attempts)]
+    moves = [(attempt.outcome, following.role == attempt.role) for attempt, following in pairwise(attempts)]
     return ("timeout", False) in moves and _was_done(attempts)
 
 
@@ -50,7 +50,10 @@ RECOVERIES: Mapping[str, Callable[[Attempts], bool]] = {
 
 def find(results: Sequence[TaskResult]) -> dict[str, list[dict[str, object]]]:
     """Return the tasks in which each kind of recovery happened, by its name."""
-    return {name: [_describe(one) for one in results if matches(one.attempts)] for name, matches in RECOVERIES.items()}
+    return {
+        name: [_describe(result) for result in results if matches(result.attempts)]
+        for name, matches in RECOVERIES.items()
+    }
 
 
 def _describe(result: TaskResult) -> dict[str, object]:

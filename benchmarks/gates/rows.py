@@ -41,7 +41,7 @@ class ResultLog:
 
     def read(self, setup: str, documents: Collection[str]) -> dict[str, TaskResult]:
         """Return the results of these documents in a setup, by document."""
-        found: dict[str, TaskResult] = {}
+        results: dict[str, TaskResult] = {}
         for entry in self._entries():
             if (
                 entry["stamp"] == self.stamp
@@ -49,8 +49,8 @@ class ResultLog:
                 and entry["result"]["document"] in documents
             ):
                 result = msgspec.convert(entry["result"], TaskResult)
-                found[result.document] = result
-        return found
+                results[result.document] = result
+        return results
 
     def append(self, setup: str, result: TaskResult) -> None:
         """Append a result. Raises OSError."""

@@ -52,18 +52,19 @@ class Shown:
 
 def candidates(results: Sequence[TaskResult]) -> list[list[str]]:
     """Return for each kind of recovery the tasks in which it happened, code and shell first; then tasks without."""
-    recovered = [[one for one in results if matches(one.attempts)] for matches in RECOVERIES.values()]
-    plain = [one for one in results if one.family == "shell" and len(one.attempts) == 1]
+    recovered = [[result for result in results if matches(result.attempts)] for matches in RECOVERIES.values()]
+    plain = [result for result in results if result.family == "shell" and len(result.attempts) == 1]
     acting = ("code", "shell")
     return [
-        [one.task for one in sorted(some, key=lambda one: one.family not in acting)] for some in (*recovered, plain)
+        [result.task for result in sorted(some, key=lambda result: result.family not in acting)]
+        for some in (*recovered, plain)
     ]
 
 
-def chosen(found: Sequence[Sequence[str]], number: int) -> list[str]:
+def chosen(groups: Sequence[Sequence[str]], number: int) -> list[str]:
     """Return the tasks of try `number`: the next one of each kind, none twice."""
     picked: list[str] = []
-    for some in found:
+    for some in groups:
         left = [task for task in some if task not in picked]
         picked += left[number % len(left) :][:1] if left else []
     return picked
@@ -75,8 +76,8 @@ def joined(tasks: Sequence[BenchTask], deadline: float) -> TaskIR:
     taken: set[str] = set()
     for number, task in enumerate(tasks, start=1):
         step = dump_task(task.task(gates=True, deadline=deadline))["plan"]["steps"][0]
-        labels = {one["label"]: _free(one["label"], taken) for one in task.inputs}
-        inputs |= {labels[one["label"]]: {**one, "label": labels[one["label"]]} for one in task.inputs}
+        labels = {source["label"]: _free(source["label"], taken) for source in task.inputs}
+        inputs |= {labels[source["label"]]: {**source, "label": labels[source["label"]]} for source in task.inputs}
         reads = {"inputs": [labels[name] for name in step["inputs"]]} if "inputs" in step else {}
         steps.append({**step, **reads, "id": f"S{number}", "outputs": [_free(step["outputs"][0], taken)]})
     return task_from({"objective": "Stories", "inputs": [*inputs.values()], "plan": {"steps": steps}})
@@ -95,13 +96,13 @@ async def show(
 
     Returns None if there are no such tasks.
     """
-    found, shown = candidates(results), None
-    if not any(found):
+    groups, shown = candidates(results), None
+    if not any(groups):
         return None
     async with Orchestrator.open(folder / "showcase", setup.registry(folder)) as orchestrator:
         await asyncio.gather(*(orchestrator.pool.count(model, (Message("user", "?"),)) for model in MODELS))
         for number in range(tries):
-            names = chosen(found, number)
+            names = chosen(groups, number)
             document = joined([tasks[name] for name in names], deadline)
             run = await orchestrator.submit(Job(None, document, None, "as-planned"))
             async for _ in orchestrator.watch(run):

@@ -61,8 +61,8 @@ class BenchTask:
         """Return the task as a document, with or without gates. `deadline` is the timeout of code, in seconds."""
         timeout = deadline if self.family == "code" else PATIENCE
         step = {**self.step, "run_gates": gates, "timeout_seconds": timeout}
-        named = {"objective": self.name, "task_id": self.name}
-        return task_from({**named, "inputs": [*self.inputs], "plan": {"steps": [step]}})
+        names = {"objective": self.name, "task_id": self.name}
+        return task_from({**names, "inputs": [*self.inputs], "plan": {"steps": [step]}})
 
 
 def make_tasks(count: int) -> list[BenchTask]:

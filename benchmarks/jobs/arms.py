@@ -114,8 +114,8 @@ class JobDaemon:
             files.mkdir()
             for name, text in job.files.items():
                 (files / name).write_text(text, encoding="utf-8")
-            named = ("--dir", str(files), "--out", str(out), "--json", *options)
-            done = _command("run", job.request, *named, home=self._daemon.home)
+            arguments = ("--dir", str(files), "--out", str(out), "--json", *options)
+            done = _command("run", job.request, *arguments, home=self._daemon.home)
             return _job_run(done, _files_of(out))
 
 
@@ -175,5 +175,5 @@ def _job_run(done: "subprocess.CompletedProcess[str]", files: Mapping[str, str])
 
 
 def _files_of(folder: Path) -> dict[str, str]:
-    found = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.exists() else []
-    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8", errors="replace") for path in found}
+    paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.exists() else []
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8", errors="replace") for path in paths}

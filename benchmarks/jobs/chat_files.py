@@ -28,7 +28,7 @@ def files_in(text: str, names: Sequence[str]) -> dict[str, str]:
     wanted, then the last block is that file, or all of the text if it has no block.
     """
     blocks = [match.group(3) for match in _FENCE.finditer(text)]
-    files = {name: block for block, named in _blocks(text, names) for name in named}
+    files = {name: block for block, block_names in _blocks(text, names) for name in block_names}
     for part in [*blocks, *([] if blocks else [text])]:
         files |= _sections(part, names)
     if len(names) == 1 and not files:
@@ -54,10 +54,10 @@ def _blocks(text: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         above = text[end : match.start()].strip().rpartition("\n")[2]
         content, end = match.group(3), match.end()
         first, _, rest = content.partition("\n")
-        if named := _named(match.group(2), names) or _named(above, names):
-            yield content, named
-        elif (comment := _COMMENT.fullmatch(first)) and (named := _named(comment.group(1), names)):
-            yield rest if content.count("\n") > 1 else content, named
+        if block_names := _named(match.group(2), names) or _named(above, names):
+            yield content, block_names
+        elif (comment := _COMMENT.fullmatch(first)) and (block_names := _named(comment.group(1), names)):
+            yield rest if content.count("\n") > 1 else content, block_names
 
 
 def _named(line: str, names: Sequence[str]) -> list[str]:

@@ -250,9 +250,9 @@ def passes(tests: str, *files: str, given: Mapping[str, str] | None = None) -> C
     """
 
     def check(answer: JobAnswer) -> list[str]:
-        found = {name: _code(answer, name, lone=len(files) == 1) for name in files}
-        missing = [f"there is no {name}" for name, content in found.items() if not content.strip()]
-        return missing or failures_of(tests, {**(given or {}), **found})
+        code = {name: _code(answer, name, lone=len(files) == 1) for name in files}
+        missing = [f"there is no {name}" for name, content in code.items() if not content.strip()]
+        return missing or failures_of(tests, {**(given or {}), **code})
 
     return check
 
@@ -297,8 +297,8 @@ def list_items(text: str) -> list[str]:
 
 def language_of(text: str) -> Language | None:
     """Return the language whose commonest words a text has most of; None if it has too few, or of two as many."""
-    found = re.findall(r"[^\W\d_]+", text.casefold())
-    counts = sorted(((sum(word in stop for word in found), name) for name, stop in _STOP_WORDS.items()), reverse=True)
+    words = re.findall(r"[^\W\d_]+", text.casefold())
+    counts = sorted(((sum(word in stop for word in words), name) for name, stop in _STOP_WORDS.items()), reverse=True)
     (most, name), (second, _) = counts[:2]
     return name if most >= 2 and most > second else None
 
@@ -339,7 +339,7 @@ def _name(fact: object) -> str:
 def _place_of(fact: Fact, text: str) -> int | None:
     """Return the offset in the plain text at which a spelling of the fact is first found."""
     text = plain(text)
-    places = (re.search(_pattern(one), text) for one in ((fact,) if isinstance(fact, str) else fact))
+    places = (re.search(_pattern(spelling), text) for spelling in ((fact,) if isinstance(fact, str) else fact))
     return min((place.start() + 1 for place in places if place), default=None)
 
 
@@ -424,8 +424,8 @@ def _rows_of(text: str, *, is_csv: bool) -> list[list[str]]:
     """Return the rows of CSV or of the Markdown tables in a text, the header first."""
     if is_csv:
         dialect = ";" if text.split("\n", 1)[0].count(";") > text.split("\n", 1)[0].count(",") else ","
-        found = csv.reader(io.StringIO(text.strip()), delimiter=dialect, skipinitialspace=True)
-        return [[cell.strip() for cell in row] for row in found if any(cell.strip() for cell in row)]
+        rows = csv.reader(io.StringIO(text.strip()), delimiter=dialect, skipinitialspace=True)
+        return [[cell.strip() for cell in row] for row in rows if any(cell.strip() for cell in row)]
     marked = [line.strip().strip("|").split("|") for line in text.splitlines() if "|" in line]
     return [[plain(cell) for cell in row] for row in marked if not all(re.fullmatch(r"\s*:?-*:?\s*", c) for c in row)]
 

@@ -321,7 +321,7 @@ def _pairs(runs: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> list[float
     """Return the ratios of the seconds of the same jobs in the same rounds. A refused request took no time."""
     seconds = {(run.job, run.round): run.seconds for run in others if run.exit_code != REFUSED}
     pairs = ((run.seconds, seconds.get((run.job, run.round))) for run in runs if run.exit_code != REFUSED)
-    return [one / other for one, other in pairs if one is not None and other]
+    return [seconds / other_seconds for seconds, other_seconds in pairs if seconds is not None and other_seconds]
 
 
 def _ratio(runs: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> float:

@@ -93,11 +93,11 @@ def drawn_again(clusters: Sequence[Sequence[float]]) -> dict[str, float | None]:
 
 
 def _by_request(runs: Sequence[HeldOutRun], value: Value, counts: Callable[[HeldOutRun], bool]) -> list[float]:
-    found: dict[str, list[float]] = {}
+    by_request: dict[str, list[float]] = {}
     for run in runs:
         if counts(run):
-            found.setdefault(run.request, []).append(value(run))
-    return [fmean(values) for values in found.values()]
+            by_request.setdefault(run.request, []).append(value(run))
+    return [fmean(values) for values in by_request.values()]
 
 
 def goals(
@@ -109,7 +109,7 @@ def goals(
     small, *larger = machines
     large = larger[-1]
     collapsed = max(rows[arm]["collapse"]["value"] for arm in (SUPERVISED, "performance only"))
-    found = [
+    reached = [
         at_least("collapse rate without the parallel reward", collapsed, 0.6),
         at_most("collapse rate", trained["collapse"]["value"], 0.05),
         at_most("spurious steps", trained["spurious"]["value"], 0.05),
@@ -124,7 +124,7 @@ def goals(
         at_most(f"wide requests on {small}: critical path ÷ one agent's", time_share(agent, split, small), 1.05),
         at_most("hours of a training", hours, 4.0),
     ]
-    return [{"name": goal.name, "value": goal.value, "goal": goal.goal, "met": goal.met} for goal in found]
+    return [{"name": goal.name, "value": goal.value, "goal": goal.goal, "met": goal.met} for goal in reached]
 
 
 def _less(first: Mapping[str, Any], second: Mapping[str, Any], figure: str) -> float:

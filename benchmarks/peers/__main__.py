@@ -57,13 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         workloads = find(options.workloads)
     except KeyError as error:
-        accepted = ", ".join(one.name for one in find(()))
+        accepted = ", ".join(workload.name for workload in find(()))
         raise SystemExit(f"there is no workload {error.args[0]!r}; accepted: {accepted}") from error
     if options.trial:
-        workloads = tuple(trial(one) for one in workloads)
+        workloads = tuple(trial(workload) for workload in workloads)
     if options.command == "list":
-        for one in workloads:
-            _say(f"{one.name:12} {one.about}{'; generated models too' if one.generated else ''}")
+        for workload in workloads:
+            _say(f"{workload.name:12} {workload.about}{'; generated models too' if workload.generated else ''}")
         _say("Measured by `orchestrator bench critical-path` alone:")
         for name, why in NOT_COMPARED.items():
             _say(f"{name:12} {why}")
@@ -151,7 +151,9 @@ def _run(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> None
 
 def _done_by(model: str, options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> tuple[PeerWorkload, ...]:
     """Return the workloads that are measured with a model: those that were named, or by default what it tells of."""
-    return tuple(one for one in workloads if options.workloads or model not in GENERATED or one.generated)
+    return tuple(
+        workload for workload in workloads if options.workloads or model not in GENERATED or workload.generated
+    )
 
 
 def _known(options: argparse.Namespace) -> tuple[list[PeerRow], list[GrowthRow]]:
@@ -167,10 +169,10 @@ def _known(options: argparse.Namespace) -> tuple[list[PeerRow], list[GrowthRow]]
 
 
 def _grow(options: argparse.Namespace) -> None:
-    _, known = _known(options)
+    _, rows = _known(options)
     product = _code()
     for steps in options.sizes:
-        if steps not in {one.steps for one in known if one.product == product}:
+        if steps not in {row.steps for row in rows if row.product == product}:
             row = replace(growth.measure(steps), product=product)
             append(_rows_file(options), _stamp(options), row)
             _say(f"{steps} steps: {row.seconds:.2f} s, {row.per_step:.2f} ms each")
@@ -185,11 +187,15 @@ def _report(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> N
         return
     plan = _plan(options, workloads, rows)
     left = {
-        name: [one.name for one in find(()) if (one.generated or name not in GENERATED) and plan.left(name, one)]
+        name: [
+            workload.name
+            for workload in find(())
+            if (workload.generated or name not in GENERATED) and plan.left(name, workload)
+        ]
         for name in MODELS
     }
-    found = report.document(rows, grown, plan.stamp, _about_models(), left)
-    results.write(options.results, found)
+    document = report.document(rows, grown, plan.stamp, _about_models(), left)
+    results.write(options.results, document)
     picture = report.picture(rows)
     files = [options.results]
     if options.results == results.FOLDER / "critical_path.json" and picture is not None:
@@ -202,7 +208,7 @@ def _report(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> N
 @cache
 def _code() -> str:
     """Return a hash of the tasks and of our code that a run needs: where it changed, everything is measured again."""
-    tasks = "".join(one.task(0, 1.0).model_dump_json() for one in find(()))
+    tasks = "".join(workload.task(0, 1.0).model_dump_json() for workload in find(()))
     return f"{source_hash(PRODUCT, ABOVE_RUNS)}-{hashlib.sha256(tasks.encode()).hexdigest()[:8]}"
 
 
@@ -215,12 +221,12 @@ def _newest(rows: Sequence[PeerRow]) -> list[PeerRow]:
 
 def _newest_growth(grown: Sequence[GrowthRow]) -> list[GrowthRow]:
     """Return a row for each number of steps, by that number, of the machine that has measured last."""
-    newest = {one.steps: one for one in grown if one.machine == grown[-1].machine}
+    newest = {row.steps: row for row in grown if row.machine == grown[-1].machine}
     return [newest[steps] for steps in sorted(newest)]
 
 
 def _about_models() -> dict[str, dict[str, Any]]:
-    descriptions = {name: {"generated": True, "shape": asdict(one.shape)} for name, one in GENERATED.items()}
+    descriptions = {name: {"generated": True, "shape": asdict(model.shape)} for name, model in GENERATED.items()}
     return {REAL: {"generated": False, "file": Path(SMOLLM2.member).name}, **descriptions}
 
 

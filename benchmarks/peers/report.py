@@ -35,15 +35,15 @@ ABOUT: Final = {
 
 def ratio_of(rows: Sequence[PeerRow], model: str, workload: str, state: CacheState, system: str) -> Ratio | None:
     """Return the time of a system over ours in the rounds that both did; None without such rounds."""
-    theirs, ours = (_seconds(rows, model, workload, state, one) for one in (system, OURS))
+    theirs, ours = (_seconds(rows, model, workload, state, name) for name in (system, OURS))
     both = sorted(theirs.keys() & ours.keys())
     return ratio([theirs[at] for at in both], [ours[at] for at in both]) if both else None
 
 
 def goals(rows: Sequence[PeerRow], growth: Sequence[GrowthRow]) -> list[EngineGoal]:
     """Return the goals and their results."""
-    prefixed = [one for one in SUITE if one.prefix]
-    long = [one for one in prefixed if one.prefix >= 1000]
+    prefixed = [workload for workload in SUITE if workload.prefix]
+    long = [workload for workload in prefixed if workload.prefix >= 1000]
     served = (LANGGRAPH, GREEDY)
     wanted = [
         WantedGoal("LangGraph, greedy executor ÷ ours, shared prefix, cold", 1.5, _found(rows, prefixed, served)),
@@ -69,7 +69,7 @@ def document(
 ) -> dict[str, Any]:
     """Return the results as they are written. `models` describes the models, `left` names what is not complete."""
     machines = {(row.model, row.workload): row.machine for row in rows}
-    found = [
+    ratios = [
         {
             "model": model,
             "machine": machines[model, workload.name],
@@ -87,15 +87,15 @@ def document(
     return {
         "command": "make bench",
         **stamp,
-        "machines": [*dict.fromkeys((*(row.machine for row in rows), *(one.machine for one in growth)))],
+        "machines": [*dict.fromkeys((*(row.machine for row in rows), *(row.machine for row in growth)))],
         "models": dict(models),
-        "workloads": {one.name: one.about for one in SUITE},
+        "workloads": {workload.name: workload.about for workload in SUITE},
         "about": ABOUT,
         "left": {model: [*names] for model, names in left.items() if names},
-        "ratios": found,
+        "ratios": ratios,
         "efficiency": _by_workload(rows),
         "growth": [
-            {**asdict(one), "seconds": round(one.seconds, 4), "ms_per_step": round(one.per_step, 3)} for one in growth
+            {**asdict(row), "seconds": round(row.seconds, 4), "ms_per_step": round(row.per_step, 3)} for row in growth
         ],
         "rows": [_row(row) for row in rows],
         "goals": [asdict(goal) for goal in goals(rows, growth)],
@@ -119,15 +119,15 @@ def printed(rows: Sequence[PeerRow], growth: Sequence[GrowthRow]) -> str:
         for workload in SUITE:
             for state in ("cold", "warm"):
                 for system in (OURS, *PEERS):
-                    found = ratio_of(rows, model, workload.name, state, system)
-                    if found is None:
+                    gain = ratio_of(rows, model, workload.name, state, system)
+                    if gain is None:
                         continue
                     seconds = median(_seconds(rows, model, workload.name, state, system).values())
-                    shown = "" if system == OURS else f"{found.median:.2f} ({found.low:.2f} to {found.high:.2f})"
+                    shown = "" if system == OURS else f"{gain.median:.2f} ({gain.low:.2f} to {gain.high:.2f})"
                     lines.append(
-                        f"{model:10} {workload.name:12} {state:5} {system:16} {seconds:8.2f}  {shown:24} {found.rounds}"
+                        f"{model:10} {workload.name:12} {state:5} {system:16} {seconds:8.2f}  {shown:24} {gain.rounds}"
                     )
-    lines += [f"{one.steps:7} steps: {one.seconds:.2f} s, {one.per_step:.2f} ms each" for one in growth]
+    lines += [f"{row.steps:7} steps: {row.seconds:.2f} s, {row.per_step:.2f} ms each" for row in growth]
     for goal in goals(rows, growth):
         value = "none" if goal.value is None else f"{goal.value:.2f}"
         where = "" if goal.where is None else f"; {goal.reached} of {goal.cells}, worst: {goal.where}"
@@ -142,20 +142,20 @@ def _found(
     for model in dict.fromkeys(row.model for row in rows):
         for workload in workloads:
             for system in systems:
-                found = ratio_of(rows, model, workload.name, state, system)
-                if found is not None:
+                quotient = ratio_of(rows, model, workload.name, state, system)
+                if quotient is not None:
                     where = f"{model}, {workload.name}, {state}, {system}"
-                    values.append(FoundValue(found.median, where, found.rounds, (found.low, found.high)))
+                    values.append(FoundValue(quotient.median, where, quotient.rounds, (quotient.low, quotient.high)))
     return values
 
 
 def _own(rows: Sequence[PeerRow]) -> dict[tuple[str, str], list[PeerRow]]:
     """Return our own rows by model and workload."""
-    found: dict[tuple[str, str], list[PeerRow]] = {}
+    by_workload: dict[tuple[str, str], list[PeerRow]] = {}
     for row in rows:
         if row.system == OURS and row.own is not None:
-            found.setdefault((row.model, row.workload), []).append(row)
-    return found
+            by_workload.setdefault((row.model, row.workload), []).append(row)
+    return by_workload
 
 
 def _efficiencies(rows: Sequence[PeerRow]) -> list[FoundValue]:
@@ -176,39 +176,39 @@ def _efficiency(row: PeerRow) -> float:
 
 
 def _mispredicted(rows: Sequence[PeerRow]) -> list[FoundValue]:
-    found = []
+    values = []
     for (model, workload), workload_rows in _own(rows).items():
         later = [
             row.own for row in workload_rows if row.number + 1 >= LEARNED and row.own is not None and row.own.path > 0
         ]
         if later:
-            wrong = median(abs(one.predicted / one.path - 1) for one in later)
-            found.append(FoundValue(wrong, f"{model}, {workload}", len({row.number for row in workload_rows})))
-    return found
+            wrong = median(abs(row.predicted / row.path - 1) for row in later)
+            values.append(FoundValue(wrong, f"{model}, {workload}", len({row.number for row in workload_rows})))
+    return values
 
 
 def _off_tokens(rows: Sequence[PeerRow]) -> list[FoundValue]:
     """Return by how much the numbers of tokens differ, which a grammar decides for us and the recording for others."""
-    found = []
+    values = []
     for model, workload in _own(rows):
         workload_rows = [row for row in rows if (row.model, row.workload) == (model, workload)]
         theirs = {row.number: row.tokens for row in workload_rows if row.system in (LANGGRAPH, GREEDY, AGENT)}
         off = [abs(row.tokens / theirs[row.number] - 1) for row in workload_rows if row.own and row.number in theirs]
         if off:
-            found.append(FoundValue(median(off), f"{model}, {workload}", len(theirs)))
-    return found
+            values.append(FoundValue(median(off), f"{model}, {workload}", len(theirs)))
+    return values
 
 
 def _per_step(growth: Sequence[GrowthRow]) -> list[FoundValue]:
     """Return the milliseconds for each step. A size counts as a round for each of its steps, and as five at least."""
-    return [FoundValue(one.per_step, f"{one.steps} steps", max(5, one.steps)) for one in growth]
+    return [FoundValue(row.per_step, f"{row.steps} steps", max(5, row.steps)) for row in growth]
 
 
 def _by_workload(rows: Sequence[PeerRow]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
+    by_model: dict[str, dict[str, float]] = {}
     for (model, workload), workload_rows in _own(rows).items():
-        found.setdefault(model, {})[workload] = round(median(_efficiency(row) for row in workload_rows), 4)
-    return found
+        by_model.setdefault(model, {})[workload] = round(median(_efficiency(row) for row in workload_rows), 4)
+    return by_model
 
 
 def _seconds(rows: Sequence[PeerRow], model: str, workload: str, state: CacheState, system: str) -> dict[int, float]:
@@ -216,19 +216,19 @@ def _seconds(rows: Sequence[PeerRow], model: str, workload: str, state: CacheSta
     return {row.number: row.seconds for row in rows if (row.model, row.workload, row.state, row.system) == wanted}
 
 
-def _interval(found: Ratio) -> dict[str, float | int | None]:
-    known = found.rounds > 1
+def _interval(quotient: Ratio) -> dict[str, float | int | None]:
+    has_interval = quotient.rounds > 1
     return {
-        "median": round(found.median, 4),
-        "low": round(found.low, 4) if known else None,
-        "high": round(found.high, 4) if known else None,
-        "rounds": found.rounds,
+        "median": round(quotient.median, 4),
+        "low": round(quotient.low, 4) if has_interval else None,
+        "high": round(quotient.high, 4) if has_interval else None,
+        "rounds": quotient.rounds,
     }
 
 
 def _row(row: PeerRow) -> dict[str, Any]:
-    found = asdict(replace(row, run=None, seconds=round(row.seconds, 4)))
-    return {name: value for name, value in found.items() if value is not None}
+    fields = asdict(replace(row, run=None, seconds=round(row.seconds, 4)))
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def stamp(threads: int, systems: Sequence[str]) -> Stamp:

@@ -95,15 +95,15 @@ def read(file: Path, stamp: Stamp) -> tuple[list[PeerRow], list[GrowthRow]]:
     """
     lines = file.read_bytes().splitlines() if file.exists() else []
     plain = json.loads(json.dumps(stamp))
-    found: list[_Line] = []
+    entries: list[_Line] = []
     for line in lines:
         try:
-            found.append(msgspec.json.decode(line, type=_Line))
+            entries.append(msgspec.json.decode(line, type=_Line))
         except msgspec.DecodeError:
             continue
-    same, machine = [one for one in found if one.stamp == plain], machine_of(stamp)
-    rows = [replace(one.row, machine=machine) for one in same if one.row]
-    return rows, [replace(one.growth, machine=machine) for one in same if one.growth]
+    same, machine = [entry for entry in entries if entry.stamp == plain], machine_of(stamp)
+    rows = [replace(entry.row, machine=machine) for entry in same if entry.row]
+    return rows, [replace(entry.growth, machine=machine) for entry in same if entry.growth]
 
 
 def read_published(file: Path, stamp: Stamp) -> tuple[list[PeerRow], list[GrowthRow]]:
@@ -115,18 +115,18 @@ def read_published(file: Path, stamp: Stamp) -> tuple[list[PeerRow], list[Growth
     if not file.exists():
         return [], []
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8"))
         wanted = json.loads(json.dumps({name: value for name, value in stamp.items() if name != "machine"}))
-        if {name: found[name] for name in wanted} != wanted:
+        if {name: document[name] for name in wanted} != wanted:
             return [], []
-        rows = msgspec.convert(found["rows"], list[PeerRow])
-        grown = msgspec.convert(found["growth"], list[GrowthRow])
-        usual = machine_of(found)  # results of former versions name one machine for all rows
+        rows = msgspec.convert(document["rows"], list[PeerRow])
+        grown = msgspec.convert(document["growth"], list[GrowthRow])
+        usual = machine_of(document)  # results of former versions name one machine for all rows
     except (ValueError, TypeError, KeyError, msgspec.ValidationError) as error:
         raise ValueError(f"{file}: it is no result of this benchmark: {error!r}") from error
     return (
         [replace(row, machine=row.machine or usual) for row in rows],
-        [replace(one, machine=one.machine or usual) for one in grown],
+        [replace(row, machine=row.machine or usual) for row in grown],
     )
 
 

@@ -185,7 +185,7 @@ async def _rounds(plan: PeerPlan, workload: PeerWorkload, model: str, file: Path
             for number in missing:
                 traces[number] = trace = await recorder.record(tasks[number])
                 write_trace(files[number], trace)
-    return {number: (task, found) for number, task in tasks.items() if (found := traces[number]) is not None}
+    return {number: (task, recorded) for number, task in tasks.items() if (recorded := traces[number]) is not None}
 
 
 @asynccontextmanager
@@ -202,7 +202,7 @@ async def _started(
     context = _stepped(longest)
     pool = None if width * context <= MOST_CELLS else max(_room(trace) for trace in traces)
     setup = SystemSetup(model=file, width=width, context=context, threads=plan.threads, folder=plan.folder, pool=pool)
-    roomy = max((room_for_one_agent(setup, trace) for trace in traces), key=lambda one: one.context)
+    roomy = max((room_for_one_agent(setup, trace) for trace in traces), key=lambda agent_setup: agent_setup.context)
     discovered = max(discovered_width(task) for task, _ in rounds.values())
 
     async def ours(system: OurTasks) -> OurTasks:

@@ -77,11 +77,11 @@ NOT_COMPARED: Final[Mapping[str, str]] = {
 
 def find(names: Sequence[str]) -> tuple[PeerWorkload, ...]:
     """Return the workloads with these names in the order of the suite, all without names. Raises KeyError."""
-    workloads = {one.name: one for one in SUITE}
+    workloads = {workload.name: workload for workload in SUITE}
     for name in names:
         if name not in workloads:
             raise KeyError(name)
-    return tuple(one for one in SUITE if not names or one.name in names)
+    return tuple(workload for workload in SUITE if not names or workload.name in names)
 
 
 def with_barriers(task: TaskIR) -> TaskIR:
@@ -113,10 +113,10 @@ def discovered_width(task: TaskIR) -> int:
 def _reach(task: TaskIR) -> dict[str, frozenset[str]]:
     """Return all steps that each step waits for, directly or not."""
     graph = analyze_task(task)
-    found: dict[str, frozenset[str]] = {}
+    ancestors: dict[str, frozenset[str]] = {}
     for name in graph.order:
-        found[name] = frozenset(graph.before[name]).union(*(found[one] for one in graph.before[name]))
-    return found
+        ancestors[name] = frozenset(graph.before[name]).union(*(ancestors[parent] for parent in graph.before[name]))
+    return ancestors
 
 
 def _in_digits(schema: Any) -> Any:
@@ -126,17 +126,17 @@ def _in_digits(schema: Any) -> Any:
     whatever a model writes, and so have the prompts of the steps that read it.
     """
     if isinstance(schema, list):
-        return [_in_digits(one) for one in schema]
+        return [_in_digits(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") == "string" and "maxLength" in schema:
         return {"type": "string", "pattern": f"^[0-9]{{{max(1, schema['maxLength'] // CHARACTERS_A_TOKEN)}}}$"}
-    return {name: _in_digits(one) for name, one in schema.items()}
+    return {name: _in_digits(part) for name, part in schema.items()}
 
 
 def _tagged(task: TaskIR, tag: str) -> TaskIR:
     steps = [step.model_copy(update={"action": f"About {tag}: {step.action}"}) for step in task.plan.steps]
-    inputs = [one.model_copy(update={"value": f"{tag}. {one.value}"}) for one in task.inputs]
+    inputs = [source.model_copy(update={"value": f"{tag}. {source.value}"}) for source in task.inputs]
     plan = task.plan.model_copy(update={"steps": tuple(steps)})
     return task.model_copy(update={"plan": plan, "inputs": tuple(inputs)})
 

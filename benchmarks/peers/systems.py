@@ -98,7 +98,7 @@ class OurTasks:
         except BaseException:
             await self._stack.aclose()
             raise
-        self._processes = [one for one in psutil.Process().children(recursive=True) if one not in before]
+        self._processes = [process for process in psutil.Process().children(recursive=True) if process not in before]
         return self
 
     async def run(self, task: TaskIR, trace: CallTrace) -> TaskTime:
@@ -275,9 +275,9 @@ class LangGraph:
             )
         except OSError as error:
             raise PeerFailed(f"{LANGGRAPH} cannot be started: {error}") from error
-        found = cls(served, process)
-        await found._reply()  # it says that it is ready
-        return found
+        system = cls(served, process)
+        await system._reply()  # it says that it is ready
+        return system
 
     async def run(self, task: TaskIR, trace: CallTrace) -> TaskTime:
         """Carry out the calls. The time that the program takes is its own measurement. Raises PeerFailed."""

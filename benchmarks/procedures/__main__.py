@@ -93,15 +93,15 @@ def main() -> int:
     if missing := [part for part in PARTS if not store.has(part)]:
         say(f"not measured yet: {', '.join(missing)}; what was measured is kept in {options.kept}")
         return 0
-    found = [store.read(part) for part in PARTS]
-    goals = [one["goal"] for one in found if one["goal"] is not None]
+    parts = [store.read(part) for part in PARTS]
+    goals = [part["goal"] for part in parts if part["goal"] is not None]
     results.write(
         options.write,
         {
             "command": "make bench-procedures",
             "machine": environment.machine(),
             "versions": environment.versions("simpleeval"),
-            "rows": [one["row"] for one in found],
+            "rows": [part["row"] for part in parts],
             "goals": goals,
         },
     )
@@ -125,8 +125,8 @@ class Kept:
 
     def read(self, name: str) -> dict[str, Any]:
         """Return what was kept with this name."""
-        found: dict[str, Any] = json.loads((self._folder / f"{name}.json").read_text())
-        return found
+        document: dict[str, Any] = json.loads((self._folder / f"{name}.json").read_text())
+        return document
 
     def keep(self, name: str, what: dict[str, Any]) -> None:
         """Keep something, as a whole or not at all."""
@@ -248,19 +248,19 @@ def measure_kills(count: int, workers: int, store: Kept) -> tuple[dict[str, Any]
     Every `KILLS_AT_ONCE` kills are done by a process of its own, with a seed of its own, and what they have found is
     kept. One that finds something half-changed ends with an error, whose story is printed and counted.
     """
-    found = {"kills": 0, "second_kills": 0, "half_changed": 0}
+    totals = {"kills": 0, "second_kills": 0, "half_changed": 0}
     rounds = itertools.count(1)
     with ThreadPoolExecutor(workers) as pool:
-        while found["kills"] + found["second_kills"] < count:
+        while totals["kills"] + totals["second_kills"] < count:
             seeds = [next(rounds) for _ in range(workers)]
-            for one in pool.map(lambda seed: _killed(seed, min(KILLS_AT_ONCE, count), store), seeds):
-                for name, value in one.items():
-                    found[name] += value
-            say(f"kills: {found['kills'] + found['second_kills']} of {count}")
-            if found["half_changed"]:
+            for counts in pool.map(lambda seed: _killed(seed, min(KILLS_AT_ONCE, count), store), seeds):
+                for name, value in counts.items():
+                    totals[name] += value
+            say(f"kills: {totals['kills'] + totals['second_kills']} of {count}")
+            if totals["half_changed"]:
                 break
-    row = {"part": "kills", **found}
-    return row, exactly("half-changed after a kill", found["half_changed"], 0)
+    row = {"part": "kills", **totals}
+    return row, exactly("half-changed after a kill", totals["half_changed"], 0)
 
 
 def _killed(seed: int, count: int, store: Kept) -> dict[str, int]:

@@ -72,10 +72,10 @@ def _write(out: Path, name: str, part: BenchmarkPart, seeds: int) -> None:
         "rows": part.rows,
         "goals": part.goals,
     }
-    kept = [key for key in PARTS if key in parts]
-    goals = [{"part": key, **goal} for key in kept for goal in parts[key]["goals"]]
+    measured = [key for key in PARTS if key in parts]
+    goals = [{"part": key, **goal} for key in measured for goal in parts[key]["goals"]]
     command = "python -m benchmarks.routing --data FOLDER"
-    results.write(out, {"command": command, "goals": goals, "parts": {key: parts[key] for key in kept}})
+    results.write(out, {"command": command, "goals": goals, "parts": {key: parts[key] for key in measured}})
 
 
 def _print(name: str, part: BenchmarkPart) -> None:
@@ -100,8 +100,8 @@ def _parser() -> argparse.ArgumentParser:
     data = "the folder of gsm8k.csv and mmlu.csv (default: the environment's ROUTELLM_DATA)"
     parser.add_argument("--data", type=Path, default=os.environ.get("ROUTELLM_DATA"), help=data)
     parser.add_argument("--parts", nargs="+", choices=[*PARTS], help=f"default: {' '.join(DEFAULT)}")
-    named = "of the part routellm, beside the policy (default: all)"
-    parser.add_argument("--learners", nargs="+", choices=[*routellm.LEARNERS], help=named)
+    learners = "of the part routellm, beside the policy (default: all)"
+    parser.add_argument("--learners", nargs="+", choices=[*routellm.LEARNERS], help=learners)
     parser.add_argument("--seeds", type=int, default=5, help="orders of the stream (default: %(default)s)")
     episodes = "how many the memory holds while latency is measured (default: %(default)s)"
     parser.add_argument("--episodes", type=int, default=100_000, help=episodes)

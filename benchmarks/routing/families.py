@@ -73,12 +73,12 @@ Make = Callable[[int], Scores]  # returns scores by name, for a seed
 def families(rows: RowLog, seeds: int, file: Path = KEPT) -> BenchmarkPart:
     """Return the scores of all routers on held-out tasks, and the goals. Raises DataError and OSError."""
     grid = read_grid(file)
-    found, by_price = list[Row](), dict[float, list[Scores]]()
+    table, by_price = list[Row](), dict[float, list[Scores]]()
     for price in PRICES:
         each = _seeds(rows, ("families", grid.digest, str(price)), seeds, partial(_family_scores, grid, price))
         by_price[price] = each
-        found += [{"price": price, "router": name, **_means(each, name)} for name in each[0]]
-    return BenchmarkPart(found, list(_family_goals(grid, by_price, seeds)))
+        table += [{"price": price, "router": name, **_means(each, name)} for name in each[0]]
+    return BenchmarkPart(table, list(_family_goals(grid, by_price, seeds)))
 
 
 def _family_scores(grid: Grid, price: float, seed: int) -> Scores:
@@ -94,7 +94,7 @@ def _family_goals(grid: Grid, by_price: Mapping[float, Sequence[Scores]], seeds:
     ratios, gains = [], []
     for seed in range(seeds):
         learned = [each[seed][last] for each in by_price.values()]
-        points = [(one["success"], one["cost"]) for one in learned]
+        points = [(scores["success"], scores["cost"]) for scores in learned]
         fixed = by_price[PRICE][seed]
         large, rules = fixed["always large"], fixed["rules"]
         held_out = TaskSplit.of(grid, np.random.default_rng(seed)).held_out
@@ -108,7 +108,7 @@ def _family_goals(grid: Grid, by_price: Mapping[float, Sequence[Scores]], seeds:
     yield _goal("success at the rules' cost, less that of the rules", gains, above, 0.0)
     main = by_price[PRICE]
     for before, after in pairwise(AFTER):
-        changes = [one[f"after {after}"]["regret"] - one[f"after {before}"]["regret"] for one in main]
+        changes = [scores[f"after {after}"]["regret"] - scores[f"after {before}"]["regret"] for scores in main]
         yield _goal(
             f"counterfactual regret after {after:,} rollouts, less that after {before:,}", changes, at_most, 0.0
         )
@@ -129,15 +129,18 @@ def credit(rows: RowLog, seeds: int, file: Path = KEPT) -> BenchmarkPart:
 def _variants(grid: Grid, rows: RowLog, part: str, variants: Mapping[str, Variant], seeds: int) -> list[Row]:
     """Return the rows of variants; `net_gain` is by how much a variant's net value is above the first one's."""
     last = f"after {AFTER[-1]}"
-    found: list[Row] = []
+    table: list[Row] = []
     first: list[Scores] = []
     for name, variant in variants.items():
         each = _seeds(rows, (part, grid.digest, name), seeds, partial(_variant_scores, grid, variant))
         first = first or each
         for router in (last, f"{last} alone"):
-            gains = [one[router]["net"] - other[router]["net"] for one, other in zip(each, first, strict=True)]
-            found.append({"variant": name, "router": router, **_means(each, router), "net_gain": _interval(gains)})
-    return found
+            gains = [
+                scores[router]["net"] - base_scores[router]["net"]
+                for scores, base_scores in zip(each, first, strict=True)
+            ]
+            table.append({"variant": name, "router": router, **_means(each, router), "net_gain": _interval(gains)})
+    return table
 
 
 def _variant_scores(grid: Grid, variant: Variant, seed: int) -> Scores:
@@ -149,10 +152,10 @@ def forgetting(rows: RowLog, seeds: int, file: Path = KEPT) -> BenchmarkPart:
     """Return success on the old mix of tasks before and after as many rollouts of the new one, with its goal."""
     grid = read_grid(file)
     each = _seeds(rows, ("forgetting", grid.digest), seeds, partial(_shifted, grid))
-    found = [{"tasks": name, **_means(each, name)} for name in each[0]]
-    lost = [one["old tasks, before"]["success"] - one["old tasks, after"]["success"] for one in each]
+    table = [{"tasks": name, **_means(each, name)} for name in each[0]]
+    lost = [scores["old tasks, before"]["success"] - scores["old tasks, after"]["success"] for scores in each]
     return BenchmarkPart(
-        found, [_goal("success on the old mix of tasks that is lost after a shift", lost, at_most, 0.02)]
+        table, [_goal("success on the old mix of tasks that is lost after a shift", lost, at_most, 0.02)]
     )
 
 
@@ -181,16 +184,16 @@ def _shifted(grid: Grid, seed: int) -> Scores:
 def threshold(rows: RowLog, seeds: int, file: Path = KEPT) -> BenchmarkPart:
     """Return for each similarity how many outcomes update an episode, and how good predictions are then."""
     grid = read_grid(file)
-    found = []
+    table = []
     for wanted in THRESHOLDS:
         each = _seeds(rows, ("threshold", grid.digest, str(wanted)), seeds, partial(_merged, grid, wanted))
-        found.append({"similarity": wanted, **_means(each, "")})
-    default = next((row for row in found if row["similarity"] == MemoryOptions().similarity), None)
+        table.append({"similarity": wanted, **_means(each, "")})
+    default = next((row for row in table if row["similarity"] == MemoryOptions().similarity), None)
     if default is None:
-        return BenchmarkPart(found, [])
+        return BenchmarkPart(table, [])
     value, low, high = default["share_updated"]
     name = f"share of outcomes that update an episode at a similarity of {MemoryOptions().similarity:g}"
-    return BenchmarkPart(found, [goal_with_interval(at_least(name, value, 0.5), low, high)])
+    return BenchmarkPart(table, [goal_with_interval(at_least(name, value, 0.5), low, high)])
 
 
 def _merged(grid: Grid, wanted: float, seed: int) -> Scores:
@@ -229,12 +232,12 @@ def _judged(router: GridRouter, tasks: Sequence[int]) -> dict[str, float]:
         estimates = router.policy.estimate(
             grid.situations[task], grid.vectors[task], router.near(task), router.actions(task)
         )
-        told = {
-            "similar episodes": np.array([one.retrieved.value for one in estimates]),
-            "memory": np.array([one.worth for one in estimates]),
+        expectations = {
+            "similar episodes": np.array([estimate.retrieved.value for estimate in estimates]),
+            "memory": np.array([estimate.worth for estimate in estimates]),
         }
-        prices = np.array([one.price for one in estimates])
-        for name, expected in told.items():
+        prices = np.array([estimate.price for estimate in estimates])
+        for name, expected in expectations.items():
             errors[name].append(float(((expected - grid.right[task]) ** 2).mean()))
             taken[name].append(int((expected - prices).argmax()))
     scores: dict[str, float] = {}
@@ -253,7 +256,7 @@ def _seeds(rows: RowLog, key: tuple[str, ...], seeds: int, make: Make) -> list[S
 
 def _means(each: Sequence[Scores], name: str) -> Row:
     """Return the mean of every score over seeds, with its interval."""
-    return {score: _interval([one[name][score] for one in each]) for score in each[0][name]}
+    return {score: _interval([scores[name][score] for scores in each]) for score in each[0][name]}
 
 
 def _interval(values: Iterable[float]) -> list[float]:

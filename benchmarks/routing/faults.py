@@ -144,5 +144,5 @@ def _outcome(situation: Situation, place: int, rng: np.random.Generator, *, brok
 def _leak(memory: Memory, situation: Situation) -> float:
     """Return by how much the similarities found for a situation change when all is another one but its text."""
     other = replace(situation, role="writer", task_type="chat", input_bytes=5, interactive=True)
-    one, two = (memory.retrieve(vector, 10) for vector in lexical.embed([situation.text, other.text], WIDTH))
-    return max(abs(a.similarity - b.similarity) for a, b in zip(one, two, strict=True))
+    own, others = (memory.retrieve(vector, 10) for vector in lexical.embed([situation.text, other.text], WIDTH))
+    return max(abs(a.similarity - b.similarity) for a, b in zip(own, others, strict=True))

@@ -83,7 +83,7 @@ def read_grid(file: Path = KEPT) -> Grid:
         digest=hashlib.sha256(data).hexdigest()[:16],
         families=tuple(task.name.split("-")[0] for task in tasks),
         situations=situations,
-        vectors=lexical.embed([one.text for one in situations], lexical.LEARNING_DIMENSIONS),
+        vectors=lexical.embed([situation.text for situation in situations], lexical.LEARNING_DIMENSIONS),
         right=numbers[:, :, 0],
         tokens=numbers[:, :, 1],
         seconds=numbers[:, :, 2],
@@ -98,7 +98,7 @@ def situation_of_task(task: TaskIR) -> Situation:
         objective=task.objective,
         task=task,
         step=step,
-        input_bytes=sum(len(one.value.encode()) for one in task.inputs),
+        input_bytes=sum(len(source.value.encode()) for source in task.inputs),
     )
 
 
@@ -106,34 +106,34 @@ def run(rows: RowLog) -> BenchmarkPart:
     """Make the grid that is published, and return the success, tokens and seconds of each option by family."""
     make_grid(rows)
     grid = read_grid()
-    families, found = np.array(grid.families), list[Row]()
+    families, table = np.array(grid.families), list[Row]()
     for family in dict.fromkeys(grid.families):
         own = families == family
         for place, (model, persona) in enumerate(OPTIONS):
             row: Row = {"family": family, "tasks": int(own.sum()), "model": model, "persona": persona}
             row["success"] = round(float(grid.right[own, place].mean()), 4)
             row["tokens"] = round(float(grid.tokens[own, place].mean()), 1)
-            found.append(row | {"seconds": round(float(grid.seconds[own, place].mean()), 4)})
-    return BenchmarkPart(found, [])
+            table.append(row | {"seconds": round(float(grid.seconds[own, place].mean()), 4)})
+    return BenchmarkPart(table, [])
 
 
 def make_grid(rows: RowLog, out: Path = KEPT, count: int = TASKS) -> None:
     """Have the engines answer all prompts, those that are in the log excepted, and write the grid. Raises OSError."""
     tasks = list(family_tasks(count, SEED))
-    found: dict[tuple[str, str, str], list[Any]] = {}
+    numbers_by_option: dict[tuple[str, str, str], list[Any]] = {}
     for model in MODELS:
         for start in range(0, count, AT_A_TIME):
             some = tasks[start : start + AT_A_TIME]
             key = ("grid", model, str(SEED), str(start), str(len(some)))
             made = rows.get(key, partial(_made, model, some), *_sources())
             for name, persona, *numbers in made["answers"]:
-                found[name, model, persona] = numbers
+                numbers_by_option[name, model, persona] = numbers
     with out.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for task in tasks:
             for model, persona in OPTIONS:
-                writer.writerow((task.name, model, persona, *found[task.name, model, persona]))
+                writer.writerow((task.name, model, persona, *numbers_by_option[task.name, model, persona]))
 
 
 def _made(model: str, tasks: Sequence[RolloutTask]) -> dict[str, Any]:
@@ -147,12 +147,12 @@ async def _answers(model: str, tasks: Sequence[RolloutTask]) -> list[tuple[Any, 
     )
     async with await Engine.start(spec) as engine, asyncio.TaskGroup() as group:
         running = [group.create_task(_answer(engine, task, persona)) for task in tasks for persona in PERSONAS]
-    return [one.result() for one in running]
+    return [answer.result() for answer in running]
 
 
 async def _answer(engine: Engine, task: RolloutTask, persona: str) -> tuple[Any, ...]:
     step = task.task.plan.steps[0]
-    given = {one.label: one.value for one in task.task.inputs}
+    given = {source.label: source.value for source in task.task.inputs}
     inputs = [StepInput(name, given[name]) for name in step.inputs]
     messages = step_messages(SYSTEM_PROMPTS[step.actor], persona_texts()[persona], inputs, step.action)
     completion = await engine.generate(Generation(messages=messages, schema=step.output_schema, max_tokens=MAX_TOKENS))

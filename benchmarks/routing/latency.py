@@ -50,8 +50,8 @@ def run(episodes: int) -> BenchmarkPart:
         spent, actions = asyncio.run(measure(Path(folder), episodes))
     parts = {"embedding": spent.embedding, "retrieval": spent.retrieval, "choice": spent.choice}
     together = [sum(times) for times in zip(*parts.values(), strict=True)]
-    named = {**parts, "these three": together, "the whole router": spent.router}
-    rows = [_row(name, times, episodes, actions) for name, times in named.items()]
+    times_by_part = {**parts, "these three": together, "the whole router": spent.router}
+    rows = [_row(name, times, episodes, actions) for name, times in times_by_part.items()]
     name = f"CPU time of a decision at {episodes:,} episodes, 99th percentile, ms"
     goals = [at_most(f"{name}: {row['part']}", row["p99_ms"], 2.0) for row in rows[-2:]]
     return BenchmarkPart(
@@ -90,10 +90,10 @@ def _decide(memory: Memory, policy: Policy, actions: Sequence[Action], spent: Sp
     vector = lexical.embed([situation.text], WIDTH)[0]
     embedded = time.thread_time()
     near = memory.retrieve(vector, NEIGHBOURS, policy.settings.retrieval.threshold)
-    found = time.thread_time()
+    retrieved = time.thread_time()
     policy.choose(situation, vector, near, actions, rng=rng)
-    spent.choice.append(time.thread_time() - found)
-    spent.retrieval.append(found - embedded)
+    spent.choice.append(time.thread_time() - retrieved)
+    spent.retrieval.append(retrieved - embedded)
     spent.embedding.append(embedded - begin)
 
 

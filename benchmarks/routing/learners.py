@@ -88,7 +88,7 @@ class PolicyLearner:
         """Return the worth of both models."""
         situation, vector = self.data.situations[prompt], self.data.vectors[prompt]
         return np.array(
-            [one.worth for one in self.policy.estimate(situation, vector, self._near(prompt), ACTIONS, COSTS)]
+            [estimate.worth for estimate in self.policy.estimate(situation, vector, self._near(prompt), ACTIONS, COSTS)]
         )
 
     def choose(self, prompt: int) -> tuple[Floats, int]:
@@ -96,7 +96,7 @@ class PolicyLearner:
         situation, vector = self.data.situations[prompt], self.data.vectors[prompt]
         choice = self.policy.choose(situation, vector, self._near(prompt), ACTIONS, COSTS, rng=self.rng)
         self.choices.append(choice)
-        return np.array([one.worth for one in choice.estimates]), ACTIONS.index(choice.action)
+        return np.array([estimate.worth for estimate in choice.estimates]), ACTIONS.index(choice.action)
 
     def learn(self, prompt: int, outcomes: Mapping[int, float]) -> None:
         """Let the policy observe outcomes, and then the memory."""

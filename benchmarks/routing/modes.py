@@ -63,12 +63,12 @@ def run(rows: RowLog, seeds: int) -> BenchmarkPart:
         some = asked[start : start + AT_A_TIME]
         made = rows.get(("modes", *some), partial(_chunk, some))
         tried += made["runs"]
-    found: list[Row] = [_mode_row(place, mode, tried) for place, mode in enumerate(MODES)]
+    table: list[Row] = [_mode_row(place, mode, tried) for place, mode in enumerate(MODES)]
     for name, stage in STAGES.items():
         each = [learned(asked, tried, stage, seed) for seed in range(seeds)]
         row: Row = {"what": f"learned {name}, {ROLLOUTS} rollouts"}
-        found.append(row | {key: [round(one, 4) for one in interval([s[key] for s in each])] for key in each[0]})
-    staged = next(row for row in found if "with the" in row["what"])
+        table.append(row | {key: [round(number, 4) for number in interval([s[key] for s in each])] for key in each[0]})
+    staged = next(row for row in table if "with the" in row["what"])
     goals = [
         goal_with_interval(at_least(name, staged[key][0], bound), staged[key][1], staged[key][2])
         for name, key, bound in (
@@ -76,7 +76,7 @@ def run(rows: RowLog, seeds: int) -> BenchmarkPart:
             ("share of held-out requests that are not run serially, with the staged reward", "parallel", 0.9),
         )
     ]
-    return BenchmarkPart(found, goals)
+    return BenchmarkPart(table, goals)
 
 
 def _chunk(some: Sequence[str]) -> Row:
@@ -109,7 +109,7 @@ async def _run(orchestrator: Orchestrator, request: str, mode: Mode) -> dict[str
 def _mode_row(place: int, mode: str, tried: Sequence[Sequence[dict[str, Any]]]) -> Row:
     runs = [each[place] for each in tried]
     names = ("done", "seconds", "saved", "width", "steps")
-    means: Row = {name: round(float(np.mean([one[name] for one in runs])), 4) for name in names}
+    means: Row = {name: round(float(np.mean([run[name] for run in runs])), 4) for name in names}
     return {"what": f"always {mode}", "requests": len(runs), **means}
 
 
@@ -122,7 +122,7 @@ def learned(
     cut = round(HELD_OUT * len(asked))
     held_out, taught = order[:cut].tolist(), order[cut:]
     situations = [_situation(request) for request in asked]
-    vectors = lexical.embed([one.text for one in situations], lexical.LEARNING_DIMENSIONS)
+    vectors = lexical.embed([situation.text for situation in situations], lexical.LEARNING_DIMENSIONS)
     actions = [Action(ROLE, "", "tiny-large", "", name) for name in MODES.values()]
     policy = Policy(lexical.LEARNING_DIMENSIONS, PolicySettings(stage=stage))
     for request in np.resize(taught, ROLLOUTS).tolist():
@@ -130,18 +130,20 @@ def learned(
         outcome = _outcome(tried[request][actions.index(choice.action)])
         policy.observe(situations[request], vectors[request], choice.action, outcome)
     taken = [
-        actions.index(policy.choose(situations[one], vectors[one], NOTHING, actions, rng=rng, explore=False).best)
-        for one in held_out
+        actions.index(
+            policy.choose(situations[request], vectors[request], NOTHING, actions, rng=rng, explore=False).best
+        )
+        for request in held_out
     ]
     serial = [*MODES].index("serial")
     own = [tried[request][place] for request, place in zip(held_out, taken, strict=True)]
     alone = [tried[request][serial] for request in held_out]
     return {
-        "done": float(np.mean([one["done"] for one in own])),
+        "done": float(np.mean([run["done"] for run in own])),
         "width": float(
-            np.mean([1 if place == serial else one["width"] for one, place in zip(own, taken, strict=True)])
+            np.mean([1 if place == serial else run["width"] for run, place in zip(own, taken, strict=True)])
         ),
-        "speed_up": sum(one["seconds"] for one in alone) / sum(one["seconds"] for one in own),
+        "speed_up": sum(run["seconds"] for run in alone) / sum(run["seconds"] for run in own),
         "parallel": float(np.mean([place != serial for place in taken])),
     }
 

@@ -72,8 +72,8 @@ class TaskSplit:
 
     def only(self, grid: Grid, families: Sequence[str]) -> "TaskSplit":
         """Return the tasks of some families."""
-        kept = np.isin(np.array(grid.families), list(families))
-        return TaskSplit(self.learned[kept[self.learned]], self.held_out[kept[self.held_out]])
+        wanted = np.isin(np.array(grid.families), list(families))
+        return TaskSplit(self.learned[wanted[self.learned]], self.held_out[wanted[self.held_out]])
 
 
 def prices_for(grid: Grid, price: float) -> Prices:
@@ -219,7 +219,7 @@ class GridRouter:
         for number, task in enumerate(tasks):
             option, choice, _ = self.choose(task, rng, explore=True)
             taken = self.grid.actions(task)[option]
-            worth = next(one.worth for one in choice.estimates if one.action == taken)
+            worth = next(estimate.worth for estimate in choice.estimates if estimate.action == taken)
             later = (str(number + 1),) if number + 1 < len(tasks) else ()
             options.append(option)
             steps[str(number)] = StepCredit(reward=None, value=worth, used_by=later)
@@ -249,7 +249,7 @@ def learn_on(
     """
     rng = np.random.default_rng([seed, 1])
     stream = np.resize(split.learned, max(after)).tolist()
-    found: dict[str, dict[str, float]] = {}
+    scores: dict[str, dict[str, float]] = {}
     with TemporaryDirectory() as folder:
         router, done = GridRouter(grid, variant, price, Path(folder)), 0
         try:
@@ -260,10 +260,10 @@ def learn_on(
                 stats = router.memory.stats()
                 learned = {"regret_while_learning": regret, "share_updated": stats.share_updated}
                 for name, taken in router.held_out(split.held_out, rng).items():
-                    found[f"after {count}{name}"] = {**taken.scores(grid, price), **learned}
+                    scores[f"after {count}{name}"] = {**taken.scores(grid, price), **learned}
         finally:
             router.memory.close()
-    return found
+    return scores
 
 
 def cost_at(points: Sequence[tuple[float, float]], success: float) -> float:
@@ -299,11 +299,11 @@ def cheapest_per_family(grid: Grid, tasks: Places, share: float) -> float:
     for family in dict.fromkeys(families.tolist()):
         own = tasks[families == family]
         pairs = np.stack((grid.right[own].sum(axis=0), grid.seconds[own].sum(axis=0)), axis=1)
-        kept = [one for one in pairs if not any(_beats(other, one) for other in pairs)]
-        sums = (sums[:, None, :] + np.array(kept)[None]).reshape(-1, 2)
+        unbeaten = [pair for pair in pairs if not any(_beats(other, pair) for other in pairs)]
+        sums = (sums[:, None, :] + np.array(unbeaten)[None]).reshape(-1, 2)
     enough = sums[:, 0] >= share * grid.right[tasks, LARGE].sum() - 1e-9
     return float(sums[enough, 1].min() / grid.seconds[tasks, LARGE].sum())
 
 
-def _beats(other: Floats, one: Floats) -> bool:
-    return bool(other[0] >= one[0] and other[1] <= one[1] and (other != one).any())
+def _beats(other: Floats, pair: Floats) -> bool:
+    return bool(other[0] >= pair[0] and other[1] <= pair[1] and (other != pair).any())

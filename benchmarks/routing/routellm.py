@@ -78,15 +78,15 @@ def run(data: Path, cache: Path, rows: RowLog, seeds: int, learners: Sequence[st
 
     Raises DataError and OSError.
     """
-    found = []
+    table = []
     for learner in dict.fromkeys([POLICY, *(learners or LEARNERS)]):
         dimensions = lexical.DIMENSIONS if learner == WIDER else lexical.LEARNING_DIMENSIONS
         for name in SETS:
             outcomes = read_outcomes(data / f"{name}.csv", cache, dimensions)
             for mode in MODES[:1] if learner in ONCE else MODES:
-                found.append(_row(outcomes, learner, LEARNERS[learner], mode, rows, seeds))
-    found.sort(key=lambda row: SETS.index(row["set"]))
-    return BenchmarkPart(found, list(_goals(found)))
+                table.append(_row(outcomes, learner, LEARNERS[learner], mode, rows, seeds))
+    table.sort(key=lambda row: SETS.index(row["set"]))
+    return BenchmarkPart(table, list(_goals(table)))
 
 
 def _row(data: Outcomes, learner: str, make: Maker, mode: Mode, rows: RowLog, seeds: int) -> Row:
@@ -100,7 +100,7 @@ def _row(data: Outcomes, learner: str, make: Maker, mode: Mode, rows: RowLog, se
     ]
     row: Row = {"set": data.name, "prompts": len(data.correct), "learner": learner, "mode": mode, "seeds": seeds}
     for name in scores[0]:
-        middle, low, high = interval([one[name] for one in scores])
+        middle, low, high = interval([seed_scores[name] for seed_scores in scores])
         row[name] = [round(number, 4) for number in (middle, low, high)]
     return row
 
@@ -113,9 +113,9 @@ def run_seed(data: Outcomes, make: Maker, mode: Mode, seed: int) -> Row:
 
 
 def _goals(rows: list[Row]) -> Iterator[Row]:
-    found = {(row["set"], row["mode"]): row for row in rows if row["learner"] == POLICY}
-    both, own = found["mmlu", "full"], found["mmlu", "chosen"]
-    gsm8k = found["gsm8k", "full"]
+    by_set = {(row["set"], row["mode"]): row for row in rows if row["learner"] == POLICY}
+    both, own = by_set["mmlu", "full"], by_set["mmlu", "chosen"]
+    gsm8k = by_set["gsm8k", "full"]
     wanted = (
         ("APGR on MMLU, both outcomes seen", both["apgr"], 0.66),
         ("APGR on MMLU, only the chosen outcome seen", own["apgr"], 0.63),

@@ -59,23 +59,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     file = alone.models[name].file
     if file is None:
         raise SystemExit(f"{name} runs on another server; accepted: a model that is run here")
-    known = fixed_length(Roles(tokens_per_word=tokens_per_word(file)))
-    if unknown := sorted(set(options.only) - {one.name for one in known}):
-        accepted = ", ".join(one.name for one in known)
+    workloads = fixed_length(Roles(tokens_per_word=tokens_per_word(file)))
+    if unknown := sorted(set(options.only) - {workload.name for workload in workloads}):
+        accepted = ", ".join(workload.name for workload in workloads)
         raise SystemExit(f"there is no workload {', '.join(unknown)}; accepted: {accepted}")
     keep = _keeping(options, name)
     state = _state(options)
     machine = _machine(options.machine, registry, name, keep, state)
-    suite = [one for one in known if not options.only or one.name in options.only]
+    suite = [workload for workload in workloads if not options.only or workload.name in options.only]
     rows, left = validate(machine, alone, suite, options.rounds, 60 * options.budget, _say, state, keep)
     many = keep("many steps", lambda: {"seconds": time_many_steps(machine, alone)})["seconds"]
     _say(f"1,000 steps were simulated in {many:.1f} s")
     advice = []
-    for one, base in ((machine, alone), *((server, registry) for server in servers())):
+    for described, base in ((machine, alone), *((server, registry) for server in servers())):
         for asked in advised(options.seeds):
-            found = keep(f"advice {one.name}, {asked.name}", partial(advice_for, one, base, asked))
-            advice.append(found)
-            _say(f"{one.name}: {asked.name}: {found['seconds']:.1f} s, {found['in_words']}")
+            predicted = keep(f"advice {described.name}, {asked.name}", partial(advice_for, described, base, asked))
+            advice.append(predicted)
+            _say(f"{described.name}: {asked.name}: {predicted['seconds']:.1f} s, {predicted['in_words']}")
     written_results = document(
         machine, rows, left, many, advice, " ".join(["python -m benchmarks.simulate", *sys.argv[1:]])
     )

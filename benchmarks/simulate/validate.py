@@ -113,9 +113,9 @@ class ValidationRow:
         """
         if len(self.rounds) < 2 or min(self.rounds) <= 0:
             return None
-        found = ratio([self.simulated] * len(self.rounds), self.rounds)
-        ends = abs(found.low - 1), abs(found.high - 1)
-        return 0.0 if found.low <= 1 <= found.high else min(ends), max(ends)
+        quotient = ratio([self.simulated] * len(self.rounds), self.rounds)
+        ends = abs(quotient.low - 1), abs(quotient.high - 1)
+        return 0.0 if quotient.low <= 1 <= quotient.high else min(ends), max(ends)
 
     @property
     def why(self) -> str:
@@ -142,7 +142,7 @@ def parts_of(measured: Report, simulated: Report) -> dict[str, tuple[float, floa
     tokens. `ours` is what is left of the time of the steps: reading, checking and storing.
     """
 
-    def found(report: Report) -> dict[str, float]:
+    def parts_in(report: Report) -> dict[str, float]:
         usages = [attempt.usage for step in report.steps for attempt in step.attempts]
         took = sum(
             step.finished - step.started
@@ -150,17 +150,17 @@ def parts_of(measured: Report, simulated: Report) -> dict[str, tuple[float, floa
             if step.started is not None and step.finished is not None and not step.children
         )
         parts = {
-            "waiting for a slot": sum(one.queued_seconds for one in usages),
-            "prefill": sum(one.prefill_seconds for one in usages),
-            "decode": sum(one.decode_seconds for one in usages),
+            "waiting for a slot": sum(usage.queued_seconds for usage in usages),
+            "prefill": sum(usage.prefill_seconds for usage in usages),
+            "decode": sum(usage.decode_seconds for usage in usages),
         }
         parts["ours"] = max(0.0, took - sum(parts.values()))
         return parts | {
-            TOKENS[0]: float(sum(one.prompt_tokens for one in usages)),
-            TOKENS[1]: float(sum(one.output_tokens for one in usages)),
+            TOKENS[0]: float(sum(usage.prompt_tokens for usage in usages)),
+            TOKENS[1]: float(sum(usage.output_tokens for usage in usages)),
         }
 
-    there, here = found(measured), found(simulated)
+    there, here = parts_in(measured), parts_in(simulated)
     return {name: (round(there[name], 4), round(here[name], 4)) for name in there}
 
 
@@ -197,20 +197,20 @@ def validate(
             probes.append(probe(registry, state))
             here = fit(machine, registry, home / f"{workload.name}-fit", [before, *probes])
             most = min(rounds + 1, SIMULATED_ROUNDS)
-            known, unknowing = (
+            knowing, unknowing = (
                 simulate_rounds(task, here, registry, home / f"{workload.name}-{at}", most, lengths=lengths)
                 for at, lengths in enumerate((answer_lengths(task, ran.reports[0]), UNKNOWN))
             )
-            made = _rows(workload.name, ran.reports, ran.walls, known, unknowing, load)
+            made = _rows(workload.name, ran.reports, ran.walls, knowing, unknowing, load)
             return {"rows": [asdict(row) for row in made]}
 
         for workload in suite:
             try:
-                kept = keep(f"workload {workload.name}", partial(compared, workload))
+                stored = keep(f"workload {workload.name}", partial(compared, workload))
             except NoTimeLeft:
                 left.append(workload.name)
                 continue
-            made = msgspec.convert(kept["rows"], list[ValidationRow])
+            made = msgspec.convert(stored["rows"], list[ValidationRow])
             rows += made
             for row in made:
                 say(_told(row))
@@ -221,14 +221,16 @@ def _rows(
     name: str,
     reports: Sequence[Report],
     walls: Sequence[float],
-    known: Sequence[Simulated],
+    knowing: Sequence[Simulated],
     unknowing: Sequence[Simulated],
     load: float,
 ) -> list[ValidationRow]:
-    (cold, *warm), (first, *others) = ([one.report.wall_seconds for one in found] for found in (known, unknowing))
+    (cold, *warm), (first, *others) = (
+        [simulation.report.wall_seconds for simulation in simulations] for simulations in (knowing, unknowing)
+    )
     status, steps, rest = reports[-1].status, len(reports[-1].steps), tuple(walls[1:])
     middle = median_low(rest)
-    parts = parts_of(reports[0], known[0].report), parts_of(reports[1 + rest.index(middle)], known[-1].report)
+    parts = parts_of(reports[0], knowing[0].report), parts_of(reports[1 + rest.index(middle)], knowing[-1].report)
     return [
         ValidationRow(name, "cold", status, steps, walls[0], (walls[0],), cold, first, parts[0], load),
         ValidationRow(name, "warm", status, steps, median(rest), rest, median(warm), median(others), parts[1], load),
@@ -237,15 +239,18 @@ def _rows(
 
 def _told(row: ValidationRow) -> str:
     times = f"measured {row.measured:.2f} s, simulated {row.simulated:.2f} s"
-    errors = (100 * (one / row.measured - 1) if row.measured > 0 else 0.0 for one in (row.simulated, row.unknowing))
-    error, unknowing = (f"{one:+.0f} %" for one in errors)
+    errors = (
+        100 * (predicted / row.measured - 1) if row.measured > 0 else 0.0
+        for predicted in (row.simulated, row.unknowing)
+    )
+    error, unknowing = (f"{percent:+.0f} %" for percent in errors)
     return f"{row.workload} {row.state} {row.status}: {times} ({error}; lengths unknown {unknowing}); {row.why}"
 
 
 def fixed_length(roles: Roles) -> list[Workload]:
     """Return the workloads of one task whose answers are as long as their schemas say, those that take long last."""
-    some = [one for one in workloads(roles).values() if one.paired and one.name not in FREE]
-    return sorted(some, key=lambda one: one.name in LONG)
+    some = [workload for workload in workloads(roles).values() if workload.paired and workload.name not in FREE]
+    return sorted(some, key=lambda workload: workload.name in LONG)
 
 
 def time_many_steps(machine: Machine, registry: Registry) -> float:
@@ -313,10 +318,10 @@ def advice_for(machine: Machine, registry: Registry, advised_task: AdvisedTask) 
     task, seeds = advised_task.task, range(advised_task.seeds)
     with tempfile.TemporaryDirectory(prefix="bench-simulate-") as folder:
         home = Path(folder)
-        found = [simulate(task, machine, registry, home / f"run-{seed}", seed) for seed in seeds]
-        advice = advise(task, machine, registry, home, found[0])
-    middle, low, high = interval_of([one.seconds for one in found])
-    path = found[0].report.critical_path
+        simulations = [simulate(task, machine, registry, home / f"run-{seed}", seed) for seed in seeds]
+        advice = advise(task, machine, registry, home, simulations[0])
+    middle, low, high = interval_of([simulation.seconds for simulation in simulations])
+    path = simulations[0].report.critical_path
     return {
         "machine": machine.name,
         "workload": advised_task.name,
@@ -324,7 +329,7 @@ def advice_for(machine: Machine, registry: Registry, advised_task: AdvisedTask) 
         "interval": [round(low, 3), round(high, 3)],
         "seeds": len(seeds),
         "replicas": machine.worker.instances,
-        "times_one_agent": round(path.serial_seconds / found[0].seconds, 2),
+        "times_one_agent": round(path.serial_seconds / simulations[0].seconds, 2),
         "twice": {resource: round(ratio, 3) for resource, ratio in advice.ratios.items()},
         "bound_by": advice.bound_by,
         "in_words": advice.in_words(),
@@ -334,8 +339,12 @@ def advice_for(machine: Machine, registry: Registry, advised_task: AdvisedTask) 
 
 def servers() -> list[Machine]:
     """Return the machines of the examples, on all of which the same model does the steps."""
-    found = (read_machine(file) for file in sorted(SERVERS.glob("*.json")))
-    return [one.model_copy(update={"roles": {**one.roles, ROLE: WORKER}}) for one in found if WORKER in one.models]
+    machines = (read_machine(file) for file in sorted(SERVERS.glob("*.json")))
+    return [
+        machine.model_copy(update={"roles": {**machine.roles, ROLE: WORKER}})
+        for machine in machines
+        if WORKER in machine.models
+    ]
 
 
 def document(
@@ -365,10 +374,10 @@ def goals_of(rows: Sequence[ValidationRow], many_seconds: float) -> list[dict[st
     simulation takes.
     """
     done = [row for row in rows if row.status == "done"]
-    found = []
+    reached = []
     for row in done:
         name = f"{row.workload}, {row.state}: simulated off measured, share"
-        found.append(_goal(name, row.error, row.interval, WORKLOAD_ERROR, len(row.rounds)))
+        reached.append(_goal(name, row.error, row.interval, WORKLOAD_ERROR, len(row.rounds)))
     for state in ("cold", "warm"):
         some = [row for row in done if row.state == state]
         if not some:
@@ -377,11 +386,11 @@ def goals_of(rows: Sequence[ValidationRow], many_seconds: float) -> list[dict[st
         # A median grows with each of its values, so it lies between the medians of their lower and upper ends.
         reach = (median(low for low, _ in ends), median(high for _, high in ends)) if len(ends) == len(some) else None
         error, rounds = median(row.error for row in some), min(len(row.rounds) for row in some)
-        found.append(_goal(f"median over the workloads, {state}", error, reach, MEDIAN_ERROR, rounds))
+        reached.append(_goal(f"median over the workloads, {state}", error, reach, MEDIAN_ERROR, rounds))
         unknowing = median(abs(row.unknowing / row.measured - 1) for row in some)
-        found.append(_goal(f"median, {state}, the tokens of answers not known", unknowing, None, MEDIAN_ERROR))
-    found.append(_goal(f"seconds to simulate {MANY_STEPS} steps", many_seconds, None, MANY_SECONDS))
-    return found
+        reached.append(_goal(f"median, {state}, the tokens of answers not known", unknowing, None, MEDIAN_ERROR))
+    reached.append(_goal(f"seconds to simulate {MANY_STEPS} steps", many_seconds, None, MANY_SECONDS))
+    return reached
 
 
 def _goal(

@@ -40,20 +40,20 @@ def family_mean(rows: Sequence[Row], size: str, split: str) -> float:
 
 def goals(rows: Sequence[Row], sizes_in_bytes: int) -> list[dict[str, Any]]:
     """Return the goals of the models, with what was measured for them."""
-    found = []
+    reached = []
     for family, goal in LARGE_GOALS.items():
         for split in HELD_OUT:
             value = share_of(rows, size="large", family=family, split=split, grammar=False)["share"]
             name = f"large, {family}, {SPLIT_NAMES[split]}"
-            found.append({"name": name, "value": value, "goal": f">= {goal}", "met": value >= goal})
+            reached.append({"name": name, "value": value, "goal": f">= {goal}", "met": value >= goal})
     for split in HELD_OUT:
         value = round(family_mean(rows, "small", split), 4)
         name = f"small, mean over families, {SPLIT_NAMES[split]}"
-        found.append({"name": name, "value": value, "goal": "0.4 to 0.8", "met": 0.4 <= value <= 0.8})
-    found.append(
+        reached.append({"name": name, "value": value, "goal": "0.4 to 0.8", "met": 0.4 <= value <= 0.8})
+    reached.append(
         {"name": "bytes of all models", "value": sizes_in_bytes, "goal": "<= 30 MB", "met": sizes_in_bytes <= MAX_BYTES}
     )
-    return found
+    return reached
 
 
 def training(size: Size) -> dict[str, Any]:
@@ -109,17 +109,17 @@ def accuracy_table(rows: Sequence[Row], split: str, families: Iterable[str], gra
     return table(["family", *SIZES], lines)
 
 
-def size_table(found: dict[str, Any]) -> str:
+def size_table(document: dict[str, Any]) -> str:
     """Return a table of shape, bytes and training cost of each size."""
     lines = []
     for size in SIZES.values():
-        cost = found["training"][size.name]
+        cost = document["training"][size.name]
         lines.append(
             [
                 f"{size.name}.gguf",
                 f"{cost['parameters'] / 1e6:.2f} M",
                 f"{size.width} x {size.layers} layers, {size.heads} heads",
-                f"{found['bytes'][size.name] / 1e6:.1f} MB",
+                f"{document['bytes'][size.name] / 1e6:.1f} MB",
                 f"{cost['tokens'] / 1e6:.0f} M",
                 f"{cost['seconds'] / 60:.0f} min",
             ]
@@ -134,8 +134,8 @@ def long_table(rows: Sequence[Row]) -> str:
         longest = max(row["longest_prompt"] for row in rows if row["family"] == family)
         shares = []
         for size in SIZES:
-            found = [row for row in rows if row["family"] == family and row["size"] == size]
-            right, count = sum(row["right"] for row in found), sum(row["prompts"] for row in found)
+            own_rows = [row for row in rows if row["family"] == family and row["size"] == size]
+            right, count = sum(row["right"] for row in own_rows), sum(row["prompts"] for row in own_rows)
             shares.append(f"{100 * right / count:.1f}")
         lines.append([family, str(longest), *shares])
     return table(["kind", "longest prompt (tokens)", *SIZES], lines)
@@ -152,16 +152,16 @@ def seeds_table(published: Sequence[Row], seeds: dict[str, Any]) -> str:
     return table(["size", "split", "shipped", "from seeds", "apart", "training time"], lines)
 
 
-def render(found: dict[str, Any], seeds: dict[str, Any]) -> str:
-    """Return the model card from the results `found` of the shipped models and those of models trained again."""
-    rows = found["rows"]
+def render(document: dict[str, Any], seeds: dict[str, Any]) -> str:
+    """Return the model card from the results of the shipped models and those of models trained again."""
+    rows = document["rows"]
     goal_lines = [
-        [g["name"], str(g["value"]), g["goal"], "yes" if g["state"] == "met" else "**no**"] for g in found["goals"]
+        [g["name"], str(g["value"]), g["goal"], "yes" if g["state"] == "met" else "**no**"] for g in document["goals"]
     ]
     return TEXT.read_text(encoding="utf-8").format(
-        sizes=size_table(found),
-        processor=f"{found['machine']['cores']} cores of {found['machine']['processor']}",
-        context=found["context"],
+        sizes=size_table(document),
+        processor=f"{document['machine']['cores']} cores of {document['machine']['processor']}",
+        context=document["context"],
         prompts=share_of(rows, size="large", family="plan", split="entity", grammar=False)["prompts"],
         entity=accuracy_table(rows, "entity", FAMILIES, False),
         wording=accuracy_table(rows, "wording", FAMILIES, False),
@@ -169,15 +169,15 @@ def render(found: dict[str, Any], seeds: dict[str, Any]) -> str:
         wording_grammar=accuracy_table(rows, "wording", STRUCTURED, True),
         long=long_table(rows),
         goals=table(["goal", "value", "wanted", "met"], goal_lines),
-        data_hash=found["data_hash"],
+        data_hash=document["data_hash"],
         seeds=seeds_table(rows, seeds),
     )
 
 
 def read(file: Path) -> dict[str, Any]:
     """Return the contents of a file of results. Raises OSError."""
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return document
 
 
 def write() -> None:
@@ -187,8 +187,8 @@ def write() -> None:
 
 def ship(sizes: Sequence[Size]) -> None:
     """Copy the trained models of `sizes` into the registry, and update results and model card."""
-    found = shipping(read(RESULTS_FILE), sizes)
+    document = shipping(read(RESULTS_FILE), sizes)
     for size in sizes:
         shutil.copyfile(size.trained, size.shipped)
-    results.write(RESULTS_FILE, found)
+    results.write(RESULTS_FILE, document)
     write()

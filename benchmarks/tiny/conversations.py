@@ -83,7 +83,7 @@ def phrased(rng: Random, split: Split, phrase: str) -> tuple[str, str]:
 
 def choose_tools(rng: Random, task: ToolTask) -> tuple[Tool, ...]:
     """Return the tools that the task needs and a few others, at most four, in random order."""
-    needed = list(dict.fromkeys(one.call.tool for one in task.turns))
+    needed = list(dict.fromkeys(turn.call.tool for turn in task.turns))
     others = [name for name in MODEL_TOOLS if name not in needed and name not in task.confusing]
     count = rng.randint(min(4, max(2, len(needed))), 4) - len(needed)
     names = needed + rng.sample(others, max(0, count))

@@ -17,17 +17,17 @@ APART = 0.02  # how much the mean over families may differ from the shipped one;
 
 def goals(shipped: Sequence[card.Row], again: Sequence[card.Row], sizes: Sequence[str]) -> list[Goal]:
     """Return the goals for models that are trained again from their seeds, one for each of `sizes`."""
-    found = []
+    reached = []
     for size in sizes:
         for split in HELD_OUT:
             apart = abs(card.family_mean(again, size, split) - card.family_mean(shipped, size, split))
-            found.append(at_most(f"{size}, {card.SPLIT_NAMES[split]}, apart from the shipped", apart, APART))
+            reached.append(at_most(f"{size}, {card.SPLIT_NAMES[split]}, apart from the shipped", apart, APART))
     if "large" in sizes:
         for family, goal in card.LARGE_GOALS.items():
             for split in HELD_OUT:
                 value = card.share_of(again, size="large", family=family, split=split, grammar=False)["share"]
-                found.append(at_least(f"large, {family}, {card.SPLIT_NAMES[split]}", value, goal))
-    return found
+                reached.append(at_least(f"large, {family}, {card.SPLIT_NAMES[split]}", value, goal))
+    return reached
 
 
 def collect(shipped: dict[str, Any], before: dict[str, Any], sizes: Sequence[Size]) -> dict[str, Any]:
@@ -54,13 +54,13 @@ def compare(sizes: Sequence[Size], report: Callable[[str], None]) -> None:
     """Print how the trained models of `sizes` compare with the shipped ones, and write the results and the card."""
     shipped = card.read(RESULTS_FILE)
     before = card.read(SEEDS_FILE) if SEEDS_FILE.exists() else {"training": {}, "rows": []}
-    found = collect(shipped, before, sizes)
+    document = collect(shipped, before, sizes)
     for size in sizes:
         lines = []
         for family in FAMILIES:
             pairs = [
                 [card.share_of(rows, size=size.name, family=family, split=s, grammar=False)["share"] for s in HELD_OUT]
-                for rows in (shipped["rows"], found["rows"])
+                for rows in (shipped["rows"], document["rows"])
             ]
             lines.append([family, *(f"{100 * share:.1f}" for pair in pairs for share in pair)])
         head = [
@@ -68,7 +68,7 @@ def compare(sizes: Sequence[Size], report: Callable[[str], None]) -> None:
             *(f"{which}, {card.SPLIT_NAMES[s]}" for which in ("shipped", "from seeds") for s in HELD_OUT),
         ]
         report(card.table(head, lines))
-    for goal in found["goals"]:
+    for goal in document["goals"]:
         report(f"{goal['name']}: {goal['value']} ({goal['goal']}){'' if goal['met'] else ', not met'}")
-    results.write(SEEDS_FILE, found)
+    results.write(SEEDS_FILE, document)
     card.write()

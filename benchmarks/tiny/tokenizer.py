@@ -87,12 +87,12 @@ class Tokenizer:
         """Return the ids of `text`, never those of special tokens."""
         ids: list[int] = []
         for word in split_words(text):
-            known = self._cache.get(word)
-            if known is None:
-                known = [self._ids[token] for token in self._merge(list(to_characters(word)))]
+            word_ids = self._cache.get(word)
+            if word_ids is None:
+                word_ids = [self._ids[token] for token in self._merge(list(to_characters(word)))]
                 if len(self._cache) < 200_000:
-                    self._cache[word] = known
-            ids += known
+                    self._cache[word] = word_ids
+            ids += word_ids
         return ids
 
     def encode_marked(self, text: str) -> list[int]:

@@ -113,7 +113,7 @@ def probe(model: LlamaNetwork, tokenizer: Tokenizer) -> dict[str, tuple[float, f
 
     An answer whose every token is the likeliest one after the right beginning is what greedy decoding gives.
     """
-    found = {}
+    shares_by_name = {}
     for name in (*FAMILIES, *CHOOSING):
         shares = []
         for split in ("entity", "wording"):
@@ -127,8 +127,8 @@ def probe(model: LlamaNetwork, tokenizer: Tokenizer) -> dict[str, tuple[float, f
             right = best == ids[:, 1:]
             exact = [bool(right[row, p - 1 : len(e) - 1].all()) for row, (e, p) in enumerate(encoded)]
             shares.append(sum(exact) / len(exact))
-        found[name] = (shares[0], shares[1])
-    return found
+        shares_by_name[name] = (shares[0], shares[1])
+    return shares_by_name
 
 
 def train(size: Size, tokenizer: Tokenizer) -> None:

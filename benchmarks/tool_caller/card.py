@@ -20,7 +20,7 @@ GOAL: Final = 0.9
 
 def publish(rows: list[CallAccuracyRow]) -> None:
     """Write the results of the shipped model."""
-    found = {
+    document = {
         "machine": environment.machine(),
         "versions": environment.versions("llama-cpp-python"),
         "command": "python -m benchmarks.tool_caller evaluate",
@@ -29,7 +29,7 @@ def publish(rows: list[CallAccuracyRow]) -> None:
         "rows": [row.shown for row in rows],
         "goals": [asdict(_goal(row)) for row in rows],
     }
-    results.write(RESULTS_FILE, found)
+    results.write(RESULTS_FILE, document)
 
 
 def _goal(row: CallAccuracyRow) -> Goal:
@@ -42,23 +42,23 @@ def write() -> None:
     CARD.write_text(render(json.loads(RESULTS_FILE.read_text(encoding="utf-8"))), encoding="utf-8")
 
 
-def render(found: dict[str, Any]) -> str:
+def render(document: dict[str, Any]) -> str:
     """Return the card."""
     lines = [
         [row["syntax"], SPLIT_NAMES[row["split"]], "with" if row["thinks"] else "without", percent(row)]
-        for row in found["rows"]
+        for row in document["rows"]
     ]
-    cost = found["training"]
+    cost = document["training"]
     return TEXT.read_text(encoding="utf-8").format(
         parameters=cost["parameters"] / 1e6,
-        megabytes=found["bytes"] / 1e6,
-        answers=found["rows"][0]["answers"],
+        megabytes=document["bytes"] / 1e6,
+        answers=document["rows"][0]["answers"],
         rows=table(["syntax", "held out", "a thought", "exact"], lines),
         goal=round(100 * GOAL),
-        met=sum(goal["state"] == "met" for goal in found["goals"]),
-        count=len(found["goals"]),
+        met=sum(goal["state"] == "met" for goal in document["goals"]),
+        count=len(document["goals"]),
         steps=cost["steps"],
         tokens=cost["tokens"] / 1e6,
         minutes=cost["seconds"] / 60,
-        device=cost.get("device", f"{found['machine']['cores']} cores of {found['machine']['processor']}"),
+        device=cost.get("device", f"{document['machine']['cores']} cores of {document['machine']['processor']}"),
     )

@@ -71,7 +71,7 @@ def _offered(function: dict[str, Any]) -> OfferedTool:
 async def answers(engine: Engine, asked: list[CallExample], *, thinks: bool) -> list[Completion]:
     """Return the model's answers."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(engine.generate(generation(one, thinks=thinks))) for one in asked]
+        tasks = [group.create_task(engine.generate(generation(example, thinks=thinks))) for example in asked]
     return [task.result() for task in tasks]
 
 
@@ -80,21 +80,21 @@ async def measure(
 ) -> CallAccuracyRow:
     """Return how often the model answers the first `count` examples of a split right."""
     asked = examples(syntax, split, count)
-    found = await answers(engine, asked, thinks=thinks)
-    pairs = [*zip(asked, found, strict=True)]
-    right = sum(done.finish == "stop" and done.text == answer_text(syntax, one.answer) for one, done in pairs)
-    thoughts = sum(done.reasoning == one.answer.thought for one, done in pairs)
+    completions = await answers(engine, asked, thinks=thinks)
+    pairs = [*zip(asked, completions, strict=True)]
+    right = sum(done.finish == "stop" and done.text == answer_text(syntax, example.answer) for example, done in pairs)
+    thoughts = sum(done.reasoning == example.answer.thought for example, done in pairs)
     return CallAccuracyRow(syntax, split, thinks, count, right, thoughts)
 
 
 async def rows(file: Path, count: int = EXAMPLES) -> list[CallAccuracyRow]:
     """Return all rows for the model in `file`."""
-    found = []
+    table = []
     with tempfile.TemporaryDirectory() as folder:
         for syntax in SYNTAXES:
             model = with_template(file, Path(folder) / f"{syntax}.gguf", syntax)
             async with await Engine.start(engine_spec(model)) as engine:
                 for split in HELD_OUT:
                     for thinks in (True, False):
-                        found.append(await measure(engine, syntax, split, thinks=thinks, count=count))
-    return found
+                        table.append(await measure(engine, syntax, split, thinks=thinks, count=count))
+    return table

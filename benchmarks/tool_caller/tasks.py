@@ -268,22 +268,22 @@ def _calculates(rng: Random, operation: Calculation) -> tuple[JsonObject, Callab
 
 def _others(words: Lexicon, tools: Sequence[JsonObject], count: int) -> list[JsonObject]:
     """Return `count` tools that a task does not need."""
-    rng, found = words.rng, list[JsonObject]()
+    rng, others = words.rng, list[JsonObject]()
     needed = json.dumps(tools)
     taken = _names(tools)
-    operations = [one for one in OPERATIONS if not taken & {*one.names, *CALCULATORS}]
-    while len(found) < count:
+    operations = [operation for operation in OPERATIONS if not taken & {*operation.names, *CALCULATORS}]
+    while len(others) < count:
         key = _key(words)
         if operations and rng.random() < 0.35:
             operation = operations.pop(rng.randrange(len(operations)))
             name, kinds = rng.choice(operation.names), dict.fromkeys(rng.choice(OPERANDS), "integer")
-            found.append(_described(rng, name, operation.tells, kinds))
+            others.append(_described(rng, name, operation.tells, kinds))
         elif key not in needed:
             name = rng.choice(OF_KEY).format(k=key, K=sentence(key))
             tells = rng.choice(OF_KEY_TELLS).format(k=key)
-            found.append(_described(rng, name, tells, {rng.choice(THING): "string"}))
+            others.append(_described(rng, name, tells, {rng.choice(THING): "string"}))
             needed += key
-    return found
+    return others
 
 
 # Requests
@@ -302,14 +302,14 @@ def _number(words: Lexicon) -> Number:
     return number if words.rng.random() < 0.92 else number + words.rng.randrange(1, 10) / 10
 
 
-def _result(rng: Random, value: object, key: str, told: str) -> str:
+def _result(rng: Random, value: object, key: str, subject: str) -> str:
     """Return what a tool returns: the value alone, as JSON, or in a sentence."""
     roll = rng.random()
     if roll < 0.6:
         return str(value)
     if roll < 0.8:
         return json.dumps({rng.choice((key, "result", "value")): value}, ensure_ascii=False)
-    return str({key: value}) if roll < 0.85 else sentence(f"{told} is {value}.")
+    return str({key: value}) if roll < 0.85 else sentence(f"{subject} is {value}.")
 
 
 def _final(value: object) -> ModelAnswer:
@@ -320,18 +320,20 @@ def _look_up(words: Lexicon, split: Split) -> Task:
     rng = words.rng
     key, thing = _key(words), _thing(words)
     value: object = _number(words) if rng.random() < 0.6 else _thing(words)
-    lookup, told = _looks_up(words, key), f"the {key} of {thing}"
+    lookup, subject = _looks_up(words, key), f"the {key} of {thing}"
     missing = rng.random() < 0.12
-    result = rng.choice(NOT_FOUND) if missing else _result(rng, value, key, told)
+    result = rng.choice(NOT_FOUND) if missing else _result(rng, value, key, subject)
     last = (
-        _not_found(told) if missing else ModelAnswer(f"{sentence(told)} is {value}.", f"{sentence(told)} is {value}.")
+        _not_found(subject)
+        if missing
+        else ModelAnswer(f"{sentence(subject)} is {value}.", f"{sentence(subject)} is {value}.")
     )
-    first = CallTurn(ModelAnswer(f"I look up {told}.", calls=(lookup.call(thing),)), (result,))
-    return Task(sentence(ASK.pick(rng, split).format(x=told)), (first, CallTurn(last)), (lookup.tool,))
+    first = CallTurn(ModelAnswer(f"I look up {subject}.", calls=(lookup.call(thing),)), (result,))
+    return Task(sentence(ASK.pick(rng, split).format(x=subject)), (first, CallTurn(last)), (lookup.tool,))
 
 
-def _not_found(told: str) -> ModelAnswer:
-    return ModelAnswer(f"{sentence(told)} was not found.", f"I could not find {told}.")
+def _not_found(subject: str) -> ModelAnswer:
+    return ModelAnswer(f"{sentence(subject)} was not found.", f"I could not find {subject}.")
 
 
 def _look_up_and_calculate(words: Lexicon, split: Split) -> Task:
@@ -339,20 +341,20 @@ def _look_up_and_calculate(words: Lexicon, split: Split) -> Task:
     key, thing = _key(words), _thing(words)
     x, y = _number(words), _number(words)
     operation = rng.choice(OPERATIONS)
-    lookup, told = _looks_up(words, key), f"the {key} of {thing}"
+    lookup, subject = _looks_up(words, key), f"the {key} of {thing}"
     tool, call = _calculates(rng, operation)
     if rng.random() < 0.65:
-        request = THEN.pick(rng, split).format(x=told, op=rng.choice(operation.then).format(y=y))
+        request = THEN.pick(rng, split).format(x=subject, op=rng.choice(operation.then).format(y=y))
     else:
-        request = _whole(rng, split, operation, rng.choice(operation.whole), told, y)
-    first = ModelAnswer(f"I look up {told} first.", calls=(lookup.call(thing),))
+        request = _whole(rng, split, operation, rng.choice(operation.whole), subject, y)
+    first = ModelAnswer(f"I look up {subject} first.", calls=(lookup.call(thing),))
     if rng.random() < 0.05:
-        turns: tuple[CallTurn, ...] = (CallTurn(first, (rng.choice(NOT_FOUND),)), CallTurn(_not_found(told)))
+        turns: tuple[CallTurn, ...] = (CallTurn(first, (rng.choice(NOT_FOUND),)), CallTurn(_not_found(subject)))
     else:
         value = _calculated(rng, operation, x, y)
         turns = (
-            CallTurn(first, (_result(rng, x, key, told),)),
-            CallTurn(_calculation(told, operation, x, y, call), (_result(rng, value, "result", "the result"),)),
+            CallTurn(first, (_result(rng, x, key, subject),)),
+            CallTurn(_calculation(subject, operation, x, y, call), (_result(rng, value, "result", "the result"),)),
             CallTurn(_final(value)),
         )
     return Task(sentence(request), turns, (lookup.tool, tool))
@@ -369,9 +371,9 @@ def _calculated(rng: Random, operation: Calculation, x: Number, y: Number) -> Nu
 
 
 def _calculation(
-    told: str, operation: Calculation, x: Number, y: Number, call: Callable[[Number, Number], TaughtCall]
+    subject: str, operation: Calculation, x: Number, y: Number, call: Callable[[Number, Number], TaughtCall]
 ) -> ModelAnswer:
-    thought = f"{sentence(told)} is {x}. Now {x} {operation.sign} {y}." if told else f"{x} {operation.sign} {y}."
+    thought = f"{sentence(subject)} is {x}. Now {x} {operation.sign} {y}." if subject else f"{x} {operation.sign} {y}."
     return ModelAnswer(thought, calls=(call(x, y),))
 
 
@@ -381,14 +383,14 @@ def _look_up_both(words: Lexicon, split: Split) -> Task:
     key, things = _key(words), (_thing(words), _thing(words))
     x, y = _number(words), _number(words)
     operation = rng.choice(OPERATIONS)
-    lookup, (told, other) = _looks_up(words, key), [f"the {key} of {thing}" for thing in things]
+    lookup, (subject, other) = _looks_up(words, key), [f"the {key} of {thing}" for thing in things]
     tool, call = _calculates(rng, operation)
-    request = _whole(rng, split, operation, operation.whole[0], told, other)
+    request = _whole(rng, split, operation, operation.whole[0], subject, other)
     value = _calculated(rng, operation, x, y)
     turns = (
         CallTurn(
-            ModelAnswer(f"I look up {told} and {other}.", calls=tuple(lookup.call(thing) for thing in things)),
-            (_result(rng, x, key, told), _result(rng, y, key, other)),
+            ModelAnswer(f"I look up {subject} and {other}.", calls=tuple(lookup.call(thing) for thing in things)),
+            (_result(rng, x, key, subject), _result(rng, y, key, other)),
         ),
         CallTurn(
             ModelAnswer(f"They are {x} and {y}. Now {x} {operation.sign} {y}.", calls=(call(x, y),)),
@@ -407,18 +409,19 @@ def _follow(words: Lexicon, split: Split) -> Task:
     first, second = _looks_up(words, link), _looks_up(words, key)
     if first.tool["function"]["name"] == second.tool["function"]["name"]:
         second = Lookup(first.tool, lambda of: _with_key(first.call(of), link, key))
-    told, next_told = f"the {link} of {thing}", f"the {key} of {other}"
+    subject, next_subject = f"the {link} of {thing}", f"the {key} of {other}"
     turns = (
         CallTurn(
-            ModelAnswer(f"I look up {told} first.", calls=(first.call(thing),)), (_result(rng, other, link, told),)
+            ModelAnswer(f"I look up {subject} first.", calls=(first.call(thing),)),
+            (_result(rng, other, link, subject),),
         ),
         CallTurn(
-            ModelAnswer(f"{sentence(told)} is {other}. I look up {next_told}.", calls=(second.call(other),)),
-            (_result(rng, value, key, next_told),),
+            ModelAnswer(f"{sentence(subject)} is {other}. I look up {next_subject}.", calls=(second.call(other),)),
+            (_result(rng, value, key, next_subject),),
         ),
-        CallTurn(ModelAnswer(f"{sentence(next_told)} is {value}.", f"{sentence(next_told)} is {value}.")),
+        CallTurn(ModelAnswer(f"{sentence(next_subject)} is {value}.", f"{sentence(next_subject)} is {value}.")),
     )
-    request = ASK.pick(rng, split).format(x=f"the {key} of {told}")
+    request = ASK.pick(rng, split).format(x=f"the {key} of {subject}")
     tools = (first.tool,) if second.tool is first.tool else (first.tool, second.tool)
     return Task(sentence(request), turns, tools)
 
@@ -456,12 +459,12 @@ def _read(words: Lexicon, split: Split) -> Task:
     facts = list({(key, thing): (key, thing, value) for key, thing, value in facts}.values())
     lines = [rng.choice(("The {k} of {n} is {v}.", "{n}: {k} {v}.")).format(k=k, n=n, v=v) for k, n, v in facts]
     key, thing, value = rng.choice(facts)
-    told = f"the {key} of {thing}"
-    question, text = ASK.pick(rng, split).format(x=told), f"{sentence(told)} is {value}."
+    subject = f"the {key} of {thing}"
+    question, text = ASK.pick(rng, split).format(x=subject), f"{sentence(subject)} is {value}."
     roll = rng.random()
     if roll < 0.3:
         question, text = (
-            rng.choice(("give {x} as JSON.", "answer with JSON: {x}.")).format(x=told),
+            rng.choice(("give {x} as JSON.", "answer with JSON: {x}.")).format(x=subject),
             f'{{"{key}": {value}}}',
         )
     elif roll < 0.5:
@@ -471,11 +474,11 @@ def _read(words: Lexicon, split: Split) -> Task:
         )
     question = sentence(question)
     if rng.random() < 0.5:
-        named = [StepInput(words.file() if rng.random() < 0.6 else f"S{rng.randint(1, 9)}", " ".join(lines))]
-        request = step_messages("", "", named, question)[1].content
+        sources = [StepInput(words.file() if rng.random() < 0.6 else f"S{rng.randint(1, 9)}", " ".join(lines))]
+        request = step_messages("", "", sources, question)[1].content
     else:
         request = f"{' '.join(lines)}{rng.choice((' ', chr(10)))}{question}"
-    return Task(request, (CallTurn(ModelAnswer(f"{sentence(told)} is {value}.", text)),))
+    return Task(request, (CallTurn(ModelAnswer(f"{sentence(subject)} is {value}.", text)),))
 
 
 # Conversations

@@ -37,10 +37,10 @@ def batch(size: Size, step: int) -> TrainingBatch:
 def _learn_earlier_answers(ids: NDArray[np.int64], weights: NDArray[np.float32]) -> None:
     """Give answers that are in the prompts the full weight, but for their first token, where a thought may stand."""
     start = None
-    for place, one in enumerate(ids):
-        if one == ASSISTANT:
+    for place, token in enumerate(ids):
+        if token == ASSISTANT:
             start = place
-        elif one == END and start is not None:
+        elif token == END and start is not None:
             if weights[place - 1] < 1:
                 weights[start + 1 : place] = 1.0
             start = None
@@ -53,12 +53,12 @@ def probe(model: LlamaNetwork, split: Split) -> float:
     """
     rng = seeded(f"tool caller/probe/{split}")
     encoded = [written(rng, split).ids for _ in range(PROBED_EXAMPLES)]
-    ids = torch.zeros(len(encoded), max(len(found) for found, _ in encoded), dtype=torch.long)
-    for row, (found, _) in enumerate(encoded):
-        ids[row, : len(found)] = torch.tensor(found)
+    ids = torch.zeros(len(encoded), max(len(tokens) for tokens, _ in encoded), dtype=torch.long)
+    for row, (tokens, _) in enumerate(encoded):
+        ids[row, : len(tokens)] = torch.tensor(tokens)
     with torch.no_grad():
         right = model(ids[:, :-1]).argmax(-1) == ids[:, 1:]
-    exact = [bool(right[row, start - 1 : len(found) - 1].all()) for row, (found, start) in enumerate(encoded)]
+    exact = [bool(right[row, start - 1 : len(tokens) - 1].all()) for row, (tokens, start) in enumerate(encoded)]
     return sum(exact) / len(exact)
 
 

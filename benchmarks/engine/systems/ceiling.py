@@ -74,17 +74,17 @@ class Ceiling:
         """Return how long steps with 1 to `most` tokens of one sequence take after a prompt, in seconds."""
         self._truncate(0)
         self._prefix(prompt)
-        found = []
+        times = []
         for count in range(1, most + 1):
             self._batch.clear()
             self._batch.add(0, len(prompt), (prompt[-1],) * count, count)
             started = time.perf_counter()
             self._decode()
-            found.append(time.perf_counter() - started)
+            times.append(time.perf_counter() - started)
             lib.llama_memory_seq_rm(self._memory, 0, len(prompt), -1)
         self._truncate(0)
         self._held = ()
-        return tuple(found)
+        return tuple(times)
 
     async def close(self) -> None:
         """Free model and context."""

@@ -106,9 +106,9 @@ class Daemon(Served):
             async for _ in events.aiter_raw():
                 pass
         seconds = time.perf_counter() - started
-        told = await self._client.get(run)
-        told.raise_for_status()
-        return measured_run(told.json(), seconds)
+        response = await self._client.get(run)
+        response.raise_for_status()
+        return measured_run(response.json(), seconds)
 
 
 async def start(setup: SystemSetup, name: str = OURS, environment: Mapping[str, str] | None = None) -> Daemon:
@@ -195,7 +195,7 @@ def _registry(setup: SystemSetup) -> dict[str, Any]:
 
 def _environment(home: Path) -> dict[str, str]:
     """Return the environment of a daemon: our own, without variables that would configure it, and with its folder."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {"HOME": str(home), "PYTHONPATH": os.pathsep.join(paths), "ORCHESTRATOR_SERVER_DRAIN_SECONDS": "0"}
-    return {**kept, **own}
+    return {**inherited, **own}

@@ -101,8 +101,8 @@ class Served:
         """Send one request and return the response's JSON. Raises httpx2.HTTPError."""
         response = await self._client.post(self.url, json=body)
         response.raise_for_status()
-        found: dict[str, Any] = response.json()
-        return found
+        document: dict[str, Any] = response.json()
+        return document
 
 
 def failure(name: str, error: BaseException) -> ServerFailed:

@@ -26,8 +26,8 @@ def facts_of(answer: str) -> list[Fact]:
         return [_pair(line.removeprefix("- "), ": ") for line in answer.splitlines()]
     if answer.startswith("| "):
         return [_pair(line.strip("| "), " | ") for line in answer.splitlines()[2:]]
-    name, _, told = answer.removesuffix(".").partition(": ")
-    return [("name", name), *(_pair(fact, " ") for fact in told.split(", "))]
+    name, _, listed = answer.removesuffix(".").partition(": ")
+    return [("name", name), *(_pair(fact, " ") for fact in listed.split(", "))]
 
 
 def written(facts: Sequence[Fact], like: str) -> str:
@@ -40,8 +40,8 @@ def written(facts: Sequence[Fact], like: str) -> str:
         return "\n".join(f"- {key}: {value}" for key, value in facts)
     if like.startswith("| "):
         return "\n".join([*like.splitlines()[:2], *(f"| {key} | {value} |" for key, value in facts)])
-    (_, name), *told = facts
-    return texts.inline(Record(name, tuple(told)))
+    (_, name), *others = facts
+    return texts.inline(Record(name, tuple(others)))
 
 
 def corrupted_facts(words: Lexicon, facts: Sequence[Fact], elsewhere: Sequence[str] = ()) -> list[Fact]:
@@ -62,7 +62,7 @@ def corrupted_facts(words: Lexicon, facts: Sequence[Fact], elsewhere: Sequence[s
         wrong = miscopy(rng, value)
     elif roll < 0.6 and others:
         wrong = rng.choice(others)
-    elif roll < 0.72 and (strange := [one for one in elsewhere if one != value]):
+    elif roll < 0.72 and (strange := [text for text in elsewhere if text != value]):
         wrong = rng.choice(strange)
     else:
         wrong = _made_up(words, about)

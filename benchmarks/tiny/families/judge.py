@@ -81,11 +81,11 @@ def verdict(claims: Sequence[Claim]) -> str:
     )
 
 
-def claims_of(facts: Sequence[Fact], told: Sequence[Fact]) -> list[Claim]:
-    """Return the claims of an answer that states `told`: one for each true fact in `facts`, then invented ones."""
-    left = dict(told)
-    known = [Claim(about, value, left.pop(about, None)) for about, value in facts]
-    return [*known, *(Claim(about, None, value) for about, value in left.items())]
+def claims_of(facts: Sequence[Fact], stated: Sequence[Fact]) -> list[Claim]:
+    """Return the claims of an answer that states `stated`: one for each true fact in `facts`, then invented ones."""
+    left = dict(stated)
+    claims = [Claim(about, value, left.pop(about, None)) for about, value in facts]
+    return [*claims, *(Claim(about, None, value) for about, value in left.items())]
 
 
 def corrupt(words: Lexicon, right: str, sources: Sequence[StepInput] = ()) -> tuple[str, list[Claim]]:
@@ -172,8 +172,8 @@ class Judge:
             other = make_specification(words)
             if len(other.parameters) == len(spec.parameters):
                 made = Specification(spec.name, spec.parameters, other.operation, other.constant)
-        body, told = (one.fill(one.operation.expression) for one in (spec, made))
-        claims = [Claim("name", spec.name, made.name), Claim("body", body, told)]
+        body, made_body = (specification.fill(specification.operation.expression) for specification in (spec, made))
+        claims = [Claim("name", spec.name, made.name), Claim("body", body, made_body)]
         code = made.source(rng.choice(("", "", "terse")))
         return Case(rng.choice(("answer", "code")), (StepInput("task", task), StepInput("answer", code)), claims)
 

@@ -89,8 +89,8 @@ def files_in(example: Example) -> list[str]:
 def steps_of(example: Example, answer: str) -> list[Step]:
     """Return the steps that the frontdoor makes of `answer`. Raises `PlanFlaw` for an answer that is no plan."""
     files, done = files_in(example), DONE.search(example.messages[-1].content)
-    known = [*_planned(PlanBuilder(files, ROLES), done[1])] if done else []
-    builder = PlanBuilder(files, ROLES, known, len(known))
+    earlier = [*_planned(PlanBuilder(files, ROLES), done[1])] if done else []
+    builder = PlanBuilder(files, ROLES, earlier, len(earlier))
     for _ in _planned(builder, answer):
         pass
     return builder.steps

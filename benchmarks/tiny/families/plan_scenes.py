@@ -123,13 +123,13 @@ def follow(draft: Draft) -> str:
     """
     file = draft.take(1)
     draft.add("worker", "List each file in {each}.", each=draft.called(file), replan=True)
-    named = draft.take(draft.rng.choice((1, 2, 2, 3, 4)))
+    files = draft.take(draft.rng.choice((1, 2, 2, 3, 4)))
     rest = len(draft.parts)
-    clause, noun, made = work(draft, tuple(named), draft.word_as(phrases.NAMED_FILES).format(x=draft.refer(file)))
+    clause, noun, made = work(draft, tuple(files), draft.word_as(phrases.NAMED_FILES).format(x=draft.refer(file)))
     if draft.rng.random() < 0.6:
         clause += join(draft, noun, made)
     if draft.rng.random() < 0.6:
-        draft.finish_first(compact_json(named))
+        draft.finish_first(compact_json(files))
     else:
         del draft.parts[rest:]
     return clause

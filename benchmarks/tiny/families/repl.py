@@ -115,7 +115,7 @@ def _shaped(words: Lexicon) -> ReplTask:
     rng = words.rng
     shape = rng.choice(SHAPES)
     inputs, _ = make_inputs(words, 2, rng.random() < 0.5)
-    first, second = rng.sample([one.name for one in inputs], 2)
+    first, second = rng.sample([source.name for source in inputs], 2)
     outputs = tuple(f"{words.stem()}.txt" for _ in range(2)) if shape.outputs == 2 else (output_name(words),)
     names = {"a": first, "b": second, "o": outputs[0], "p": outputs[-1], "w": words.word(), "n": rng.randint(2, 400)}
     code = Template(shape.program).substitute(names)
@@ -144,14 +144,14 @@ def _looked_up(words: Lexicon) -> ReplTask:
     look = f'print(grep("{record.name}"))'
     if rng.random() < 0.5:
         return ReplTask(phrase, inputs, (output_name(words),), look)
-    found = [
-        (one.name, number, line)
-        for one in inputs
-        for number, line in enumerate(one.text.splitlines(), start=1)
+    hits = [
+        (source.name, number, line)
+        for source in inputs
+        for number, line in enumerate(source.text.splitlines(), start=1)
         if record.name in line
     ]
     answer = f'final("{record.value(key)}")'
-    return ReplTask(phrase, inputs, (output_name(words),), answer, ((look, repr(found)),))
+    return ReplTask(phrase, inputs, (output_name(words),), answer, ((look, repr(hits)),))
 
 
 WORKS: tuple[Callable[[Lexicon], ReplTask], ...] = (_shaped, _batched, _looked_up)

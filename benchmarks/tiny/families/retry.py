@@ -36,9 +36,9 @@ class Flawed:
     evidence: str
 
 
-def _code(gate: str, file: str, text: str, *found: tuple[int, str, str]) -> Flawed:
+def _code(gate: str, file: str, text: str, *places: tuple[int, str, str]) -> Flawed:
     """Return a flawed artifact with what was found in it: (line, code, message)."""
-    findings = [Finding(file, line, code, message) for line, code, message in found]
+    findings = [Finding(file, line, code, message) for line, code, message in places]
     return Flawed(gate, FailureKind.CODE, file, text, format_findings(findings, {file: text.encode()}))
 
 
@@ -117,8 +117,8 @@ def open_quote(words: Lexicon, command: str) -> Flawed:
     kind, sign = words.rng.choice((("double", '"'), ("single", "'")))
     head, _, last = command.replace("'", "").rpartition(" ")
     couldnt = f"Couldn't parse this {kind} quoted string. Fix to allow more checks."
-    found = (1, "SC1073", couldnt), (2, "SC1072", f"Expected end of {kind} quoted string. {PARSED}")
-    return _code("shellcheck", f"{words.stem()}.sh", f"{head} {sign}{last}\n", *found)
+    places = (1, "SC1073", couldnt), (2, "SC1072", f"Expected end of {kind} quoted string. {PARSED}")
+    return _code("shellcheck", f"{words.stem()}.sh", f"{head} {sign}{last}\n", *places)
 
 
 def open_pipe(words: Lexicon, command: str) -> Flawed:
@@ -193,9 +193,9 @@ class RetryFamily:
         """Return a new example."""
         (base,) = rng.choices(list(BASES), WEIGHTS)
         example = BASES[base].generate(rng, split)
-        found = flawed(Lexicon(rng, split), base, example)
-        first = found.evidence.partition("\n")[0]
-        failure = Failure(found.kind, f"gate {found.gate} failed: {first}", found.evidence)
+        flaw = flawed(Lexicon(rng, split), base, example)
+        first = flaw.evidence.partition("\n")[0]
+        failure = Failure(flaw.kind, f"gate {flaw.gate} failed: {first}", flaw.evidence)
         system, user = example.messages
         # What the gate found comes after the action, which is the end of the first prompt.
         again = user._replace(content=after_failure(user.content, feedback([failure])))

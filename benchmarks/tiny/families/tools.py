@@ -86,19 +86,19 @@ def _lookup(words: Lexicon) -> ToolTask:
     phrase = words.rng.choice(LOOKUPS).format(k=key, n=record.name)
     if words.rng.random() < 0.12:
         return ToolTask(phrase, (tool_turn("grep", [], pattern=record.name),), NOTHING, confusing=frozenset({"search"}))
-    found = tool_turn("grep", matches({file: text}, record.name), pattern=record.name)
-    turns = (found,) if in_a_line else (found, tool_turn("read_file", text, name=file))
+    search = tool_turn("grep", matches({file: text}, record.name), pattern=record.name)
+    turns = (search,) if in_a_line else (search, tool_turn("read_file", text, name=file))
     return ToolTask(phrase, turns, str(record.value(key)), confusing=frozenset({"search"}))
 
 
 def _hits(words: Lexicon, file: str, text: str) -> list[dict[str, object]]:
     """Return the result of a search: the passage that matches and, half the time, one that matches less."""
     scores = fuse([[0, 1], [0]])
-    found = [Hit(file, scores[0], text)]
+    hits = [Hit(file, scores[0], text)]
     if words.rng.random() < 0.5:
         other = texts.make_record(words, texts.make_keys(words.rng, 2, 2))
-        found.append(Hit(words.file(), scores[1], texts.inline(other)))
-    return [{**asdict(hit), "score": round(hit.score, 5)} for hit in found]
+        hits.append(Hit(words.file(), scores[1], texts.inline(other)))
+    return [{**asdict(hit), "score": round(hit.score, 5)} for hit in hits]
 
 
 def _search(words: Lexicon) -> ToolTask:
@@ -151,20 +151,22 @@ def _list(words: Lexicon) -> ToolTask:
 def _notes(words: Lexicon) -> ToolTask:
     """Return a task that adds, edits, drops or lists notes. A change of a note returns all notes."""
     rng = words.rng
-    kept = [{"id": f"N{i}", "text": texts.filler(words), "step": "S1"} for i in range(1, rng.randint(2, 3))]
+    notes = [{"id": f"N{i}", "text": texts.filler(words), "step": "S1"} for i in range(1, rng.randint(2, 3))]
     new, note = texts.filler(words), f"N{rng.randint(4, 20)}"
     match rng.choice(("add", "edit", "drop", "list")):
         case "add":
             return ToolTask(rng.choice(ADDS).format(t=new), (tool_turn("notes", note, change="add", text=new),), DONE)
         case "edit":
-            listed = [*kept, {"id": note, "text": new, "step": "S1"}]
+            listed = [*notes, {"id": note, "text": new, "step": "S1"}]
             phrase = rng.choice(EDITS).format(i=note, t=new)
             return ToolTask(phrase, (tool_turn("notes", listed, change="edit", id=note, text=new),), DONE)
         case "drop":
-            return ToolTask(rng.choice(DROPS).format(i=note), (tool_turn("notes", kept, change="drop", id=note),), DONE)
+            return ToolTask(
+                rng.choice(DROPS).format(i=note), (tool_turn("notes", notes, change="drop", id=note),), DONE
+            )
         case _:
-            told = "\n".join(one["text"] for one in kept)
-            return ToolTask(rng.choice(NOTES), (tool_turn("notes", kept, change="list"),), told)
+            texts_of_notes = "\n".join(entry["text"] for entry in notes)
+            return ToolTask(rng.choice(NOTES), (tool_turn("notes", notes, change="list"),), texts_of_notes)
 
 
 SCENES: tuple[Callable[[Lexicon], ToolTask], ...] = (_lookup, _search, _which, _read, _copy, _write, _list, _notes)
