@@ -54,10 +54,8 @@ def _lock(clients: Sequence[Client], folder: Path) -> None:
 def _run(clients: Sequence[Client], options: argparse.Namespace) -> int:
     """Try clients, and write what came of each in place of what came of it before."""
     rows = asyncio.run(_rows(clients, options.folder))
-    found = report.read()
-    say(report.table(found))
-    for goal in found["goals"]:
-        say(f"{'met   ' if goal['met'] else 'MISSED'} {goal['name']}: {goal['value']} (goal: {goal['goal']})")
+    results = report.read()
+    say("\n".join([report.table(results), *report.goal_lines(results)]))
     say(f"written: {report.RESULTS_FILE}, {report.PAGE}")
     return 1 if any(cell.outcome == "fails" for row in rows for cell in row.cells.values()) else 0
 

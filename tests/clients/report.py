@@ -77,6 +77,11 @@ def table(found: Mapping[str, Any]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def goal_lines(written: Mapping[str, Any]) -> list[str]:
+    """Return a line for each goal of results that were written."""
+    return [f"{goal['state']:6} {goal['name']}: {goal['value']} (goal: {goal['goal']})" for goal in written["goals"]]
+
+
 def page(found: Mapping[str, Any]) -> str:
     """Return the page of the documentation."""
     return TEXT.format(table=table(found), right=_right(), notes=_notes(found))

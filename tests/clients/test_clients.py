@@ -146,6 +146,7 @@ def test_the_page_is_that_of_the_results() -> None:
     assert [row["client"] for row in found["rows"]] == [client.name for client in CLIENTS]
     tried = {(row["client"], name) for row in found["rows"] for name in row["cells"]}
     assert tried == {*product([one.name for one in CLIENTS], [one.name for one in ABILITIES])}
+    assert report.goal_lines(found)[0].split() == "met abilities that fail: 0 (goal: = 0)".split()
 
 
 def test_programs_have_what_is_tried() -> None:
