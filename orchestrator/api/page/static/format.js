@@ -1,6 +1,7 @@
 // Times, numbers and foreign texts, as people read them.
 import { language } from "./state.js";
 
+const DAY = 86400; // seconds
 const formats = new Map();
 
 function cached(make, kind, options) {
@@ -23,6 +24,14 @@ export function moment(seconds) {
 export function momentInSeconds(seconds) {
   const options = { dateStyle: "medium", timeStyle: "medium" };
   return cached((name, how) => new Intl.DateTimeFormat(name, how), "date", options).format(1000 * seconds);
+}
+
+// A moment at a mark of an axis, whose marks are `step` seconds apart.
+export function markOf(seconds, step) {
+  const date = new Date(1000 * seconds);
+  const isDay = step >= DAY || date.getHours() + date.getMinutes() + date.getSeconds() === 0;
+  const options = step >= 28 * DAY ? { month: "short", year: "numeric" } : isDay ? { day: "numeric", month: "short" } : { timeStyle: step < 60 ? "medium" : "short" };
+  return cached((name, how) => new Intl.DateTimeFormat(name, how), "date", options).format(date);
 }
 
 export function momentInFull(seconds) {

@@ -1,8 +1,9 @@
 // The view *Learning*: how the router's choices turned out, what it has learned, and how trainings of the frontdoor went.
 import { useState } from "preact/hooks";
 import { ask } from "./api.js";
-import { line, number } from "./format.js";
+import { line, moment, number } from "./format.js";
 import { Details, Empty, html, Moment, Problem, Table, Text, useAnswers, useSome, useTitle } from "./parts.js";
+import { Series } from "./series.js";
 import { address } from "./state.js";
 import { t, word } from "./texts.js";
 
@@ -61,28 +62,18 @@ function Status({ status, choices }) {
     ${problems.length ? html`<ul class="notices">${problems.map((text) => html`<li key=${text} class="error"><${Text}>${text}<//></li>`)}</ul>` : null}`;
 }
 
-// Lines of as many values as there are places; null is a gap.
-function Lines({ label, lines }) {
-  const all = lines.flatMap(([, values]) => values).filter((value) => value !== null);
-  const [low, high] = [Math.min(0, ...all), Math.max(1, ...all)];
-  const y = (value) => (100 * (high - value)) / (high - low);
-  const path = (values) => values.map((value, at) => {
-    if (value === null) return "";
-    const x = values.length > 1 ? (100 * at) / (values.length - 1) : 50;
-    return at && values[at - 1] !== null ? `L${x} ${y(value)}` : `M${x} ${y(value)}h.01`;
-  }).join("");
-  return html`<figure class="plot">
-    <div><span>${figure(high, 1)}</span><span>${figure(low, 1)}</span></div>
-    <svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label=${label}>
-      ${lines.map(([name, values], at) => html`<path key=${name} class=${`plot-${at}`} d=${path(values)} />`)}</svg>
-    <ul class="legend">${lines.map(([name], at) => html`<li key=${name}><svg width="14" height="10" aria-hidden="true"><path class=${`plot-${at}`} d="M0 5h14" /></svg>${t(name)}</li>`)}</ul>
-  </figure>`;
+const COLORS = ["--bar-write", "--critical", "--bar-tools"];
+
+// The lines of a picture, by the keys of their names and the fields of `rows` that have their values.
+function linesOf(rows, field, names) {
+  const x = rows.map((row) => row[field]);
+  return Object.entries(names).map(([key, name], at) => ({ name: t(key), color: COLORS[at], text: (value) => figure(value, 3), x, values: rows.map((row) => row[name]) }));
 }
 
 function Rewards({ spans }) {
-  const lines = [["learn_reward", "reward"], ["learn_expected", "expected"], ["learn_regret", "regret"]];
+  const lines = linesOf(spans, "end", { learn_reward: "reward", learn_expected: "expected", learn_regret: "regret" });
   return html`<${Part} name="learn_rewards" none="learn_no_choices" rows=${spans}>
-    <${Lines} label=${t("learn_rewards")} lines=${lines.map(([name, field]) => [name, spans.map((span) => span[field])])} />
+    <${Series} label=${t("learn_rewards")} lines=${lines} x=${{ name: t("learn_until"), text: moment, isTime: true }} reach=${1} />
     <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Table} caption=${t("learn_rewards")} figures=${[1, 2, 3, 4, 5, 6]}
       head=${["learn_until", "learn_choices", "learn_reward", "learn_expected", "learn_regret", "learn_by_memory", "learn_tried"]}
       rows=${spans.map((span) => [html`<${Moment} at=${span.end} />`, number(span.choices), figure(span.reward), figure(span.expected), figure(span.regret, 3), share(span.followed, 1), share(span.explored, 1)])} />`}<//>
@@ -92,12 +83,16 @@ function Rewards({ spans }) {
 function Calibration({ bins }) {
   const most = Math.max(...bins.map((bin) => bin.choices));
   const end = Math.max(1, ...bins.flatMap((bin) => [bin.expected, bin.reward])); // a reward may be above 1
-  const place = (value) => (100 * value) / end;
+  const lines = [
+    { color: "--edge", x: [0, end], values: [0, end], dash: [4, 4] },
+    {
+      name: t("learn_reward"), color: COLORS[0], text: figure, x: bins.map((bin) => bin.expected), values: bins.map((bin) => bin.reward),
+      radii: bins.map((bin) => 4 + 6 * Math.sqrt(bin.choices / most)),
+    },
+  ];
   return html`<${Part} name="learn_calibration" none="learn_no_choices" rows=${bins}>
     <p class="dim">${t("learn_calibration_how")}</p>
-    <svg class="square" viewBox="-4 -4 108 108" role="img" aria-label=${t("learn_calibration")}>
-      <path class="frame" d="M0 0V100H100M0 100L100 0" />
-      ${bins.map((bin) => html`<circle key=${bin.low} cx=${place(bin.expected)} cy=${100 - place(bin.reward)} r=${1.5 + 2.5 * Math.sqrt(bin.choices / most)} />`)}</svg>
+    <${Series} label=${t("learn_calibration")} lines=${lines} x=${{ name: t("learn_expected"), text: figure, range: [0, end] }} reach=${end} square />
     <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Table} caption=${t("learn_calibration")} figures=${[1, 2]}
       head=${["learn_expected", "learn_reward", "learn_choices"]} rows=${bins.map((bin) => [figure(bin.expected), figure(bin.reward), number(bin.choices)])} />`}<//>
   <//>`;
@@ -159,12 +154,12 @@ function Personas({ personas, evidence }) {
 
 function Training({ training }) {
   const { points, result } = training;
-  const lines = [["learn_reward", "reward"], ["learn_success", "success"]];
+  const lines = linesOf(points, "update", { learn_reward: "reward", learn_success: "success" });
   return html`<article><h3><${Text}>${training.name}<//></h3>
     <p class="facts"><${Moment} at=${training.updated} /><span>${t("learn_updates", { count: number(points.length) })}</span>
       ${result ? html`<span>${t("learn_gain", { gain: range({ ...result, value: result.gain }), count: number(result.requests) })}</span>
         <span>${t(result.promoted ? "learn_promoted" : result.better ? "learn_better" : result.spoiled ? "learn_spoiled" : "learn_not_better")}</span>` : html`<span>${t("learn_incomplete")}</span>`}</p>
-    <${Lines} label=${training.name} lines=${lines.map(([name, field]) => [name, points.map((point) => point[field])])} />
+    <${Series} label=${training.name} lines=${lines} x=${{ name: t("learn_update"), text: number, isWhole: true }} reach=${1} />
     <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Table} caption=${training.name} figures=${[1, 2, 3, 4]}
       head=${["learn_update", "learn_reward", "learn_success", "learn_width", "duration"]}
       rows=${points.map((point) => [number(point.update), figure(point.reward, 3), figure(point.success), figure(point.width, 1), figure(point.seconds, 1)])} />`}<//>

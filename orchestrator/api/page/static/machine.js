@@ -1,8 +1,9 @@
 // The view *Machine*: who uses cores, memory and KV caches, the queue, and what steps take.
 import { useRef, useState } from "preact/hooks";
 import { ask } from "./api.js";
-import { bytes, line, number, shown } from "./format.js";
+import { bytes, line, momentInSeconds, number, shown } from "./format.js";
 import { Details, Empty, html, Problem, Table, useLooks, useSome, useTitle } from "./parts.js";
+import { Key, Series } from "./series.js";
 import { may } from "./state.js";
 import { stateName, t, word } from "./texts.js";
 
@@ -11,9 +12,9 @@ const LEAST = 0.5; // seconds between two looks: the kernel counts processor tim
 const ROWS = 120; // of the table of the cores at first
 const SPANS = { "span_hour": 3600, "span_minutes": 120 }; // seconds that are drawn
 const WIDE = 600;
-const TALL = 120;
 const sum = (values) => values.reduce((total, value) => total + value, 0);
-const fill = (place) => `bar-${["write", "tools", "gates", "onpath", "read", "paused", "core", "other"][place % 8]}`;
+const COLORS = ["--bar-write", "--bar-tools", "--bar-gates", "--critical", "--bar-read", "--bar-paused", "--bar-core", "--bar-other"];
+const color = (place) => COLORS[place % COLORS.length];
 
 export function Machine() {
   const [state, setState] = useState(null);
@@ -24,7 +25,7 @@ export function Machine() {
     const loaded = await ask("GET", `/v1/machine?after=${samples.current.at(-1)?.at ?? 0}`, undefined, { signal });
     samples.current = [...samples.current, ...loaded.history].filter(({ at }) => at >= loaded.at - SPANS.span_hour);
     looks.current = [...looks.current, loaded].filter(({ at }) => at >= loaded.at - SPANS.span_minutes);
-    setState(loaded);
+    setState({ ...loaded, clock: Date.now() / 1000 - loaded.at }); // by which `at` is behind the time of the day
   }, PERIOD);
   const engines = state ? state.engines.filter((engine) => engine.cells) : [];
   return html`<main id="content">
@@ -42,10 +43,6 @@ export function Machine() {
 
 function Card({ title, note, whole, children }) {
   return html`<section class=${whole ? "panel whole" : "panel"}><h2>${title} <span class="dim">${note}</span></h2>${children}</section>`;
-}
-
-function Key({ place }) {
-  return html`<svg width="14" height="10" aria-hidden="true"><rect class=${fill(place)} width="10" height="10" /></svg>`;
 }
 
 // Processor seconds of each owner.
@@ -69,31 +66,31 @@ function Cores({ state, samples, looks }) {
     const [old, now] = [spent(all[at]), spent(look)];
     return { at: look.at, values: owners.map((owner) => Math.max(0, ((now.get(owner) ?? 0) - (old.get(owner) ?? now.get(owner) ?? 0)) / (look.at - all[at].at))) };
   });
-  const most = Math.max(state.processors, ...points.map(({ values }) => sum(values)));
-  const edge = (count) => points.map(({ at, values }) => `${WIDE * (1 - (state.at - at) / seconds)} ${TALL * (1 - sum(values.slice(0, count)) / most)}`);
-  const area = (count) => (points.length ? `M${[...edge(count), ...edge(count + 1).reverse()].join("L")}Z` : "");
+  const range = [state.at - seconds, state.at].map((at) => at + state.clock);
+  const text = (value) => number(value, 2);
+  const times = points.map(({ at }) => at + state.clock);
+  const areas = owners.map((owner, at) => ({
+    name: nameOf(owner), color: color(at), area: true, x: times, text,
+    values: points.map(({ values }) => values[at]),
+    drawn: points.map(({ values }) => sum(values.slice(0, at + 1))), // on those of the owners before
+  }));
+  const limit = { color: "--dim", dash: [4, 4], x: range, values: range.map(() => state.processors) };
   const rows = owners.map((owner, at) => {
     const values = points.map((point) => point.values[at]);
-    return [html`<${Key} place=${at} /><bdi>${nameOf(owner)}</bdi>`, number(values.at(-1) ?? 0, 2), number(sum(values) / Math.max(1, values.length), 2)];
+    return [html`<${Key} color=${color(at)} /> <bdi>${nameOf(owner)}</bdi>`, number(values.at(-1) ?? 0, 2), number(sum(values) / Math.max(1, values.length), 2)];
   });
-  const limit = TALL * (1 - state.processors / most);
   return html`<${Card} title=${t("cores")} note=${t("cores_of", { count: number(state.processors), cores: number(state.pool.cores) })}>
     <label class="filters">${t("cores_span")} <select value=${span} onChange=${(event) => setChoice(event.target.value)}>
       ${Object.keys(SPANS).map((name) => html`<option key=${name} value=${name}>${t(name)}</option>`)}</select></label>
-    <figure class="plot">
-      <div><span>${number(most, 1)}</span><span>0</span></div>
-      <svg class="series" viewBox=${`0 0 ${WIDE} ${TALL}`} preserveAspectRatio="none" role="img" aria-label=${t("cores_series")}>
-        ${owners.map((owner, at) => html`<path key=${owner} class=${fill(at)} d=${area(at)} />`)}
-        <path class="limit" d=${`M0 ${limit}H${WIDE}`} />
-      </svg>
-    </figure>
+    <${Series} label=${t("cores_series")} lines=${[...areas.reverse(), limit]}
+      x=${{ name: t("time"), text: momentInSeconds, isTime: true, range }} reach=${state.processors} />
     ${points.length ? null : html`<${Empty} text=${t("cores_none")} />`}
     <${Table} caption=${t("cores")} head=${["used_by", "cores_now", "cores_mean"]} rows=${rows} figures=${[1, 2]} />
-    <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Series} now=${state.at} names=${owners.map(nameOf)} points=${points} />`}<//><//>`;
+    <${Details} kind="tables" summary=${t("as_table")}>${() => html`<${Values} now=${state.at} names=${owners.map(nameOf)} points=${points} />`}<//><//>`;
 }
 
 // The values of the picture, the latest first.
-function Series({ now, names, points }) {
+function Values({ now, names, points }) {
   const [some, more] = useSome([...points].reverse(), ROWS);
   const label = t("cores_series");
   return html`<div class="scroll series-table" tabindex="0" role="region" aria-label=${label}><table>
@@ -133,7 +130,7 @@ function Models({ pool }) {
   ];
   const head = ["model", "state", "residency", "memory", "requests", "threads"];
   const rows = pool.models.flatMap((model) => [[
-    html`${model.bytes ? html`<${Key} place=${loaded.indexOf(model)} />` : null}<bdi>${line(model.model)}</bdi>`,
+    html`${model.bytes ? html`<${Key} color=${color(loaded.indexOf(model))} /> ` : null}<bdi>${line(model.model)}</bdi>`,
     html`${stateName(model.state)} <span class="dim"><bdi>${shown(model.reason)}</bdi></span>`,
     model.pinned ? t("pinned") : word("residency", model.residency),
     bytes(model.bytes),
@@ -152,7 +149,7 @@ function Scale({ parts, whole, label }) {
   const x = (size) => (WIDE * size) / Math.max(1, whole);
   return html`<svg class="scale" viewBox=${`0 0 ${WIDE} 20`} preserveAspectRatio="none" role="img" aria-label=${label}>
     <rect class="bar-slack" width=${WIDE} height="20" />
-    ${parts.map((size, place) => html`<rect key=${place} class=${fill(place)} x=${x(sum(parts.slice(0, place)))} width=${x(size)} height="20" />`)}
+    ${parts.map((size, place) => html`<rect key=${place} style=${{ fill: `var(${color(place)})` }} x=${x(sum(parts.slice(0, place)))} width=${x(size)} height="20" />`)}
   </svg>`;
 }
 
@@ -162,7 +159,7 @@ function Engine({ engine }) {
   const used = Math.max(held, engine.used_cells);
   const parts = [...roles, [t("cells_finished"), engine.finished_cells], [t("cells_reserved"), used - held], [t("cells_free"), Math.max(0, engine.cells - used)]];
   const rows = parts.map(([name, cells], place) => [
-    html`${place < parts.length - 1 ? html`<${Key} place=${place} />` : null}<bdi>${name}</bdi>`, number(cells), `${number((100 * cells) / engine.cells, 1)} %`,
+    html`${place < parts.length - 1 ? html`<${Key} color=${color(place)} /> ` : null}<bdi>${name}</bdi>`, number(cells), `${number((100 * cells) / engine.cells, 1)} %`,
   ]);
   const now = t("engine_now", { running: number(engine.running), reading: number(engine.prefilling), threads: number(engine.threads) });
   return html`<${Card} title=${html`<bdi>${line(engine.model)}</bdi> ${engine.number || ""}`} note=${now}>
@@ -174,16 +171,15 @@ function Engine({ engine }) {
 
 // At the circle is what the latest step took.
 function Steps({ times: { decode, width, tokens, seconds, measured } }) {
-  const last = Math.max(decode.at(-1)[0], tokens);
-  const most = Math.max(seconds, ...decode.map(([, time]) => time));
-  const at = (count, time) => [8 + ((WIDE - 16) * (count - 1)) / Math.max(1, last - 1), TALL - 8 - ((TALL - 16) * time) / most];
+  const text = (value) => number(value, 2);
+  const lines = [
+    { name: t("milliseconds"), color: "--dim", text, x: decode.map(([count]) => count), values: decode.map(([, time]) => 1000 * time) },
+    ...(width ? [{ color: "--critical", x: [tokens], values: [1000 * seconds], radii: [6] }] : []),
+  ];
   const rows = decode.map(([count, time]) => [number(count), number(1000 * time, 2), number(count / time, 1)]);
-  const [x, y] = at(tokens, seconds);
   return html`<h3>${t("step_costs")} <span class="dim">${t(measured ? "measured" : "assumed")}</span></h3>
-    <svg class="series" viewBox=${`0 0 ${WIDE} ${TALL}`} role="img" aria-label=${t("step_costs")}>
-      <path class="curve" d=${`M${decode.map((point) => at(...point).join(" ")).join("L")}`} />
-      ${width ? html`<circle class="operating" cx=${x} cy=${y} r="6" />` : null}
-    </svg>
+    <${Series} label=${t("step_costs")} lines=${lines} reach=${0}
+      x=${{ name: t("tokens"), text: number, isWhole: true }} />
     <p>${width ? t("steps_now", { count: number(width), tokens: number(tokens), time: `${number(1000 * seconds, 1)} ms` }) : "–"}</p>
     <${Table} caption=${t("step_costs")} head=${["tokens", "milliseconds", "tokens_second"]} rows=${rows} figures=${[1, 2]} />`;
 }

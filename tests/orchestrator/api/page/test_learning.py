@@ -1,7 +1,6 @@
 """The view *Learning* in Chromium: what the router has chosen and learned, and how the frontdoor was trained."""
 
 import asyncio
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,8 +14,10 @@ from tests.memrl.test_endpoints import learned_from
 from tests.orchestrator.api.callers import client_of, daemon_with
 from tests.orchestrator.api.daemon_process import Running
 from tests.orchestrator.api.page.browser import PATIENCE, SIZES, Visit, check_view, link_of, visiting
+from tests.orchestrator.api.page.plots import columns
 
 RUNS: Final = 60
+COLORS: Final = ("--bar-write", "--critical", "--bar-tools")  # of the lines of a picture
 
 expect.set_options(timeout=PATIENCE)
 
@@ -70,12 +71,18 @@ def test_choices_are_listed_with_what_came_of_them(visit: Visit) -> None:
 def test_pictures_have_tables_with_the_same_facts(visit: Visit) -> None:
     page = visit.page
     rewards = page.get_by_role("region", name="Rewards over time").first
-    expect(rewards.locator(".plot > svg path")).to_have_count(3)
-    assert re.match(r"M0 \d", rewards.locator(".plot > svg path").first.get_attribute("d") or "")
+    plot = rewards.get_by_role("img", name="Rewards over time")
+    for color in COLORS:
+        drawn = columns(plot, color)
+        assert drawn is not None
+        assert drawn.first < 0.2
+        assert drawn.last > 0.9, "from the first choices to the last"
     rewards.get_by_text("The picture as a table").click()
     expect(rewards.locator("table tbody tr")).to_have_count(RUNS // 5)
     calibration = page.get_by_role("region", name="Calibration").first
-    expect(calibration.locator("circle")).to_have_count(2)
+    circles = columns(calibration.get_by_role("img", name="Calibration"), COLORS[0])
+    assert circles is not None
+    assert 0.3 < circles.first < 0.6 < circles.last < 0.9, "at expected rewards of 0.4 and 0.8"
     calibration.get_by_text("The picture as a table").click()
     expect(calibration.locator("table tbody tr")).to_have_count(2)
     expect(calibration.locator("table tbody tr").first).to_contain_text("0.40")
@@ -94,7 +101,10 @@ def test_trainings_show_their_curves_and_what_came_of_them(visit: Visit) -> None
     training = visit.page.get_by_role("article").filter(has_text="training-0")
     expect(training).to_contain_text("gain 0.050 (0.010 \u2013 0.090) on 60 requests")
     expect(training).to_contain_text("promoted")
-    expect(training.locator(".plot > svg path")).to_have_count(2)
+    plot = training.get_by_role("img", name="training-0")
+    assert columns(plot, COLORS[0]) is not None
+    assert columns(plot, COLORS[1]) is not None
+    assert columns(plot, COLORS[2]) is None
     training.get_by_text("The picture as a table").click()
     expect(training.locator("tbody tr")).to_have_count(5)
 
@@ -117,6 +127,46 @@ def test_learning_is_reached_by_keyboard(daemon: Running, browser: Browser) -> N
         summary.focus()
         visit.page.keyboard.press("Enter")
         expect(visit.page.locator("details[open] table")).to_be_visible()
+
+
+def test_values_of_a_picture_are_read_by_keyboard(visit: Visit) -> None:
+    page = visit.page
+    training = page.get_by_role("article").filter(has_text="training-0")
+    update, reward = (training.locator(".legend li").nth(at) for at in (0, 1))
+    expect(update).to_have_text("Update 5")  # the latest
+    training.get_by_role("img", name="training-0").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(update).to_have_text("Update 4")
+    expect(reward).to_have_text("Reward 0.400")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(update).to_have_text("Update 2")
+    expect(reward).to_have_text("Reward 0.200")
+    page.keyboard.press("Tab")
+    expect(update).to_have_text("Update 5")
+
+
+def test_pictures_follow_the_scheme_and_the_width_of_the_window(visit: Visit) -> None:
+    page = visit.page
+    plot = page.get_by_role("img", name="Rewards over time")
+    light = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--bar-write')")
+    assert columns(plot, "--bar-write") is not None
+    page.emulate_media(color_scheme="dark")
+    page.evaluate("light => document.documentElement.style.setProperty('--light', light)", light)
+    assert columns(plot, "--bar-write") is not None
+    assert columns(plot, "--light") is None, "the colours of the light scheme are gone"
+    tall = plot.bounding_box()
+    page.set_viewport_size({"width": 360, "height": 900})
+    page.wait_for_function("() => document.querySelector('.series canvas').clientWidth < 360")
+    narrow = plot.bounding_box()
+    assert tall is not None
+    assert narrow is not None
+    assert narrow["height"] == tall["height"]
+    visit.go("runs")
+    visit.ready("table.runs")
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 800, "height": 900})
+    assert page.locator(".uplot").count() == 0
 
 
 def test_who_sees_only_runs_of_their_own_is_not_offered_it(daemon: Running, browser: Browser) -> None:
