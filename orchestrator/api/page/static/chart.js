@@ -11,6 +11,7 @@ const LEAST = 3; // units of the shortest bar
 const TICK = 250; // milliseconds between two moments that are drawn of a run that has not ended
 const THIN = ["dependencies", "onpath", "broken"]; // lines, not bars
 const TICK_WIDTH = 90; // pixels of the axis between two of its times, at least
+const ROOM = 120; // pixels of a graph that may grow
 const ROUND = 5; // pixels of the corners of lines
 const FIGURES = Object.fromEntries(["attempt_number", "start_at", "duration", "predicted", "expected_range", "slack"].map((key) => [key, "figure"]));
 const PARTS = ["dependencies", "queued", "paused", "read", "write", "tools", "core", "gates", "other"];
@@ -21,6 +22,7 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen, o
   const [view, setView] = useState({ top: 0, height: 400, width: 800 });
   const now = useNow(live, picture.seconds, receivedAt);
   const { rows, first: start, count } = picture;
+  const isFollowed = useRef(live); // then the graph has room to grow
   const place = useRef(-1); // the number of the row that was selected last
   const shownAt = rows.findIndex((row) => row.id === selected);
   if (shownAt >= 0) place.current = start + shownAt;
@@ -32,6 +34,7 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen, o
       const top = BLOCK * ROW * Math.floor(scrollTop / (BLOCK * ROW));
       setView((old) => (old.top === top && old.height === height && old.width === width ? old : { top, height, width }));
     };
+    measure();
     const observer = new ResizeObserver(measure);
     observer.observe(box.current);
     box.current.addEventListener("scroll", measure, { passive: true });
@@ -62,8 +65,9 @@ export function Chart({ picture, receivedAt, live, selected, onSelect, onOpen, o
   const slice = { first, last, visible: rows.slice(first - start, last - start) };
   const ticks = Math.max(2, Math.min(6, Math.floor((0.5 * view.width) / TICK_WIDTH)));
   const end = axisEnd(Math.max(now, picture.expected_end ?? 0), ticks);
-  const scale = Math.min(1, Math.max(60, Math.min(320, 0.3 * view.width)) / picture.width);
-  const graph = Math.ceil(picture.width * scale) + 10;
+  const widest = Math.max(60, Math.min(320, 0.3 * view.width));
+  const scale = Math.min(1, widest / picture.width);
+  const graph = Math.ceil(Math.max(picture.width * scale, isFollowed.current ? Math.min(ROOM, widest) : 0)) + 10;
 
   const pick = (index) => {
     if (index < 0 || index >= count) return;

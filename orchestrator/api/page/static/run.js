@@ -154,12 +154,12 @@ export function RunView({ run }) {
     <div class="head">
       <div>
         <h1><bdi>${shown(picture.request) || run}</bdi></h1>
-        <p class="facts">
+        <p class="facts brief">
           <${State} name=${picture.status} doubt=${picture.doubt} />
           ${live ? html`<span class=${`connection ${connection}`} role="status">${t(`connection_${connection}`)}</span>` : null}
-          <${Moment} at=${picture.accepted_at} />
-          <span class="dim"><bdi>${run}</bdi></span>
+          <${Brief} picture=${picture} />
         </p>
+        <p class="facts"><${Moment} at=${picture.accepted_at} /><span class="dim"><bdi>${run}</bdi></span></p>
       </div>
       <div class="actions">
         ${live && mayDo("submit", picture) ? html`<${Sure} label=${t("stop_run")} disabled=${busy} onSure=${act("cancel", {})} />` : null}
@@ -169,11 +169,11 @@ export function RunView({ run }) {
     </div>
     <${Problem} error=${refusal} />
     <${Problem} error=${error} again=${reload} />
-    <${Notices} picture=${picture} />
     <${Figures} picture=${picture} live=${live} received=${received} />
     <section aria-labelledby="steps-title">
       <h2 id="steps-title">${t("steps")}</h2>
       ${chart}
+      <${Log} log=${log} picture=${picture} />
     </section>
     <div class="pair">
       <section aria-labelledby="step-title" class="panel">
@@ -186,21 +186,31 @@ export function RunView({ run }) {
         <${Rating} picture=${picture} body=${{}} ratings=${picture.ratings} live=${live} act=${act} busy=${busy} reload=${reload} />
       </section>
     </div>
-    <${Log} log=${log} picture=${picture} />
   </main>`;
 }
 
-function Notices({ picture }) {
-  const lines = [
+// What is wrong with a run, as keys of words and texts, the worst first.
+function noticesOf(picture) {
+  return [
     ["error", picture.error ? [picture.error] : []],
     ["missing", picture.missing],
     ["doubt", picture.doubt ? [picture.doubt] : []],
     ["corrected", picture.corrections],
     ["warning", picture.warnings],
   ].flatMap(([key, texts]) => texts.map((text) => [key, text]));
-  if (!lines.length && picture.position === null) return null;
+}
+
+// Its place in the queue, or the first notice, in the rest of a line. All notices are at the answer.
+function Brief({ picture }) {
+  const [notice] = noticesOf(picture);
+  if (picture.position !== null) return html`<span class="rest">${t("position", { count: picture.position })}</span>`;
+  return notice ? html`<span class=${`rest ${notice[0]}`}>${t(notice[0])}: <bdi>${line(notice[1])}</bdi></span>` : null;
+}
+
+function Notices({ picture }) {
+  const lines = noticesOf(picture);
+  if (!lines.length) return null;
   return html`<ul class="notices">
-    ${picture.position === null ? null : html`<li>${t("position", { count: picture.position })}</li>`}
     ${lines.map(([key, text], at) => html`<li key=${at} class=${key}><strong>${t(key)}:</strong> <${Text}>${text}<//></li>`)}
   </ul>`;
 }
@@ -208,16 +218,14 @@ function Notices({ picture }) {
 function Figures({ picture, live }) {
   const { output_tokens: written, prompt_tokens: read, reused_tokens: reused } = picture.totals;
   const figures = [
-    [t("duration"), live ? null : duration(picture.seconds)],
-    [t("expected_end"), live ? duration(picture.expected_end) : null],
-    [t("critical"), picture.path.length ? line(picture.path.length > 6 ? [...picture.path.slice(0, 3), "…", ...picture.path.slice(-2)].join(" → ") : picture.path.join(" → ")) : null],
+    live ? [t("expected_end"), duration(picture.expected_end)] : [t("duration"), duration(picture.seconds)],
     [t("predicted"), duration(picture.predicted_seconds)],
-    [t("concurrency"), live ? null : number(picture.concurrency, 2)],
-    [t("prompt_read"), read ? t("saved_share", { count: number(read), share: number((100 * reused) / read) }) : number(read)],
+    [t("critical"), picture.path.length ? line(picture.path.length > 6 ? [...picture.path.slice(0, 3), "…", ...picture.path.slice(-2)].join(" → ") : picture.path.join(" → ")) : "–"],
+    [t("concurrency"), live ? "–" : number(picture.concurrency, 2)],
     [t("output_tokens"), number(written)],
+    [t("prompt_read"), read ? t("saved_share", { count: number(read), share: number((100 * reused) / read) }) : number(read)],
   ];
   return html`<dl class="figures">${figures
-    .filter(([, value]) => value !== null)
     .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><bdi>${value}</bdi></dd></div>`)}</dl>`;
 }
 
@@ -228,10 +236,10 @@ function Selected({ run, picture, row, progress, act, busy, live, reload }) {
       ${row.critical ? html`<span class="onpath">◆ ${t("critical_yes")}</span>` : html`<span>${t("slack")} ${duration(row.slack)}</span>`}
       <span>${row.model ? t("role_on", { role: line(row.role), model: line(row.model) }) : html`<bdi>${line(row.role)}</bdi>`}</span>
     </p>
-    ${row.cause ? html`<p class="cause"><${Text}>${row.cause}<//></p>` : null}
-    <${Writing} run=${run} row=${row} progress=${progress.of(row.id)} />
-    <${StepActions} picture=${picture} row=${row} live=${live} act=${act} busy=${busy} reload=${reload}>
-      <a class="button" href=${address("runs", run, "steps", row.id)}>${t("open_step")}</a><//>`;
+    <${Writing} run=${run} row=${row} progress=${progress.of(row.id)} remarks=${row.cause ? [row.cause] : []} />
+    <div class="steering"><${StepActions} picture=${picture} row=${row} live=${live} act=${act} busy=${busy}>
+      <a class="button" href=${address("runs", run, "steps", row.id)}>${t("open_step")}</a><//>
+    <${Rating} key=${row.id} picture=${picture} body=${{ step: row.id }} ratings=${row.ratings} live=${live} act=${act} busy=${busy} reload=${reload} /></div>`;
 }
 
 export function Spent({ bar }) {
@@ -242,9 +250,9 @@ export function Spent({ bar }) {
     ${t("seconds_of", { part: t(`part_${kind}`), time: duration(sum) })}</li>`)}</ul>`;
 }
 
-// What a step is writing, or what its latest attempt has written. The space is the same, so that nothing jumps. What is being
-// written is scrolled to its end, unless the reader has scrolled up.
-export function Writing({ run, row, progress, thoughts = true }) {
+// What a step is writing, or what its latest attempt has written, and remarks about it. All of it shares one space, so that nothing
+// around it jumps. What is being written is scrolled to its end, unless the reader has scrolled up.
+export function Writing({ run, row, progress, remarks, thoughts = true }) {
   const last = row.bars.at(-1);
   const done = last !== undefined && last.end !== null ? last.number : 0;
   const [body, problem] = useAnswer(done && runPath(run, "steps", row.id, "attempts", done));
@@ -257,11 +265,12 @@ export function Writing({ run, row, progress, thoughts = true }) {
   useLayoutEffect(() => {
     if (writes && atEnd.current) box.current.scrollTop = box.current.scrollHeight;
   }, [text, writes]);
-  return html`
-    <div class="slot">${done ? html`<${Spent} bar=${last} />` : html`<p class="pace">${writes ? pace(update) : ""}</p>`}</div>
+  return html`<div class="written">
     <pre ref=${box} onScroll=${scrolled} class=${`text${writes && update.thinking ? " thinking" : ""}`} tabindex="0" aria-label=${t("written")}><bdi>${shown(text)}</bdi></pre>
     ${thoughts && body?.reasoning ? html`<${Details} summary=${t("of_which_thoughts")}>${() => html`<pre class="text thinking" tabindex="0" aria-label=${t("of_which_thoughts")}><bdi>${shown(body.reasoning)}</bdi></pre>`}<//>` : null}
-    <${Problem} error=${problem} />`;
+    ${remarks.length ? html`<p class="cause" tabindex="0"><${Text}>${remarks.join("\n")}<//></p>` : null}
+    <div class="slot" tabindex="0" role="region" aria-label=${t("times_sum")}>${done ? html`<${Spent} bar=${last} />` : html`<p class="pace">${writes ? pace(update) : ""}</p>`}</div>
+    <${Problem} error=${problem} /></div>`;
 }
 
 function pace(update) {
@@ -287,8 +296,9 @@ function Answer({ run, picture, live }) {
   const wanted = files.filter((file) => results.has(file.name));
   const others = files.filter((file) => !results.has(file.name));
   return html`
-    ${picture.answer === null ? html`<${Empty} text=${t(live ? "answer_none" : "answer_none_ended")} />`
-      : html`<pre class="text answer" tabindex="0" aria-label=${t("answer")}><bdi>${shown(picture.answer)}</bdi></pre>`}
+    <div class="place">${picture.answer === null ? html`<${Empty} text=${t(live ? "answer_none" : "answer_none_ended")} />`
+      : html`<pre class="text answer" tabindex="0" aria-label=${t("answer")}><bdi>${shown(picture.answer)}</bdi></pre>`}</div>
+    <${Notices} picture=${picture} />
     <${Problem} error=${problem} />
     ${wanted.length ? html`<h3>${t("files")}</h3><${Files} run=${run} files=${wanted} />` : null}
     ${!live && wanted.length ? html`<${Details} summary=${t("diff")} onOpen=${loadDiff}>${() => (refusal ? html`<${Problem} error=${refusal} again=${loadDiff} />` : diff === null ? t("loading") : html`<pre class="text">${shown(diff)}</pre>`)}<//>` : null}

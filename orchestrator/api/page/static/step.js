@@ -1,10 +1,11 @@
 // The view *Step*: why this role and model, the prompt with its shared part, and all attempts with texts and gates.
+import { useEffect, useRef, useState } from "preact/hooks";
 import { runPath } from "./api.js";
 import { bytes, duration, line, number, shown } from "./format.js";
 import { Empty, Head, html, Problem, State, stateClass, Text, useAnswer, useTitle } from "./parts.js";
 import { rowOf, Spent, useRun, Writing } from "./run.js";
 import { address } from "./state.js";
-import { ENDED, StepActions, useAct } from "./step_actions.js";
+import { ENDED, Rating, StepActions, useAct } from "./step_actions.js";
 import { stateName, t, word } from "./texts.js";
 
 const FINDING = /^(.+?):(\d+): (.*)$/; // as the daemon writes what a gate found
@@ -13,19 +14,23 @@ const INDEX = /\[\d+\]$/; // of a child's output, which is not in the name of th
 export function StepView({ run, step }) {
   const { picture, error, progress, reload } = useRun(run, step, 0);
   const { refusal: refused, busy, act } = useAct(run);
+  const isFollowed = useRef(false);
+  const [complete, setComplete] = useState({}); // by number of an attempt, the outcome with which it is shown
   const row = picture && rowOf(picture, step);
   const version = row ? `${row.state} ${row.bars.length} ${row.bars.at(-1)?.outcome}` : "";
   useTitle(`${step} – ${picture?.request ?? run}`);
   const [facts, refusal] = useAnswer(picture && runPath(run, "steps", step), version);
   const problem = refusal ?? error ?? refused;
   if (!facts || !row) {
-    return html`<main id="content">${problem ? html`<${Problem} error=${problem} again=${reload} />` : t("loading")}
-      <p><a href=${address("runs", run)}>${t("back_run")}</a></p></main>`;
+    return html`<main id="content">
+      <p class="back"><a href=${address("runs", run)}>← ${t("back_run")}</a></p>
+      ${problem ? html`<${Problem} error=${problem} again=${reload} />` : t("loading")}</main>`;
   }
   const attempts = facts.step.attempts;
   const live = !ENDED.includes(picture.status);
-  // What it writes keeps its place from one attempt to the next, and so do the attempts before.
-  const open = live && !ENDED.includes(row.state);
+  // What it writes keeps its place from one attempt to the next, and when the step has ended, and so do the attempts.
+  isFollowed.current ||= live && !ENDED.includes(row.state);
+  const followed = isFollowed.current;
   return html`<main id="content" class="step">
     <p class="back"><a href=${address("runs", run)}>← ${t("back_run")}</a></p>
     <div class="head"><div>
@@ -33,19 +38,28 @@ export function StepView({ run, step }) {
       <p class="action"><bdi>${shown(facts.step.action)}</bdi></p>
     </div></div>
     <${Problem} error=${problem} again=${reload} />
-    <${Facts} run=${run} facts=${facts} row=${row} />
-    <${StepActions} picture=${picture} row=${row} live=${live} act=${act} busy=${busy} reload=${reload} />
-    ${open ? html`<section class="panel writing" aria-labelledby="writing-title"><h2 id="writing-title">${t("written")}</h2><${Writing} run=${run} row=${row} progress=${progress.of(step)} thoughts=${false} /></section>` : null}
+    <${Facts} run=${run} facts=${facts} row=${row} remarks=${followed ? [] : remarksOf(facts)} />
+    <div class=${followed ? "steering" : null}><${StepActions} picture=${picture} row=${row} live=${live} act=${act} busy=${busy} /></div>
+    ${followed ? html`<section class="panel writing" aria-labelledby="writing-title"><h2 id="writing-title">${t("written")}</h2><${Writing} run=${run} row=${row} progress=${progress.of(step)} thoughts=${false}
+      remarks=${remarksOf(facts).map(([key, text]) => `${t(key)}: ${text}`)} /></section>` : null}
     <section aria-labelledby="attempts-title">
       <h2 id="attempts-title">${t("attempts")}</h2>
       ${attempts.length ? null : html`<${Empty} text=${t("attempts_none")} />`}
-      ${attempts.map((attempt) => html`<${Attempt} key=${attempt.number} run=${run} step=${step} attempt=${attempt} progress=${progress.of(step)}
-        bar=${row.bars.find((bar) => bar.number === attempt.number)} />`)}
+      ${attempts.filter((_, at) => attempts.slice(0, at).every(({ number, outcome }) => complete[number] === outcome))
+        .map((attempt) => html`<${Attempt} key=${attempt.number} run=${run} step=${step} attempt=${attempt} progress=${progress.of(step)}
+          bar=${row.bars.find((bar) => bar.number === attempt.number)} onComplete=${() => setComplete((old) => ({ ...old, [attempt.number]: attempt.outcome }))} />`)}
     </section>
+    <${Rating} picture=${picture} body=${{ step }} ratings=${row.ratings} live=${live} act=${act} busy=${busy} reload=${reload} />
   </main>`;
 }
 
-function Facts({ run, facts, row }) {
+// Why a step has ended, and what may be wrong with it, as keys of words and texts.
+function remarksOf({ step, warnings, doubts }) {
+  const all = [["reason", step.cause ? [step.cause] : []], ["warning", warnings], ["doubt", doubts]];
+  return all.flatMap(([key, texts]) => texts.map((text) => [key, text]));
+}
+
+function Facts({ run, facts, row, remarks }) {
   const { step } = facts;
   const last = step.attempts.at(-1);
   const link = (name) => html`<a href=${address("runs", run, "steps", name)}><bdi>${line(name)}</bdi></a>`;
@@ -54,42 +68,48 @@ function Facts({ run, facts, row }) {
   const low = step.predicted && step.predicted.seconds / Math.exp(1.645 * step.predicted.spread);
   const high = step.predicted && step.predicted.seconds * Math.exp(1.645 * step.predicted.spread);
   const lines = [
-    [t("state"), html`<${State} name=${step.state} />${step.cause ? html` <${Text}>${step.cause}<//>` : null}`],
+    [t("state"), html`<${State} name=${step.state} />`],
     [t("role"), last ? t("role_on", { role: line(last.role), model: line(last.model) }) : line(step.role)],
-    [t("persona"), step.persona ? html`<${Text}>${step.persona}<//>` : null],
-    [t("time"), step.started === null ? null : html`${step.finished === null ? t("not_ended") : duration(step.finished - step.started)}, ${
-      row.critical ? html`<span class="onpath">◆ ${t("critical_yes")}</span>` : html`${t("slack")} ${duration(row.slack)}`}`],
-    [t("predicted"), step.predicted ? `${duration(step.predicted.seconds)} (${duration(low)} – ${duration(high)})` : null],
+    [t("persona"), step.persona ? html`<${Text}>${step.persona}<//>` : "–"],
+    [t("time"), step.started === null ? "–" : step.finished === null ? t("not_ended") : duration(step.finished - step.started)],
+    [t("slack"), row.critical ? html`<span class="onpath">◆ ${t("critical_yes")}</span>` : duration(row.slack)],
+    [t("predicted"), step.predicted ? `${duration(step.predicted.seconds)} (${duration(low)} – ${duration(high)})` : "–"],
     [t("waited_for"), edges.length ? html`<ul class="plain">${edges.map((edge, at) => html`<li key=${at}>${link(edge.before)}: ${word("edge", edge.reason)} <bdi>${line(edge.artifact)}</bdi></li>`)}</ul>` : t("no_step")],
     [t("needed_by"), needed.length ? needed.map((name, at) => html`${at ? ", " : ""}${link(name)}`) : t("no_step")],
-    ...facts.warnings.map((text) => [t("warning"), html`<${Text}>${text}<//>`]),
-    ...facts.doubts.map((text) => [t("doubt"), html`<${Text}>${text}<//>`]),
+    ...remarks.map(([key, text]) => [t(key), html`<${Text}>${text}<//>`]),
   ];
-  return html`<dl class="pairs">${lines.filter(([, value]) => value !== null && value !== undefined)
+  return html`<dl class="pairs">${lines
     .map(([name, value], at) => html`<div key=${at}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
-// What comes later is below the prompt, so that no text moves while it is read.
-function Attempt({ run, step, attempt, progress, bar }) {
+// What comes later is below what was there, so that no text moves while it is read.
+function Attempt({ run, step, attempt, progress, bar, onComplete }) {
   const [body, problem] = useAnswer(runPath(run, "steps", step, "attempts", attempt.number), attempt.outcome);
   const name = t("attempt", { number: attempt.number });
   const { drafted_tokens: drafted, accepted_tokens: accepted } = attempt.usage;
+  const isCurrent = problem !== null || body?.outcome === attempt.outcome;
+  const isEnded = isCurrent && attempt.finished !== null;
+  useEffect(() => {
+    if (isCurrent) onComplete();
+  }, [isCurrent, attempt.outcome]);
   return html`<article class="attempt panel" aria-label=${name}>
     <h3>${name} ${stateClass(attempt.outcome) === "failed" ? html`<span class="state failed">${stateName("failed")} (${stateName(attempt.outcome)})</span>`
       : html`<${State} name=${attempt.outcome} />`}</h3>
-    <p class="facts"><span>${t("role_on", { role: line(attempt.role), model: line(attempt.model) })}</span>
-      <${Nodes} attempt=${attempt} progress=${progress} />
-      ${attempt.finished === null ? null : html`<span>${duration(attempt.finished - attempt.started)}</span>`}
-      ${drafted ? html`<span>${t("drafts_accepted", { count: number(accepted), drafted: number(drafted) })}</span>` : null}</p>
-    ${attempt.reason ? html`<p class="action dim">${t("reason")}: <${Text}>${attempt.reason}<//></p>` : null}
-    ${bar ? html`<div class="slot"><${Spent} bar=${bar} /></div>` : null}
+    <p class="action dim">${t("role_on", { role: line(attempt.role), model: line(attempt.model) })}${
+      attempt.reason ? html`. ${t("reason")}: <${Text}>${attempt.reason}<//>` : null}</p>
     <${Problem} error=${problem} />
     ${body ? html`<${Prompt} run=${run} parts=${body.prompt} usage=${attempt.usage} />` : null}
-    ${attempt.message ? html`<p class="cause"><${Text}>${attempt.message}<//></p>` : null}
-    ${body ? html`
+    <p class="facts"><${Nodes} attempt=${attempt} progress=${progress} />
+      ${isEnded ? html`<span>${duration(attempt.finished - attempt.started)}</span>` : null}
+      ${isEnded && drafted ? html`<span>${t("drafts_accepted", { count: number(accepted), drafted: number(drafted) })}</span>` : null}</p>
+    <${Calls} calls=${attempt.calls} />
+    ${body && isCurrent && body.outcome !== "running" ? html`
       ${body.reasoning ? html`<details><summary>${t("of_which_thoughts")} (${number(attempt.usage.reasoning_tokens)})</summary><pre class="text thinking"><bdi>${shown(body.reasoning)}</bdi></pre></details>` : null}
       <${Answer} body=${body} gates=${attempt.gates} />` : null}
-    ${body || problem ? html`<${Gates} gates=${attempt.gates} /><${Calls} calls=${attempt.calls} />` : t("loading")}
+    ${isEnded || attempt.gates.length ? html`<${Gates} gates=${attempt.gates} />` : null}
+    ${isEnded && attempt.message ? html`<p class="cause"><${Text}>${attempt.message}<//></p>` : null}
+    ${isEnded && bar ? html`<${Spent} bar=${bar} />` : null}
+    ${body || problem ? null : t("loading")}
   </article>`;
 }
 

@@ -35,22 +35,22 @@ export function useAct(run) {
 // What a caller may do to a run: with a permission, and only to what the picture says it may change.
 export const mayDo = (permission, picture) => picture.may_change && may(permission);
 
-export function StepActions({ picture, row, live, act, busy, reload, children }) {
+export function StepActions({ picture, row, live, act, busy, children }) {
   const step = { step: row.id };
   const open = live && !ENDED.includes(row.state);
   const attempt = row.bars.at(-1);
   const submits = mayDo("submit", picture);
+  // While the run lasts, the buttons stay where they are, whatever becomes of the step.
   return html`
     ${row.reused ? html`<p><a href=${address("runs", row.reused)}>${t("reused", { run: line(row.reused) })}</a></p>` : null}
     <p class="actions wrap">${children}
-      ${submits && open ? html`<${Sure} label=${t("stop_step")} disabled=${busy} onSure=${act("cancel", step)} />` : null}
-      ${submits && open && attempt && attempt.end === null ? html`<${Sure} label=${t("retry_step")} disabled=${busy} onSure=${act("retry", step)} />` : null}
+      ${submits && live ? html`<${Sure} label=${t("stop_step")} disabled=${busy || !open} onSure=${act("cancel", step)} />
+        <${Sure} label=${t("retry_step")} disabled=${busy || !open || attempt?.end !== null} onSure=${act("retry", step)} />` : null}
       ${row.first ? html`<span class="onpath">${t("goes_first")}</span>`
-        : submits && open ? html`<button type="button" aria-disabled=${busy} onClick=${act("prioritise", step)}>${t("prioritise")}</button>` : null}
+        : submits && live ? html`<button type="button" aria-disabled=${busy || !open} onClick=${act("prioritise", step)}>${t("prioritise")}</button>` : null}
       ${submits && !live ? html`<button type="button" aria-disabled=${busy} onClick=${act("retry", step)}>${t("retry_new")}</button>` : null}
     </p>
-    ${submits && !live ? html`<p class="dim">${t("retry_new_hint")}</p>` : null}
-    <${Rating} key=${row.id} picture=${picture} body=${step} ratings=${row.ratings} live=${live} act=${act} busy=${busy} reload=${reload} />`;
+    ${submits && !live ? html`<p class="dim">${t("retry_new_hint")}</p>` : null}`;
 }
 
 // The ratings of a run that has ended, or of a step of it, and a form for another one.

@@ -15,8 +15,8 @@ const TEXTS = {
     "Es gibt noch keine Antwort. Sie erscheint hier mit ihren Dateien, wenn der Lauf fertig ist.",
   ],
   "answer_none_ended": [
-    "The run has no answer. The reason is above, and at the steps that failed.",
-    "Der Lauf hat keine Antwort. Der Grund steht oben und bei den gescheiterten Schritten.",
+    "The run has no answer. The reason is below, and at the steps that failed.",
+    "Der Lauf hat keine Antwort. Der Grund steht unten und bei den gescheiterten Schritten.",
   ],
   "archive": ["Everything as an archive", "Alles als Archiv"],
   "artifact": ["Artifact", "Artefakt"],

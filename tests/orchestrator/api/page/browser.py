@@ -19,12 +19,14 @@ FLAGS: Final = (
     *("--disable-component-update", "--disable-sync", "--disable-extensions"),
     *("--renderer-process-limit=1", "--in-process-gpu"),  # fewer processes start
 )
-# Sets `ran` when a script of a hostile text runs, and lists in `moved` what has moved without an input of the user;
-# `unfocused` lists what had the focus when the document as a whole got it. An element that is removed, disabled or
-# hidden loses the focus at the end of a frame, perhaps without an event: two frames are looked at after each change.
+# Sets `ran` when a script of a hostile text runs, and lists in `moved` what has moved without an input of the user,
+# which adds up to `shift` (https://web.dev/articles/cls). `unfocused` lists what had the focus when the document as a
+# whole got it. An element that is removed, disabled or hidden loses the focus at the end of a frame, perhaps without
+# an event: two frames are looked at after each change.
 WATCH: Final = """
 window.ran = 0;
 window.moved = [];
+window.shift = 0;
 window.unfocused = [];
 let focused = null;
 let frames = 0;
@@ -42,6 +44,7 @@ new MutationObserver(changed).observe(document, { attributes: true, childList: t
 for (const name of ["focusin", "focusout"]) document.addEventListener(name, changed, true);
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries().filter((shift) => !shift.hadRecentInput)) {
+    window.shift += entry.value;
     window.moved.push(...entry.sources.map((source) => source.node?.outerHTML ?? String(source.node)));
   }
 }).observe({ type: "layout-shift", buffered: true });

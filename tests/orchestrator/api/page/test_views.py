@@ -446,36 +446,31 @@ def test_a_step_is_stopped_alone(visit: Visit, client: httpx2.Client) -> None:
     expect(page.locator(".head .state").first).not_to_have_text("running")
 
 
-def test_a_run_is_live_without_moving_anything(visit: Visit, client: httpx2.Client) -> None:
-    run = submitted(client, lasting(512))
-    page = visit.page
-    visit.ready("h1")
-    visit.go("runs", run)
-    expect(page.locator(".connection.open")).to_have_text("Live")
-    page.get_by_role("option", name="S1").click()
-    expect(page.locator(".pair pre").first).not_to_be_empty()
-    page.evaluate("window.moved = []")
-    expect(page.locator("svg.times .bar-expected").first).to_be_attached()
-    expect(page.locator("svg.times .bar-broken").first).to_be_attached()  # its answer is too long, so it is tried again
-    expect(page.get_by_role("option", name="S1, running")).to_be_visible()
-    assert page.evaluate("window.moved") == []
-    client.post(f"/v1/runs/{run}/cancel")
-    expect(page.locator(".head .state").first).to_have_text("cancelled")
-
-
-def test_tokens_move_nothing_in_the_view_of_their_step(visit: Visit, client: httpx2.Client) -> None:
-    run = submitted(client, lasting())
-    page = visit.page
-    visit.ready("h1")
-    visit.go("runs", run, "steps", "S1")
-    written = page.get_by_role("region", name="What it wrote").locator("pre")
-    expect(written).not_to_be_empty()
-    attempts = page.get_by_role("heading", name="Attempts")
-    before = attempts.bounding_box()
-    page.wait_for_function("() => document.querySelector('.writing pre').textContent.length > 400")
-    assert attempts.bounding_box() == before
-    client.post(f"/v1/runs/{run}/cancel")
-    expect(written).to_have_count(0)
+@pytest.mark.parametrize("view", ["run", "step"])
+@pytest.mark.parametrize(("width", "language"), [(360, "de-DE"), (1440, "en-US")])
+def test_nothing_moves_while_tokens_arrive_and_a_run_ends(
+    browser: Browser, daemon: Running, client: httpx2.Client, width: int, language: str, view: str
+) -> None:
+    size = {"width": width, "height": 2000}  # all is in view
+    with visiting(browser, daemon, link_of(client), viewport=size, locale=language) as visit:
+        page = visit.page
+        visit.ready("h1")
+        run = submitted(client, lasting(256))
+        page.evaluate("window.moved = []; window.shift = 0")
+        if view == "step":
+            visit.go("runs", run, "steps", "S1")
+        else:
+            visit.go("runs", run)
+            visit.ready("svg.times .bar-expected")
+            page.get_by_role("listbox").focus()
+            page.keyboard.press("Home")
+        expect(page.locator(".written > .text")).not_to_be_empty()
+        expect(page.locator(".written > .cause")).to_contain_text("cut off")  # so it is tried again
+        expect(page.locator(".written .spent")).to_be_visible()
+        expect(page.locator(".pairs, .facts").locator(".state.failed").first).to_be_visible()  # with all tries
+        expect(page.locator("form", has=page.get_by_role("spinbutton")).first).to_be_visible()  # the run has ended
+        page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        assert page.evaluate("[window.shift, window.moved]") == [0, []]
 
 
 @pytest.mark.parametrize(("tokens", "outcome"), [(1024, "cancelled"), (512, "failed")])
