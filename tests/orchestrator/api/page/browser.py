@@ -1,11 +1,13 @@
 """Visit the page of a daemon with a real browser: Debian's Chromium, driven by Playwright."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -70,6 +72,7 @@ class Visit:
     page: Page
     base: str
     errors: list[str] = field(default_factory=list)
+    requests: set[tuple[str, str]] = field(default_factory=set)  # methods and paths
 
     def go(self, *parts: str) -> None:
         self.page.evaluate("hash => { location.hash = hash }", f"#/{'/'.join(parts)}")
@@ -99,9 +102,22 @@ def link_of(client: httpx2.Client) -> str:
 
 @contextmanager
 def visiting(browser: Browser, daemon: Running, link: str, **options: Any) -> Iterator[Visit]:
-    """Open the page by a link, and check at the end what `opening` checks."""
+    """Open the page by a link, and check at the end what `opening` checks, and that it used the public API only."""
+    with daemon.client() as client:
+        public = client.get("/openapi.json").json()["paths"]
     with opening(browser, link, f"http://127.0.0.1:{daemon.port}/", **options) as visit:
         yield visit
+        requests = {(method, path) for method, path in visit.requests if not path.startswith(("/page/", "/favicon"))}
+        requests -= {("GET", "/")}
+        assert not {request for request in requests if not is_public(public, *request)}
+
+
+def is_public(paths: dict[str, Any], method: str, path: str) -> bool:
+    """Return whether an API's description has an operation. Parts of its paths in braces stand for anything."""
+    return any(
+        method.lower() in operations and re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(name)), path)
+        for name, operations in paths.items()
+    )
 
 
 @contextmanager
@@ -118,6 +134,7 @@ def opening(browser: Browser, address: str, base: str, **options: Any) -> Iterat
             visit.errors.append(message.text)
 
     visit.page.on("console", log)
+    visit.page.on("request", lambda request: visit.requests.add((request.method, urlsplit(request.url).path)))
     visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
     visit.page.on("dialog", lambda dialog: visit.errors.append(f"a dialog: {dialog.message}"))
     try:

@@ -1,9 +1,13 @@
 """What the page offers for one step of a run: try it again, put it first, rate it."""
 
+from dataclasses import asdict
+
 import httpx2
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
+from orchestrator.api.sse import format_event
+from orchestrator.run.updates import Progress
 from tests.orchestrator.api.callers import client_of, daemon_with
 from tests.orchestrator.api.daemon_process import RECORDS, Running, executed, finished, lasting, submitted
 from tests.orchestrator.api.page.browser import PATIENCE, Visit, link_of, visiting
@@ -128,6 +132,26 @@ def test_a_step_shows_the_end_of_what_it_writes(visit: Visit, client: httpx2.Cli
           return box.scrollHeight > box.clientHeight && box.scrollTop + box.clientHeight >= box.scrollHeight - 8;
         }"""
     )
+    client.post(f"/v1/runs/{run}/cancel")
+    finished(client, run)
+
+
+def test_thoughts_are_shown_while_they_are_written(visit: Visit, client: httpx2.Client) -> None:
+    run = submitted(client, lasting())
+    thoughts = Progress(
+        step="S1", attempt=1, output_tokens=7, tokens_per_second=9.0, text_tail="Is it <b>short</b>?", thinking=True
+    )
+
+    def think(route: Route) -> None:
+        route.fulfill(content_type="text/event-stream", body=format_event(asdict(thoughts), "progress"))
+
+    page = visit.page
+    visit.ready("h1")
+    page.route(f"**/runs/{run}/events", think)
+    visit.go("runs", run)
+    page.get_by_role("option", name="S1, running").click()
+    expect(page.locator(".pair .text.thinking")).to_have_text("Is it <b>short</b>?")
+    expect(page.locator(".pace")).to_have_text("Thoughts: 9 tokens a second, 7 so far")
     client.post(f"/v1/runs/{run}/cancel")
     finished(client, run)
 

@@ -464,11 +464,14 @@ def test_nothing_moves_while_tokens_arrive_and_a_run_ends(
             visit.ready("svg.times .bar-expected")
             page.get_by_role("listbox").focus()
             page.keyboard.press("Home")
+            expect(page.locator(".figures")).to_contain_text("S1 → S2")  # the critical path that is expected
         expect(page.locator(".written > .text")).not_to_be_empty()
         expect(page.locator(".written > .cause")).to_contain_text("cut off")  # so it is tried again
         expect(page.locator(".written .spent")).to_be_visible()
         expect(page.locator(".pairs, .facts").locator(".state.failed").first).to_be_visible()  # with all tries
         expect(page.locator("form", has=page.get_by_role("spinbutton")).first).to_be_visible()  # the run has ended
+        if view == "run":
+            expect(page.locator(".figures > div").nth(2).locator("dd")).to_have_text("S1")  # the others never ran
         page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
         assert page.evaluate("[window.shift, window.moved]") == [0, []]
 
