@@ -17,7 +17,7 @@ from orchestrator.api.dependencies import ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.logs import LEVELS, MAX_LINES, LogLine, latest_lines
 from orchestrator.service.backup import Backup, backups
-from orchestrator.service.doctor import Check, check_standby, examine
+from orchestrator.service.doctor import Check, check_ray_ports, check_standby, examine
 from orchestrator.service.redaction import redacted, secrets_of
 from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult
 from orchestrator.service.service import Service
@@ -123,6 +123,8 @@ async def doctor(service: ServiceDep) -> DoctorBody:
         checks.append(Check("daemon", "broken", reason, "until then, the daemon accepts no runs"))
     if (standby := service.cluster.standby) is not None:
         checks.append(check_standby(standby))
+    if service.configuration.cluster.ray:
+        checks.append(check_ray_ports({node.name: node.exposed for node in service.cluster.nodes()}))
     hidden = await asyncio.to_thread(_secrets, service)
     bodies = [CheckBody(**redacted(asdict(check), hidden)) for check in checks]
     return DoctorBody(healthy=all(check.state != "broken" for check in checks), checks=bodies)

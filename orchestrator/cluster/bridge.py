@@ -24,7 +24,8 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.cluster.digests import ModelFiles
-from orchestrator.cluster.driver import connect, control_plane_problem, first_line, is_same_cluster
+from orchestrator.cluster.driver import connect, control_plane_problem, first_line, is_same_cluster, own_address
+from orchestrator.cluster.exposure import exposed
 from orchestrator.cluster.host import Host
 from orchestrator.cluster.members import node_name, why_rejected
 from orchestrator.cluster.messages import (
@@ -48,7 +49,7 @@ from orchestrator.cluster.messages import (
     encode,
 )
 from orchestrator.cluster.prefixes import FolderHere, Place, PrefixFolder, carry
-from orchestrator.cluster.ray_node import FolderThere, RayNode, measure
+from orchestrator.cluster.ray_node import FolderThere, RayNode, measure, report_exposure
 from orchestrator.cluster.tls import NotConnected
 from orchestrator.engine.client.library import LibraryFailed, probe_library
 
@@ -88,9 +89,14 @@ class Bridge:
         self._send(Connected())
         asyncio.get_running_loop().add_reader(self._descriptors, self._take_descriptor)
         async with self._tasks:
-            following = self._tasks.create_task(self._follow())
+            here = partial(exposed, own_address())
+            following = [
+                self._tasks.create_task(self._follow()),
+                self._tasks.create_task(report_exposure(0, here, self._send)),
+            ]
             await self._command(reader)
-            following.cancel()
+            for task in following:
+                task.cancel()
             for node in self._nodes.values():
                 node.lose("the daemon has ended")
 

@@ -13,6 +13,7 @@ from orchestrator.cli.daemon import DaemonClient
 from orchestrator.cli.serve import daemon_environment
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, plain_table, print_result, size
+from orchestrator.service.doctor import exposure
 
 STANDBY_PROGRAM: Final = (sys.executable, "-m", "orchestrator.cluster.standby")
 
@@ -48,7 +49,7 @@ def _print(console: Console, state: Mapping[str, Any]) -> None:
             "-" if machine is None else f"{size(machine['used'])} of {size(machine['budget'])}",
             one_line(", ".join((machine or node).get("models", ()))) or "-",
             one_line(node["library"]) or "-",
-            one_line(node["reason"] or ""),
+            one_line(node["reason"] or exposure(node.get("exposed"))),
         )
     console.print(table)
     if not state["ray"]:

@@ -52,6 +52,11 @@ def control_plane_problem(address: str, seconds: float = SECONDS) -> str:
     return ""
 
 
+def own_address() -> str:
+    """Return the address that Ray has on this machine, for a driver."""
+    return str(global_worker.node_ip_address)
+
+
 def is_same_cluster(address: str) -> bool:
     """Return whether the control plane there is the one that this driver is connected to. Blocks. Raises RayError."""
     client = GcsClient(address=address)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import psutil
 
+from orchestrator.cluster.exposure import exposed
 from orchestrator.cluster.messages import NodeFacts
 from orchestrator.cluster.prefixes import PrefixFolder, reported
 from orchestrator.cluster.relay import Listener
@@ -111,6 +112,11 @@ class Host:
         """Return the port of this address of the node to which the head connects. Raises OSError, NotConnected."""
         self._check(epoch)
         return await self._listener.open(address)
+
+    async def exposed(self, epoch: int, address: str) -> tuple[str, ...]:
+        """Return where Ray accepts connections on the node though it has this address; see `exposure`."""
+        self._check(epoch)
+        return await exposed(address)
 
     # Model files
 

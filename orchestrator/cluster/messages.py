@@ -111,6 +111,13 @@ class NodeLost(WireMessage, frozen=True):
     reason: str
 
 
+class Exposed(WireMessage, frozen=True):
+    """Where Ray accepts connections next to the address that it has, each time that this changes."""
+
+    epoch: int  # of the node; 0 for this machine
+    places: tuple[str, ...]  # addresses with a port
+
+
 class FileShipped(WireMessage, frozen=True):
     """A node has another model file of this machine."""
 
@@ -173,6 +180,7 @@ BridgeMessage = (
     | NodeJoined
     | NodeRejected
     | NodeLost
+    | Exposed
     | FileShipped
     | FilesRemoved
     | EngineStarted

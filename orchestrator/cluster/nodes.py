@@ -30,6 +30,7 @@ from orchestrator.cluster.messages import (
     EngineEnded,
     EngineRefused,
     EngineStarted,
+    Exposed,
     Failing,
     FileShipped,
     FilesRemoved,
@@ -78,6 +79,7 @@ class Node:
     processes: dict[int, NodeProcess] = dataclasses.field(default_factory=dict)  # by the engine's number
     machine: Machine | None = None  # once the pool uses it
     lost: str | None = None
+    exposed: tuple[str, ...] | None = None  # None before the first message about it
 
 
 class RayCluster:
@@ -97,6 +99,7 @@ class RayCluster:
         self._connection: _Connection | None = None
         self._carrier = PrefixCarrier(self._send, self._epoch)
         self._problem: str | None = None
+        self._exposed: tuple[str, ...] | None = None  # on this machine
         self.head_epoch = 0  # higher than those of earlier heads; 0 without a standby
         self.changed = asyncio.Event()  # set, and then replaced, when `nodes` has changed
 
@@ -157,7 +160,8 @@ class RayCluster:
         if self._pool is None:
             return []
         machines = self._pool.machines()
-        statuses = {HEAD: NodeStatus(name=HEAD, state="ready", machine=machines[HEAD])}
+        head = NodeStatus(name=HEAD, state="ready", machine=machines[HEAD], exposed=self._exposed)
+        statuses = {HEAD: head}
         for joined, reason in self._gone.values():
             statuses[joined.name] = NodeStatus(name=joined.name, address=joined.address, state="lost", reason=reason)
         for rejected in self._rejected.values():
@@ -178,6 +182,7 @@ class RayCluster:
                 library=facts.library,
                 processor=facts.processor,
                 machine=machines.get(joined.name),
+                exposed=node.exposed,
             )
         machines_first = [statuses[name] for name in sorted(statuses, key=lambda name: (name != HEAD, name))]
         return [*machines_first, *server_nodes(self._pool)]
@@ -201,7 +206,7 @@ class RayCluster:
                         self._handle(message)
             except (OSError, ProtocolError) as error:
                 reason = str(error)
-            self._connection = None
+            self._connection = self._exposed = None
             self._carrier.lose()
             self._problem = reason
             self._change()
@@ -212,7 +217,7 @@ class RayCluster:
             pause = min(LONGEST_PAUSE, 2 * pause)
 
     def _handle(self, message: BridgeMessage) -> None:
-        match message:
+        match message:  # Failing has the reason of what follows
             case Connected():
                 self._problem = None
                 self._change()
@@ -220,8 +225,6 @@ class RayCluster:
                 self._problem = problem or None
                 log.warning("Ray's control plane", problem=problem or "it answers again")
                 self._change()
-            case Failing():
-                pass  # the reason of what follows
             case NodeJoined(epoch, name):
                 node = self._nodes[epoch] = Node(message, {*message.files})
                 self._rejected.pop(name, None)
@@ -234,18 +237,24 @@ class RayCluster:
                 self._change()
             case NodeLost(epoch, reason):
                 self._lose(epoch, reason)
-            case FileShipped() | FilesRemoved():
-                self._note_files(message)
+            case Exposed(0, places):
+                self._exposed = places
+                self._change()
+            case Exposed() | FileShipped() | FilesRemoved():
+                self._note_fact(message)
             case PrefixCarried():
                 self._carrier.note(message)
             case EngineStarted() | EngineRefused() | EngineBeat() | EngineEnded():
                 self._note_engine(message)
 
-    def _note_files(self, message: FileShipped | FilesRemoved) -> None:
+    def _note_fact(self, message: Exposed | FileShipped | FilesRemoved) -> None:
         node = self._nodes.get(message.epoch)
         if node is None:
             return
         match message:
+            case Exposed(_, places):
+                node.exposed = places
+                self._change()
             case FileShipped(_, file):
                 node.files.add(file)
             case FilesRemoved(_, files):

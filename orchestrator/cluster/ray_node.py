@@ -7,7 +7,7 @@ import itertools
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 from ray.exceptions import RayError
@@ -21,6 +21,7 @@ from orchestrator.cluster.messages import (
     EngineEnded,
     EngineRefused,
     EngineStarted,
+    Exposed,
     FileShipped,
     FilesRemoved,
     StartEngine,
@@ -33,6 +34,7 @@ from orchestrator.engine.contract import EngineSpec
 
 BEAT_SECONDS: Final = 1.0
 COPY_SECONDS: Final = 60.0  # for a chunk from one node to another; then the head sends the rest
+EXPOSURE_SECONDS: Final = 30.0  # between two looks at who could connect with Ray on a machine
 MEASURED_BYTES: Final = 2 << 20  # sent to a node that joins, to know how fast it gets files
 
 
@@ -79,10 +81,11 @@ class RayNode:
     async def live(self, silence_seconds: float) -> str:
         """Return why the node was lost, once it is."""
         beats = self._tasks.create_task(self._beats(silence_seconds))
+        exposure = self._tasks.create_task(self._exposure())
         try:
             return await self._lost
         finally:
-            for task in (beats, *self.engines.values()):
+            for task in (beats, exposure, *self.engines.values()):
                 task.cancel()
 
     def lose(self, reason: str) -> None:
@@ -102,6 +105,12 @@ class RayNode:
                 for beat in itertools.starmap(Beat, beats):
                     self._report(EngineBeat(*beat))
             await asyncio.sleep(BEAT_SECONDS)
+
+    async def _exposure(self) -> None:
+        try:
+            await report_exposure(self.epoch, lambda: self.host.exposed.remote(self.epoch, self._address), self._report)
+        except RayError as error:
+            self.lose(first_line(error))
 
     def start(self, command: StartEngine, data: socket.socket) -> None:
         task = self._tasks.create_task(self._run(command, data))
@@ -279,6 +288,18 @@ class FolderThere:
             return str(await method.remote(self._epoch, *arguments))
         except RayError as error:
             return first_line(error)
+
+
+async def report_exposure(
+    epoch: int, look: Callable[[], Awaitable[Sequence[str]]], send: Callable[[BridgeMessage], None]
+) -> None:
+    """Send the result of `exposed` on a machine, and again when it has changed. Raises what `look` does."""
+    before: tuple[str, ...] | None = None
+    while True:
+        places = tuple(await look())
+        if places != before:
+            send(Exposed(epoch, before := places))
+        await asyncio.sleep(EXPOSURE_SECONDS)
 
 
 async def measure(host: Any, epoch: int) -> float:

@@ -82,6 +82,8 @@ class NodeStatus:
     machine: MachineStatus | None = None  # None unless engines can run there
     # Models of the registry that a server runs; empty for a machine.
     models: Annotated[tuple[str, ...], Field(exclude_if=lambda models: not models)] = ()
+    # Addresses with a port at which Ray accepts connections next to its own address; None if that is not known.
+    exposed: Annotated[tuple[str, ...] | None, Field(exclude_if=lambda places: places is None)] = None
 
 
 def server_nodes(pool: Pool) -> list[NodeStatus]:

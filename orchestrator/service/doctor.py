@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -81,6 +81,25 @@ def check_standby(status: StandbyStatus) -> Check:
     if status.state != "in sync":
         return Check("standby", "note", shown, "until it is in sync, nothing takes over: `orchestrator standby` there")
     return Check("standby", "ok", f"{shown}, at {status.address}")
+
+
+def check_ray_ports(exposed: Mapping[str, Sequence[str] | None]) -> Check:
+    """Return a check of where Ray accepts connections on machines of a cluster; see `NodeStatus.exposed`."""
+    examined = {name: places for name, places in exposed.items() if places is not None}
+    if not examined:
+        return Check("ports of Ray", "note", "not examined yet", "`orchestrator nodes` says whether Ray answers")
+    open_ports = [f"{name}: {exposure(places)}" for name, places in examined.items() if places]
+    if open_ports:
+        return Check("ports of Ray", "note", "; ".join(open_ports), "close them: Security in docs/cluster.md")
+    return Check("ports of Ray", "ok", f"closed at all addresses but Ray's own: {', '.join(examined)}")
+
+
+def exposure(places: Sequence[str] | None) -> str:
+    """Return a text about addresses with a port at which Ray accepts connections next to its own; "" without any."""
+    if not places:
+        return ""
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return f"Ray also listens at {places[0]}{more}"
 
 
 def _python() -> Check:

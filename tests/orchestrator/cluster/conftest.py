@@ -17,27 +17,30 @@ from benchmarks.cluster.ray_nodes import TOKEN, RayNodes
 
 
 class PartedNode:
-    """A node in a network namespace of its own, which can be cut off. A context manager, which needs root."""
+    """A node in a network namespace of its own, which can be cut off. A context manager, which needs root.
 
-    def __init__(self, address: str, name: str, log: Path) -> None:
-        self._address, self._name, self._log = address, name, log
+    A second network, in which Ray has no address, connects `other` with this process.
+    """
+
+    def __init__(self, address: str, name: str, log: Path, *options: str) -> None:
+        """`options` are further ones of `ray start`."""
+        self._address, self._name, self._log, self._options = address, name, log, options
         self._space, self._link = f"orchestrator-{os.getpid()}", f"orch{os.getpid()}"
         # Addresses of its own, as tests that were killed leave theirs behind.
-        self.outside, self.inside = (f"10.213.{os.getpid() % 256}.{number}" for number in (1, 2))
+        self.outside, self.inside, self._far, self.other = (
+            f"10.213.{os.getpid() % 256}.{number}" for number in (1, 2, 5, 6)
+        )
         self._raylet: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         inside = ("netns", "exec", self._space, "ip")
         self._ip("netns", "add", self._space)
-        self._ip("link", "add", self._link, "type", "veth", "peer", "name", "eth0", "netns", self._space)
-        self._ip("addr", "add", f"{self.outside}/30", "dev", self._link)
-        self._ip("link", "set", self._link, "up")
-        self._ip(*inside, "addr", "add", f"{self.inside}/30", "dev", "eth0")
         self._ip(*inside, "link", "set", "lo", "up")
-        self._ip(*inside, "link", "set", "eth0", "up")
+        self._connect(self._link, self.outside, "eth0", self.inside)
+        self._connect(f"{self._link}b", self._far, "eth1", self.other)
         self._ip(*inside, "route", "add", "default", "via", self.outside)
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
-        own = [f"--node-name={self._name}", f"--node-ip-address={self.inside}", "--num-cpus=0"]
+        own = [f"--node-name={self._name}", f"--node-ip-address={self.inside}", "--num-cpus=0", *self._options]
         with self._log.open("wb") as log:
             self._raylet = subprocess.Popen(
                 ["ip", "netns", "exec", self._space, *ray, f"--address={self._address}", *own],
@@ -58,6 +61,7 @@ class PartedNode:
                     process.kill()
         self._raylet.wait()
         self._ip("link", "del", self._link)
+        self._ip("link", "del", f"{self._link}b")
         self._ip("netns", "del", self._space)
 
     @property
@@ -72,6 +76,14 @@ class PartedNode:
     def reconnect(self) -> None:
         """Let packets through again."""
         self._ip("link", "set", self._link, "up")
+
+    def _connect(self, link: str, outside: str, name: str, inside: str) -> None:
+        within = ("netns", "exec", self._space, "ip")
+        self._ip("link", "add", link, "type", "veth", "peer", "name", name, "netns", self._space)
+        self._ip("addr", "add", f"{outside}/30", "dev", link)
+        self._ip("link", "set", link, "up")
+        self._ip(*within, "addr", "add", f"{inside}/30", "dev", name)
+        self._ip(*within, "link", "set", name, "up")
 
     @staticmethod
     def _ip(*arguments: str) -> None:
