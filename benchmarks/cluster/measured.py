@@ -83,7 +83,8 @@ async def measure(rounds: int, say: Callable[[str], None]) -> Measured:
         home = Path(folder)
         with closing(RayNodes(home / "ray.log")) as nodes:
             settings = {"ray": nodes.address, "folder": str(home / "nodes")}
-            configuration = Configuration.model_validate({"cluster": settings})
+            # After 200 outcomes the memory would route steps to other roles, so to engines elsewhere.
+            configuration = Configuration.model_validate({"cluster": settings, "memory": {"use": "off"}})
             async with attached().service(home / "state", registry_here(), configuration) as service:
                 times: dict[tuple[str, str], tuple[float, ...]] = {}
                 reports: dict[str, Report] = {}
