@@ -5,6 +5,7 @@ import hashlib
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -251,6 +252,52 @@ async def test_a_node_that_stands_still_is_lost_and_comes_back(
         assert before is not None
         assert after > before
     await ray_nodes.remove("e", "f")
+
+
+# Each step of an engine computes for longer, as on a slower processor.
+SLOWER = """
+import sys
+if any(word.startswith("orchestrator.engine.") for word in sys.orig_argv):
+    import time
+    from orchestrator.engine.llama.model import Llama
+    decode = Llama.decode
+
+    def slower(self, width=0):
+        start = time.process_time()
+        logits = decode(self, width)
+        end = start + 4 * (time.process_time() - start)
+        while time.process_time() < end:
+            pass
+        return logits
+
+    Llama.decode = slower
+"""
+
+
+async def test_a_slow_node_costs_no_attempt_and_gets_fewer_steps(
+    tmp_path: Path, ray_nodes: RayNodes, undisturbed: dict[str, str]
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOWER)
+    await ray_nodes.add_with("slow", tmp_path)
+    await ray_nodes.add("quick")
+    async with service_on(tmp_path, ray_nodes, registry_on("quick", "slow")) as service:
+        epochs = {name: status.epoch for name, status in (await until_ready(service, "quick", "slow")).items()}
+        pool, model = service.orchestrator.pool, service.orchestrator.registry.roles["worker"].model
+        await pool.load(model)
+        while sum(replica.pace is not None for replica in pool._managed[model].places.replicas) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        computed: Counter[str] = Counter()
+        for _ in range(3):
+            events = events_of(service, await execute(service, wide_job()))
+            assert outputs_of(events) == undisturbed
+            assert not any(isinstance(event, AttemptFailed) for event in events)
+            check_completed_once(events)
+            generated = (event for event in events if isinstance(event, AttemptGenerated))
+            computed.update(node for event in generated for node in event.usage.nodes)
+        assert computed.total() == 3 * (WIDTH + 1)
+        assert computed["slow"] < computed["quick"]
+        assert {name: status.epoch for name, status in (await until_ready(service, *epochs)).items()} == epochs
+    await ray_nodes.remove("quick", "slow")
 
 
 async def test_adapters_of_requests_work_on_a_node_as_on_this_machine(tmp_path: Path, ray_nodes: RayNodes) -> None:
