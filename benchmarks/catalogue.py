@@ -21,7 +21,7 @@ MEMORY: Final = (32, 256, 1100)  # GB
 FREE: Final = 0.9  # of the memory, which is what models may take of a machine that does nothing else
 ROLES: Final = (FRONTDOOR, GENERALIST, WORKER, CODER, ARCHITECT, JUDGE)
 _REGISTRY: Final = Path("/registry.yaml")
-_THINKING: Final = {"switch": "can be switched off", "effort": "by effort", "always": "always"}
+_THINKING: Final = {"switch": "can be switched off", "effort": "by effort", "always": "always", "never": "never"}
 _HEAD: Final = """# Current models
 
 Made from [the catalogue](../registry/catalogue.yaml) by `python -m benchmarks.catalogue > docs/catalogue.md`; a test
@@ -119,7 +119,8 @@ def _rows(entries: Mapping[str, CatalogueEntry]) -> Iterator[Sequence[str]]:
     for name, entry in entries.items():
         assert entry.facts is not None, "the page is about models with facts"
         facts, pinned = entry.facts, ", pinned" if entry.gguf is not None else ""
-        download = f"{entry.size / 10**9:,.0f} GB {entry.quantisation}{pinned}"
+        gigabytes = entry.size / 10**9
+        download = f"{gigabytes:,.{int(gigabytes < 2)}f} GB {entry.quantisation}{pinned}"
         attention, thinking = facts.attention, _THINKING[facts.thinking]
         drafts = facts.drafts or "-"
         yield f"`{name}`", download, entry.licence, attention, f"{facts.context:,}", thinking, drafts

@@ -26,6 +26,7 @@ CHATML: Final = (
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}"
     "{% endif %}"
 )
+PLAIN: Final = _TURNS + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 ALWAYS: Final = _TURNS + "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
 # Whether it thinks is up to the model.
 LFM: Final = (
@@ -124,6 +125,17 @@ def _qwen_moe(layers: int, width: int, heads: int, inner: int, expert: int, para
         active=active,
         template=CHATML,
         metadata=shape | {"context_length": 262_144},
+    )
+
+
+def _qwen_coder(layers: int, width: int, heads: int, feed_forward: int, parameters: int) -> StandIn:
+    shape = _attention(layers, width, heads, 2, (width // heads, width // heads))
+    return StandIn(
+        architecture="qwen2",
+        vocabulary=("qwen2", 151_936),
+        parameters=parameters,
+        template=PLAIN,
+        metadata=shape | {"context_length": 32_768, "feed_forward_length": feed_forward},
     )
 
 
@@ -238,6 +250,8 @@ STAND_INS: Final[Mapping[str, StandIn]] = {
     ),
     "nemotron-3.5-lightning-30b-a3b": _nemotron(),
     "lfm2.5-8b-a1b": _lfm(),
+    "qwen2.5-coder-0.5b": _qwen_coder(24, 896, 14, 4864, 630_167_424),
+    "qwen2.5-coder-1.5b": _qwen_coder(28, 1536, 12, 8960, 1_777_088_000),
     "gpt-oss-20b": _gpt_oss(24, 32, 20_900_000_000, 3_600_000_000),
     "gpt-oss-120b": _gpt_oss(36, 128, 116_800_000_000, 5_100_000_000),
 }

@@ -50,8 +50,8 @@ class ModelFacts(BaseModel):
     attention: Annotated[str, Field(description="which tokens its layers attend to")]
     context: Annotated[int, Field(gt=0, description="the longest sequence that it was made for, in tokens")]
     thinking: Annotated[
-        Literal["switch", "effort", "always"],
-        Field(description="how its thinking is controlled: it can be switched off, has an effort, or is always on"),
+        Literal["switch", "effort", "always", "never"],
+        Field(description="how its thinking is controlled: by a switch or an effort; or it always or never thinks"),
     ]
     drafts: Annotated[str | None, Field(description="the heads that were published to draft for it")] = None
     confirmed: Annotated[str, Field(description="which of this is confirmed, and by what kind of document")]

@@ -52,7 +52,8 @@ def test_the_facts_are_those_of_the_stand_ins(candidates: Mapping[str, Candidate
 def test_the_installed_llama_cpp_knows_their_architectures() -> None:
     library = LIBRARY.read_bytes()
     for name, model in STAND_INS.items():
-        assert f"\0{model.architecture}\0".encode() in library, name
+        # Linkers let a string be the end of a longer one.
+        assert f"{model.architecture}\0".encode() in library, name
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,8 @@ def test_the_installed_llama_cpp_knows_their_architectures() -> None:
         ("minimax-m2.7", 62 * 8 * 128 * 2 * 2, 0),
         ("nemotron-3.5-lightning-30b-a3b", 6 * 2 * 128 * 2 * 2, 23 * (3 * (4096 + 2 * 8 * 128) + 128 * 4096) * 4),
         ("lfm2.5-8b-a1b", 6 * 8 * 64 * 2 * 2, 18 * 2 * 2048 * 4),
+        ("qwen2.5-coder-0.5b", 24 * 2 * 64 * 2 * 2, 0),
+        ("qwen2.5-coder-1.5b", 28 * 2 * 128 * 2 * 2, 0),
         ("gpt-oss-20b", 24 * 8 * 64 * 2 * 2, 0),
         ("gpt-oss-120b", 36 * 8 * 64 * 2 * 2, 0),
     ],
@@ -104,7 +107,8 @@ def test_caches_are_as_large_as_llama_cpp_says(candidates: Mapping[str, Candidat
 
 def test_mixtures_are_as_quick_as_what_they_use(candidates: Mapping[str, Candidate]) -> None:
     mixtures = {name for name, model in candidates.items() if model.header.experts}
-    assert mixtures == CURRENT.keys() - {"qwen3.8-27b", "qwen3.6-27b", "gemma-4-12b", "gemma-4-31b"}
+    dense = {"qwen3.8-27b", "qwen3.6-27b", "gemma-4-12b", "gemma-4-31b", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"}
+    assert mixtures == CURRENT.keys() - dense
     for name in mixtures:
         header = candidates[name].header
         in_experts = header.parameters * header.experts_used / header.experts
@@ -162,7 +166,9 @@ def test_thoughts_are_told_from_answers(tmp_path: Path, name: str) -> None:
     assert why_no_prompt(header) is None
     template = header.chat_template
     markers = thought_markers(template, lambda _: False)
-    assert markers is not None
+    assert (markers is None) == (facts.thinking == "never")
+    if markers is None:
+        return
 
     def state(thinking: Thinking) -> str:
         messages = [Message(role="user", content="How many?")]
