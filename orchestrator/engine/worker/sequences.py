@@ -25,8 +25,8 @@ from orchestrator.task.reuse import Reuse
 _SCAN = 64  # at most this many queued sequences are considered in a step
 # A sequence waits for a prefix that another one is computing if that saves at least this many tokens.
 _WORTH_WAITING = 16
-# The state of a model with recurrent layers is kept where a message ends, or the prompt, if that saves at least this
-# many tokens. It costs a step.
+# The state of a model with recurrent layers is kept where documents, a message or the prompt end, if that saves at
+# least this many tokens. It costs a step.
 _WORTH_A_STATE = 64
 
 
@@ -249,10 +249,24 @@ class Sequences:
         # The next turn of a conversation continues from the last end of a message. The first one is that of the system
         # prompt.
         ends = _message_ends(tokens, self._llama.vocab.is_control)
-        for position in (*ends[-1:], *ends[:1], len(tokens)):
+        documents = self._end_of_documents(tokens[: ends[-1] if ends else None], sequence.computed)
+        before = [end for end in ends[:1] if end < documents]
+        for position in (*before, documents, *ends[-1:], *ends[:1], len(tokens)):
             if all(abs(position - other) >= _WORTH_A_STATE for other in (sequence.computed, *positions)):
                 positions.add(position)
         return sorted(positions)
+
+    def _end_of_documents(self, tokens: Tokens, computed: int) -> int:
+        # Where the last paragraph starts, which says what to do with the text before it: the next request may say
+        # something else. Returns `computed` if there is no blank line after that.
+        pieces = [self._llama.vocab.piece(token) or b"\0" for token in tokens[computed:].tolist()]
+        _, blank_line, paragraph = b"".join(pieces).rpartition(b"\n\n")
+        if not blank_line:
+            return computed
+        rest = len(paragraph)
+        while rest > 0:
+            rest -= len(pieces.pop())
+        return computed + len(pieces)
 
     def _keep_states(self) -> None:
         if not self._llama.keeps_states:

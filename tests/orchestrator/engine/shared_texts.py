@@ -156,7 +156,8 @@ class Story:
                 parent.cancel(earlier)
             return
         starts = self.starts or ((*text(1, 70), *MESSAGE_END),)
-        prompt = (*starts[step.number % len(starts)], *text(100 * step.number, 30), *MESSAGE_END)
+        document = (*text(100 * step.number, 30), 10, 10)  # ends with a blank line
+        prompt = (*starts[step.number % len(starts)], *document, *MESSAGE_END)
         if step.kind == "turn" and earlier in self.done:
             prompt = (*self.prompts[earlier], *(token.id for token in self.done[earlier].logprobs), *MESSAGE_END)
         elif step.kind == "again" and earlier:

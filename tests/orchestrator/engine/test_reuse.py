@@ -93,8 +93,16 @@ async def test_a_model_that_shares_nothing_says_so(folder: Path, model: str) -> 
 
 
 @pytest.mark.parametrize("model", SHARING[1:])
+async def test_a_model_with_states_reuses_a_document_for_another_task(folder: Path, model: str) -> None:
+    _, second = await reuses(spec_of(folder, model), ask("1"), ask("2"))
+    assert second.lost_tokens == {}
+    assert second.expected_tokens > len(DOCUMENT) / 2
+
+
+@pytest.mark.parametrize("model", SHARING[1:])
 async def test_a_model_cannot_share_where_it_has_no_state(folder: Path, model: str) -> None:
-    _, second, third = await reuses(spec_of(folder, model), *(ask(f"{number}") for number in range(3)))
+    requests = (ask(f"{number}", document=f"{DOCUMENT} {number}") for number in range(3))
+    _, second, third = await reuses(spec_of(folder, model), *requests)
     assert second.lost_tokens == {"model cannot share": second.expected_tokens}
     assert third.lost_tokens == {}, "a state is kept where two prompts parted"
     assert third.expected_tokens >= second.expected_tokens > len(DOCUMENT) / 2

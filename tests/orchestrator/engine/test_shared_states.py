@@ -149,6 +149,22 @@ def test_a_chat_goes_on_from_its_last_message_whatever_was_answered(parent: Pare
     assert parent.finished().cached_tokens == 0, "so short a system prompt is not worth a state"
 
 
+def test_another_task_starts_at_the_end_of_the_documents(parent: Parent) -> None:
+    documents = (*text(1, 70), *MESSAGE_END, *text(200, 80), 10, 10)  # and a blank line
+    first, second = ((*documents, *text(300, length), *MESSAGE_END, 20) for length in (12, 30))
+    assert computed(parent, first)[0] == len(first)
+    count, (done,) = computed(parent, second)
+    assert (count, done.cached_tokens) == (len(second) - len(documents), len(documents))
+
+
+def test_a_short_document_takes_no_state_from_the_system_prompt(parent: Parent) -> None:
+    system = (*text(1, 100), *MESSAGE_END[:1])
+    first = (*system, *MESSAGE_END[1:], *text(200, 30), 10, 10, *text(300, 12), *MESSAGE_END, 20)
+    computed(parent, first)
+    _, (done,) = computed(parent, (*system, *MESSAGE_END[1:], *text(400, 30)))
+    assert done.cached_tokens >= len(system) - 1
+
+
 def test_where_two_prompts_part_a_third_one_starts(parent: Parent) -> None:
     first, second, third = ((*text(1, 100), *text(200 + 20 * number, 30)) for number in range(3))
     assert computed(parent, first)[0] == 130
