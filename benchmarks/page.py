@@ -10,6 +10,9 @@ from typing import Any, Final
 
 from benchmarks import causes
 from benchmarks.causes import Causes
+from benchmarks.engine.cells import keeps_otherwise
+from benchmarks.engine.names import OURS, SERVER
+from benchmarks.engine.paired import ratio
 
 Results = Mapping[str, Any]  # the results of one benchmark as they are written
 
@@ -187,6 +190,25 @@ def _user_path(results: Results) -> str:
         f"{goal(results, over + '16 sharing a document, new'):.1f} when 16 chats share a new document, "
         f"{goal(results, over + 'one core busy'):.1f} next to a busy loop on one of two cores."
     )
+
+
+def _of_server(results: Results) -> Iterator[str]:
+    """Yield the lines of a table of the chats and requests that are compared with llama-server, with their rounds."""
+    rows = {(row["cell"], row["state"], row["system"]): row["seconds"] for row in results["rows"]}
+    yield "| ours ÷ llama-server | rounds | in speed | 95 % interval |"
+    yield "|---|---:|---:|---:|"
+    for (cell, state, system), seconds in rows.items():
+        if system == OURS and (others := rows.get((cell, state, SERVER))):
+            both = min(len(seconds), len(others))
+            speed = ratio(others[:both], seconds[:both])
+            yield f"| {cell}, {state} | {both} | {speed.median:.2f} | {speed.low:.2f} to {speed.high:.2f} |"
+    if missing := results["cells"]["left"]:
+        yield from ("", f"Not measured yet: {', '.join(missing)}.")
+
+
+def _of_server_otherwise(results: Results) -> Iterator[str]:
+    """Yield the same lines for hybrids and models with sliding windows alone."""
+    return _of_server({**results, "rows": [row for row in results["rows"] if keeps_otherwise(row["model"])]})
 
 
 def _real_text(results: Results) -> str:
@@ -471,14 +493,16 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "Tokens a second of generated models of 150 and 500 million parameters (only their speed is real), for one to "
         "64 requests at a time that share nothing, 64 or 1,024 tokens.",
         _engine,
-        causes=causes.ENGINE,
+        _of_server_otherwise,
+        causes.ENGINE,
     ),
     "user_path": BenchmarkSubject(
         "Chats over HTTP",
         "SmolLM2-135M behind our daemon and behind llama-server, for 1, 4 and 16 chats at a time, on an idle machine "
-        "and next to busy loops.",
+        "and next to busy loops; and Qwen2.5-Coder-0.5B (`coder`) on an idle machine.",
         _user_path,
-        causes=causes.USER_PATH,
+        _of_server,
+        causes.USER_PATH,
     ),
     "real_text": BenchmarkSubject(
         "Prompt lookup on real texts",

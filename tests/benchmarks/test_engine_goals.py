@@ -312,6 +312,16 @@ def test_the_page_names_the_machines_of_the_cells() -> None:
     assert "`make bench-engine`, One with 2 cores, and Two with 2 cores; all figures are in" in told
 
 
+def test_the_page_shows_each_comparison_with_llama_server_and_what_is_missing() -> None:
+    cells = coder_cells("coder")
+    compared = [row(OURS, 1.0, cell=cells[0].name, rounds=6), row(SERVER, 0.9, cell=cells[0].name)]
+    finished = {cells[0].name: MeasuredCell("new", compared)}
+    document = report.document(finished, [], report.stamp(2), "new", cells, report.about_user_path())
+    lines = page({"user_path": results.with_states(document)}).splitlines()
+    assert "| http/own/coder/1, cold | 5 | 0.90 | 0.90 to 0.90 |" in lines
+    assert "Not measured yet: http/own/coder/4, http/own/coder/16." in lines
+
+
 def test_published_cells_count_as_finished_while_nothing_has_changed(tmp_path: Path) -> None:
     measured, file = [row(OURS, 1.0, bound=1.5), row(SERVER, 6.5)], tmp_path / "engine.json"
     cells, stamp = all_cells(), {**report.stamp(2), "systems": [OURS], "rounds": None}
