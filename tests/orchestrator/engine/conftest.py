@@ -34,7 +34,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recurrent_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `mamba.gguf`, and with the hybrids `jamba.gguf`, `lfm2.gguf` and `qwen35.gguf`, these also with
     experts as `moe.gguf`, `lfm2-moe.gguf` and `qwen35-moe.gguf`, and `lfm2-windowed.gguf`; all of F32 weights. Those
-    called `qwen35` have MTP heads."""
+    called `qwen35` have MTP heads. llama.cpp has no architecture with experts and recurrent layers only."""
     folder, shape = tmp_path_factory.mktemp("recurrent"), ModelShape(weights="f32", layers=4, context=1024)
     write_mamba(folder / "mamba.gguf", shape)
     write_jamba(folder / "jamba.gguf", shape)
