@@ -92,6 +92,26 @@ class Vocabulary:
         make = self._cached if len(text) <= _LONGEST_CACHED else self._frozen
         return make(text, special)
 
+    def message_ends(self, tokens: Tokens) -> list[int]:
+        """Return the places of control tokens that follow text, which end a message."""
+        control = self.is_control[tokens]
+        return (np.flatnonzero(control[1:] & ~control[:-1]) + 1).tolist()
+
+    def end_of_documents(self, tokens: Tokens, start: int = 0) -> int:
+        """Return where the last paragraph of messages starts, which says what to do with the documents before it.
+
+        That is behind the last blank line from token `start` on, or `start` without one.
+        """
+        ends = self.message_ends(tokens)
+        pieces = [self._pieces[token] or b"\0" for token in tokens[start : ends[-1] if ends else None].tolist()]
+        _, blank_line, paragraph = b"".join(pieces).rpartition(b"\n\n")
+        if not blank_line:
+            return start
+        rest = len(paragraph)
+        while rest > 0:
+            rest -= len(pieces.pop())
+        return start + len(pieces)
+
     def _is_control(self, token: int) -> bool:
         piece = self._pieces[token]
         if not (piece.startswith(b"<|") and piece.endswith(b"|>")):

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 import numpy as np
-import numpy.typing as npt
 
 from orchestrator.engine.kv.prefix_tree import common_prefix
 from orchestrator.engine.kv.prompt_history import PromptHistory
@@ -248,25 +247,13 @@ class Sequences:
         positions = {position for position in (parting, *starts) if position >= least}
         # The next turn of a conversation continues from the last end of a message. The first one is that of the system
         # prompt.
-        ends = _message_ends(tokens, self._llama.vocab.is_control)
-        documents = self._end_of_documents(tokens[: ends[-1] if ends else None], sequence.computed)
+        ends = self._llama.vocab.message_ends(tokens)
+        documents = self._llama.vocab.end_of_documents(tokens, sequence.computed)
         before = [end for end in ends[:1] if end < documents]
         for position in (*before, documents, *ends[-1:], *ends[:1], len(tokens)):
             if all(abs(position - other) >= _WORTH_A_STATE for other in (sequence.computed, *positions)):
                 positions.add(position)
         return sorted(positions)
-
-    def _end_of_documents(self, tokens: Tokens, computed: int) -> int:
-        # Where the last paragraph starts, which says what to do with the text before it: the next request may say
-        # something else. Returns `computed` if there is no blank line after that.
-        pieces = [self._llama.vocab.piece(token) or b"\0" for token in tokens[computed:].tolist()]
-        _, blank_line, paragraph = b"".join(pieces).rpartition(b"\n\n")
-        if not blank_line:
-            return computed
-        rest = len(paragraph)
-        while rest > 0:
-            rest -= len(pieces.pop())
-        return computed + len(pieces)
 
     def _keep_states(self) -> None:
         if not self._llama.keeps_states:
@@ -313,12 +300,6 @@ def _make_slots(llama: Llama, seconds: PrefillSeconds) -> Slots:
 
 def _starts(tokens: Tokens, prefix: Tokens) -> bool:
     return common_prefix(tokens, prefix) == len(prefix)
-
-
-def _message_ends(tokens: Tokens, is_control: npt.NDArray[np.bool_]) -> list[int]:
-    # Before the control tokens that follow text.
-    control = is_control[tokens]
-    return (np.flatnonzero(control[1:] & ~control[:-1]) + 1).tolist()
 
 
 def _priority(sequence: Sequence) -> float:

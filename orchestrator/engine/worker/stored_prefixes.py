@@ -266,8 +266,13 @@ class StoredPrefixes:
             self._save_starts(self._store, slots, until)
 
     def _save_starts(self, store: PrefixStore, slots: Slots, until: float) -> None:
-        # What a longer prompt shares with others cannot be restored from its file, which has the content of its window.
-        for lora, tokens in sorted(self._starts, key=lambda start: -len(start[1])):
+        # What a longer prompt shares with others cannot be restored from its file, which has the content of its window:
+        # system prompts, and documents.
+        starts = list(self._starts)
+        if self._llama.restores_ends:
+            for _, lora, prompt in slots.retained_prefixes():
+                starts.append((lora, prompt[: self._llama.vocab.end_of_documents(prompt)]))
+        for lora, tokens in sorted(starts, key=lambda start: -len(start[1])):
             key, (seq, length) = self._key(lora), slots.match(tokens, lora)
             stored = store.longest(key, tokens)
             start = 0 if stored is None else stored.length
@@ -281,7 +286,7 @@ class StoredPrefixes:
                     for _ in store.write(key, tokens, state, size=size, seconds=saved, cuts=False) or ():
                         pass
                 except OSError as error:
-                    _log(f"a system prompt cannot be stored: {error}")
+                    _log(f"the start of a prompt cannot be stored: {error}")
 
     def _start_writing(self, slots: Slots, seconds: float) -> Iterator[None] | None:
         if self._store is None:

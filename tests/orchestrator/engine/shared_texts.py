@@ -1,7 +1,7 @@
 """Play requests that share texts against a running loop, and compare what it writes with a fresh computation."""
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,18 @@ async def life(spec: EngineSpec, *systems: str) -> tuple[list[Completion], Engin
             for system in systems
         ]
         return [await engine.generate(request) for request in requests], await engine.stats()
+
+
+async def check_document_outlasts(spec: EngineSpec, document: str) -> None:
+    """Start an engine twice and ask about a document each time; the second one must not compute it again."""
+    done = []
+    for task, prefixes in (("count", spec.prefixes), ("summarise it", spec.prefixes), ("summarise it", None)):
+        messages = Message("system", "Be brief."), Message("user", f"{document}\n\nTask: {task}")
+        async with await Engine.start(replace(spec, prefixes=prefixes)) as engine:
+            done.append(await engine.generate(Generation(messages=messages, max_tokens=24)))
+    _, second, fresh = done
+    assert second.usage.cached_tokens > len(document) / 2  # a token has at most two of its letters
+    assert second.text == fresh.text
 
 
 @dataclass

@@ -19,6 +19,7 @@ from tests.orchestrator.engine.shared_texts import (
     Step,
     ask,
     check_alone,
+    check_document_outlasts,
     check_story,
     computed,
     life,
@@ -252,3 +253,19 @@ async def test_the_next_engine_continues_a_conversation_and_another_one_with_the
             assert done[0].usage.cached_tokens > answer.usage.prompt_tokens - 20
             assert done[1].usage.cached_tokens > 100
     assert texts[0] == texts[1]
+
+
+async def test_the_next_engine_computes_no_document_again_for_another_task(
+    recurrent_models: Path, tmp_path: Path, model: str
+) -> None:
+    spec = spec_of(
+        recurrent_models,
+        model,
+        context=512,
+        prefixes=str(tmp_path / "prefixes"),
+        stores_all=True,
+        step_costs=str(tmp_path / "curves"),
+        log_file=str(tmp_path / "engine.log"),
+        hung_seconds=60,
+    )
+    await check_document_outlasts(spec, PERSONA)

@@ -18,6 +18,7 @@ from tests.orchestrator.engine.shared_texts import (
     Loaded,
     Step,
     check_alone,
+    check_document_outlasts,
     check_story,
     computed,
     life,
@@ -201,3 +202,21 @@ async def test_the_next_engine_computes_no_system_prompt_again_and_says_the_same
     assert after.restored_prefixes >= 2
     assert [done.text for done in second] == [done.text for done in first]
     assert sum(done.usage.cached_tokens for done in second[:2]) >= after.restored_tokens > 200
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_the_next_engine_computes_no_document_again_for_another_task(
+    windowed_models: Path, tmp_path: Path, layout: str
+) -> None:
+    spec = spec_of(
+        windowed_models,
+        "windowed",
+        context=512,
+        **(LAYOUTS | {"pool": {"cells": 1024}})[layout],
+        prefixes=str(tmp_path / "prefixes"),
+        stores_all=True,
+        step_costs=str(tmp_path / "curves"),
+        log_file=str(tmp_path / "engine.log"),
+        hung_seconds=60,
+    )
+    await check_document_outlasts(spec, SYSTEM + SYSTEM)
