@@ -117,13 +117,26 @@ _DEFINITE = frozenset(
 )
 
 
+# may stand between such a word and what it means: "the two interviews"
+_COUNTS = frozenset(
+    """
+    two three four five six seven eight nine ten zwei drei vier funf sechs sieben acht neun zehn deux trois quatre cinq
+    sept huit neuf dix dos tres cuatro cinco seis siete ocho nueve diez
+    """.split()
+)
+
+
 def definite_words(text: str) -> set[str]:
     """Return the words of a text, folded, that mean something that is already there: "the annex", "Anna's letter"."""
-    spoken = re.findall(r"[^\W\d_]+|[^\w\s]", folded(text).replace("\u2019", "'"))
+    spoken = ["", *re.findall(r"[^\W\d_]+|[^\w\s]", folded(text).replace("\u2019", "'"))]
     return {
         word
         for at, word in enumerate(spoken)
-        if (at and spoken[at - 1] in _DEFINITE) or (spoken[at + 1 : at + 3] == ["'", "s"])
+        if at
+        and (
+            spoken[at - 2 if spoken[at - 1] in _COUNTS else at - 1] in _DEFINITE
+            or spoken[at + 1 : at + 3] == ["'", "s"]
+        )
     }
 
 

@@ -148,6 +148,13 @@ READ = [
     ),
     ("List all the people mentioned in these files.", "a.txt b.txt", "a.txt b.txt"),
     (
+        "Boil the two interviews down to a line each.",
+        "interview_anna.txt interview_ben.txt menu.txt",
+        "interview_anna.txt interview_ben.txt",
+    ),
+    ("Fass die drei Mails zusammen.", "mail1.txt mail2.txt mail3.txt plan.txt", "mail1.txt mail2.txt mail3.txt"),
+    ("Tell me about two cats.", "cat_a.txt cat_b.txt dog.txt", "cat_a.txt cat_b.txt dog.txt"),
+    (
         "Give me a shopping list for the recipes.",
         "recipe_soup.txt recipe_cake.txt diary.txt",
         "recipe_soup.txt recipe_cake.txt",
