@@ -13,7 +13,7 @@ from orchestrator.run.attempt_context import AttemptContext, job_slack
 from orchestrator.run.attempt_stream import AttemptStream
 from orchestrator.run.frontdoor.corrections import corrected
 from orchestrator.run.frontdoor.direct import direct_answer
-from orchestrator.run.frontdoor.doubts import Doubt, WrittenAnswer
+from orchestrator.run.frontdoor.doubt import Doubt, WrittenAnswer
 from orchestrator.run.gates.contract import GateSkipped, RunJob
 from orchestrator.run.gates.planned import JUDGE, requested_gates, scope_of, unseen_tests
 from orchestrator.run.journal.errors import JournalError
@@ -658,4 +658,4 @@ def _corrected(
 
 
 def _by_step(doubts: Sequence[Doubt], writers: Mapping[str, str]) -> tuple[AnswerDoubt, ...]:
-    return tuple(AnswerDoubt(doubt.text, writers.get(doubt.output or "", "")) for doubt in doubts)
+    return tuple(AnswerDoubt(doubt.text, writers.get(doubt.output or "", ""), doubt.demand) for doubt in doubts)

@@ -53,6 +53,8 @@ class Failure:
     evidence: str = ""  # what the next attempt gets to read, such as a validator's message
     final: bool = False  # every retry would fail too, as with a prompt that is too long
     cut_at: int | None = None  # tokens of an answer that was cut off at its limit; None for any other failure
+    # What the next attempt is asked for, in place of the evidence and of the answer that failed.
+    demand: Annotated[str, Field(exclude_if=lambda demand: not demand)] = ""
     # The node of a cluster on which it ran was lost. Not written if not.
     lost: Annotated[bool, Field(exclude_if=lambda lost: not lost)] = False
 
@@ -641,6 +643,8 @@ class AnswerDoubt:
 
     text: str  # one sentence, such as "You asked for 5 questions; the answer has 3."
     step: str = ""  # the author of the doubtful part; empty if it is no single step
+    # What the next answer is asked for, such as "Give 5 questions."; empty if only the reason can be said.
+    demand: Annotated[str, Field(exclude_if=lambda demand: not demand)] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

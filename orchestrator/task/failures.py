@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from orchestrator.task.events import EscalationTarget, Failure, FailureKind, RunAccepted
+from orchestrator.task.events import AnswerDoubt, EscalationTarget, Failure, FailureKind, RunAccepted
 from orchestrator.task.taskir.models import Level
 
 # Per role of a step, over all kinds. Escalations and re-runs after a restart or the loss of a node are no retries.
@@ -149,7 +149,8 @@ def failures_shown_to(role: str, history: Sequence[FailedAttempt]) -> tuple[Fail
 
 def previous_answer(role: str, history: Sequence[FailedAttempt]) -> str:
     """Return the digest of the answer of `role` that its latest feedback is about; empty if there is none."""
-    shown = [failed for failed in _own(history, role) if failed.failure.cut_at is None and feedback([failed.failure])]
+    own = [failed for failed in _own(history, role) if failed.failure.cut_at is None and not failed.failure.demand]
+    shown = [failed for failed in own if feedback([failed.failure])]
     return shown[-1].answer if shown else ""
 
 
@@ -158,6 +159,18 @@ def feedback(failures: Sequence[Failure]) -> tuple[str, ...]:
     # After a fault of the model, always say something: the same prompt would give the same answer.
     shown = (failure.evidence or (failure.message if failure.kind in _MODEL_FAULTS else "") for failure in failures)
     return tuple(_shortened(text) for text in shown if text)
+
+
+def demands(failures: Sequence[Failure]) -> tuple[str, ...]:
+    """Return what the next prompt asks for in place of what was wrong; embedded models are told what was wrong."""
+    return tuple(dict.fromkeys(failure.demand for failure in failures if failure.demand))
+
+
+def doubted(doubts: Sequence[AnswerDoubt]) -> Failure:
+    """Return the failure that the repair of a doubtful answer follows. It has a demand if each of the doubts has."""
+    reason, wanted = " ".join(doubt.text for doubt in doubts), [doubt.demand for doubt in doubts]
+    demand = " ".join(dict.fromkeys(wanted)) if all(wanted) else ""
+    return Failure(FailureKind.LOGIC, reason, evidence=reason, demand=demand)
 
 
 def retries_used(attempts: Sequence[FailedAttempt], role: str) -> int:

@@ -8,7 +8,8 @@ from benchmarks.jobs import checks, code, one_call
 from benchmarks.jobs.checks import code_blocks, language_of, list_items
 from benchmarks.jobs.job import BenchJob, Check, JobAnswer
 from benchmarks.jobs.measure import GROUPS, JOBS
-from orchestrator.run.frontdoor.doubts import WrittenAnswer, doubts
+from orchestrator.run.frontdoor.doubt import WrittenAnswer
+from orchestrator.run.frontdoor.doubts import doubts
 from tests.benchmarks.job_answers import ANSWERS
 from tests.benchmarks.job_code_answers import CODE_ANSWERS
 

@@ -9,7 +9,8 @@ from benchmarks.jobs.job import BenchJob, JobAnswer
 from benchmarks.jobs.part_checks import attributes, each_part, only, unlike
 from benchmarks.jobs.part_files import folder
 from benchmarks.jobs.parts import COMMENT_LABELS, JOBS, SHOPPING
-from orchestrator.run.frontdoor.doubts import WrittenAnswer, doubts
+from orchestrator.run.frontdoor.doubt import WrittenAnswer
+from orchestrator.run.frontdoor.doubts import doubts
 
 TEXTS = folder("""
 --- three-minutes

@@ -1,7 +1,7 @@
 """Drive the scheduler in tests: answer its commands with events, and check each command against what was answered."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -167,13 +167,16 @@ class Driver:
 
     def check(self, **doubts: str) -> None:
         """Answer CheckAnswer with a doubt about each of these steps. Those that may repair it begin again."""
+        self.check_with([AnswerDoubt(text, step_id) for step_id, text in doubts.items()])
+
+    def check_with(self, doubts: Sequence[AnswerDoubt]) -> None:
+        """Answer CheckAnswer with these doubts."""
         assert self.checking
         self.checking = False
-        found = tuple(AnswerDoubt(text, step_id) for step_id, text in doubts.items())
-        event = AnswerChecked(at=0, doubts=found)
-        self.repairing = self.done & doubts.keys()
-        self.done -= doubts.keys()
-        self.send(event)
+        doubtful = {doubt.step for doubt in doubts}
+        self.repairing = self.done & doubtful
+        self.done -= doubtful
+        self.send(AnswerChecked(at=0, doubts=tuple(doubts)))
 
     def attempt(self, step_id: str) -> StartAttempt:
         command = self.working[step_id]

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from orchestrator.run.frontdoor.doubts import Doubt, WrittenAnswer, doubts
+from orchestrator.run.frontdoor.doubt import Doubt, WrittenAnswer
+from orchestrator.run.frontdoor.doubts import doubts
 
 MOST_CORRECTIONS: Final = 8
 

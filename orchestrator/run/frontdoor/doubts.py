@@ -10,18 +10,20 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from typing import Final
 
+from orchestrator.run.frontdoor.doubt import Doubt, WrittenAnswer
+from orchestrator.run.frontdoor.forms import FENCED, READ_BYTES, about_form, is_json, only_list
 from orchestrator.run.frontdoor.line_lists import ListForm
+from orchestrator.run.frontdoor.listed import is_program
 from orchestrator.run.frontdoor.references import names_file
 from orchestrator.run.frontdoor.request import RequestFiles, instruction
-from orchestrator.run.frontdoor.sources import LANGUAGE_SUFFIX, PROSE, in_sentence, problem_with
+from orchestrator.run.frontdoor.sources import LANGUAGE_SUFFIX, PROSE, about_sources, in_sentence
+from orchestrator.run.frontdoor.tables import about_tables
 from orchestrator.run.frontdoor.wishes import (
     LANGUAGE_NAMES,
-    Amount,
     Wishes,
     has_words_of,
     language_of,
@@ -31,29 +33,9 @@ from orchestrator.run.frontdoor.wishes import (
 )
 from orchestrator.run.frontdoor.words import LEAST_COMMON, folded, related, words
 
-READ_BYTES: Final = 200_000  # longer outputs are not read
-SLACK: Final = 1.1  # how much too long a text may be, because words are counted in different ways
 ALIKE: Final = 0.9  # share of words in common, in the same order, that makes two texts the same
 MOST_COMPARED: Final = 500  # words of each text that are compared
 _LEAST_PROSE: Final = 12  # the language of an answer with fewer words is not doubted
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """What speaks against an answer, in one sentence. `output` is None if it is about no single output."""
-
-    text: str
-    output: str | None = None
-    corrected: str | None = None  # that output as the request wants it, if nothing but this is left to choose
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenAnswer:
-    """The texts that belong to an answer, by name."""
-
-    outputs: Mapping[str, str]  # the outputs that are the answer
-    written: Mapping[str, str]  # all outputs of the run
-    inputs: Mapping[str, str]  # what its steps have read, if known
 
 
 def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple[Doubt, ...]:
@@ -67,8 +49,9 @@ def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple
     all_doubts += _about_left_out(request, answer)
     all_doubts += _about_mentions(request, answer)
     all_doubts += _about_empty_files(request, answer)
+    all_doubts += about_tables(answer)
     if not all_doubts:
-        all_doubts += _about_form(request, files, answer)
+        all_doubts += about_form(Wishes.of(request), RequestFiles.of(request, files).outputs, answer)
     if not all_doubts:
         all_doubts += _about_language(request, answer)
     return (*all_doubts, *_about_words(request, files, answer))
@@ -83,8 +66,8 @@ def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) ->
                 yield Doubt(f"You asked for {name}; no step has written it.")
         elif len(text) <= READ_BYTES and text.strip() and (problem := _unreadable(name, text) or _wrapped(name, text)):
             yield Doubt(f"{name} {problem}.", name)
-        elif schema_for(request, name) and _is_json(text) and text.lstrip().startswith("{"):
-            yield Doubt(f"You asked for a list in {name}; it is an object.", name, _only_list(text))
+        elif schema_for(request, name) and is_json(text) and text.lstrip().startswith("{"):
+            yield Doubt(f"You asked for a list in {name}; it is an object.", name, only_list(text))
 
 
 _TELLS = re.compile(
@@ -123,7 +106,7 @@ _PREAMBLE = re.compile(
 
 
 def _wrapped(name: str, text: str) -> str:
-    if PurePosixPath(name).suffix in PROSE and _PREAMBLE.match(folded(text)) and _FENCED.search(text):
+    if PurePosixPath(name).suffix in PROSE and _PREAMBLE.match(folded(text)) and FENCED.search(text):
         return "has words to you around its content"
     return ""
 
@@ -151,6 +134,16 @@ _ASKS_BACK = re.compile(
     r"schick|lade)\w* (?:mir )?(?:den|die|das) (?:text|datei|inhalt)|veuillez fournir|por favor,? (?:proporciona|"
     r"comparte|envia)\w*)\b"
 )
+# starts words to the user, unless words to somebody are asked for
+_OFFERS = re.compile(
+    r"\W*(?:(?:sure|of course|certainly|gerne|naturlich|bien sur|claro)\W+)?(?:i can (?:help|assist)|"
+    r"i(?:['\u2019]d| would) be (?:happy|glad) to (?:help|assist)|(?:da )?(?:helfe ich|kann ich) (?:dir|ihnen)|"
+    r"je peux (?:vous |t['\u2019])aider|puedo ayudar(?:te|le|os))\b"
+)
+_TO_SOMEBODY = re.compile(
+    r"\b(?:repl(?:y|ies)|answer|respon\w*|e?-?mails?|letters?|messages?|dialog\w*|chat\w*|beantwort\w*|antwort|briefe?|"
+    r"nachrichte?n?|reponse|repond\w*|lettres?|respuesta|respond\w*|cartas?|correos?|mensajes?)\b"
+)
 # asks for words of one person to another, which may contain an apology or a question
 _SPEAKS = re.compile(
     r"\b(?:apolog\w*|sorry|declin\w*|refus\w*|reject\w*|cancel\w*|repl(?:y|ies)|answer|respon\w*|mail|email|letter|"
@@ -163,28 +156,55 @@ _SPEAKS = re.compile(
 def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     # what speaks against one output, whatever form was wanted
     which = "The answer" if len(answer.outputs) == 1 else name
-    if problem := _about_text(which, request, name, text, answer):
-        yield Doubt(problem, name)
+    if (doubt := _about_text(which, request, name, text, answer)) is not None:
+        yield doubt
     elif PurePosixPath(name).suffix in PROSE:
         yield from _about_addresses(which, name, text, folded(instruction(request)))
 
 
-def _about_text(which: str, request: str, name: str, text: str, answer: WrittenAnswer) -> str:
+def _about_text(which: str, request: str, name: str, text: str, answer: WrittenAnswer) -> Doubt | None:
     spoken, order = words(text), folded(instruction(request))
     if not re.search(r"[^\s*_#|`-]", text) and not _MAY_BE_EMPTY.search(f"{order} {name}"):
-        return f"{which} is empty."
+        return Doubt(f"{which} is empty.", name)
     plain = re.sub(r"[.!\s]+$", "", folded(text).strip())
     if plain in _DONE and not _WANTS_A_WORD.search(order):
-        return f"{which} says only {text.strip()!r}."
+        return Doubt(f"{which} says only {text.strip()!r}.", name)
     if PurePosixPath(name).suffix not in PROSE:
-        return ""
+        return None
     if _REFUSAL.match(folded(text)) and len(spoken) < 80 and not _SPEAKS.search(order):
-        return f"{which} says that this cannot be done."
+        return Doubt(f"{which} says that this cannot be done.", name)
     if _loops(text):
-        return f"{which} repeats the same lines."
-    if _ASKS_BACK.search(folded(text)) and len(spoken) < 50 and not _SPEAKS.search(order):
-        return f"{which} asks for something instead of answering."
-    return problem_with(which, request, text, answer.outputs, answer.inputs)
+        return Doubt(f"{which} repeats the same lines.", name, demand="Write no line twice.")
+    speaks = _SPEAKS.search(order) and (_TO_SOMEBODY.search(order) or not _OFFERS.match(folded(text)))
+    if _ASKS_BACK.search(folded(text)) and len(spoken) < 50 and not speaks:
+        demand = f"Answer with the content of {name}." if names_file(request, name) else ""
+        return Doubt(f"{which} asks for something instead of answering.", name, demand=demand)
+    if _is_program_for(text, answer.inputs) and not Wishes.of(request).code and not _ON_PROGRAMS.search(order):
+        demand = "Answer in words, not with a program."
+        return Doubt(f"{which} is a program, and not what it would find.", name, demand=demand)
+    return about_sources(which, request, name, answer)
+
+
+_LEAST_PROGRAM: Final = 5  # lines
+_PROGRAM = re.compile(
+    r"```(?:python\d?|py|bash|sh|shell|javascript|js|perl|ruby|powershell)\b[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL
+)
+# asks how something is done, or with a program
+_ON_PROGRAMS = re.compile(
+    r"\b(?:how|commands?|automat\w*|macros?|formulas?|quer(?:y|ies)|tools?|implement\w*|wie|befehle?|makros?|formeln?|"
+    r"comment|commandes?|automatis\w*|como|comandos?)\b"
+)
+
+
+def _is_program_for(text: str, inputs: Mapping[str, str]) -> bool:
+    # one that would read texts or other data that the model has read
+    data = [file for file in inputs if not is_program(file)]
+    blocks = [match[1] for match in _PROGRAM.finditer(text)]
+    return any(block.count("\n") >= _LEAST_PROGRAM and _names_any(block, data) for block in blocks)
+
+
+def _names_any(text: str, files: Collection[str]) -> bool:
+    return any(names_file(text, file) for file in files)
 
 
 _ADDRESSES = re.compile(
@@ -204,7 +224,7 @@ def _about_addresses(which: str, name: str, text: str, order: str) -> Iterator[D
 
 
 def _loops(text: str) -> bool:
-    counts = Counter(line.strip() for line in _FENCED.sub(" ", text).splitlines() if len(line.split()) > 4)
+    counts = Counter(line.strip() for line in FENCED.sub(" ", text).splitlines() if len(line.split()) > 4)
     repeated = sum(count for count in counts.values() if count > 2)
     return repeated > 5 and repeated > counts.total() / 2
 
@@ -334,165 +354,6 @@ def _about_lines(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
         yield Doubt(f"You asked for {problem}.", name, form.corrected(text))
 
 
-def _about_form(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> Iterator[Doubt]:
-    wishes = Wishes.of(request)
-    texts = {name: text.strip() for name, text in answer.outputs.items() if len(text) <= READ_BYTES}
-    if wishes.format and texts and not any(_has_format(wishes.format, text) for text in texts.values()):
-        only = next(iter(texts)) if len(texts) == 1 else None
-        yield Doubt(f"You asked for {wishes.format}; the answer is something else.", only)
-    named = [name for name in RequestFiles.of(request, files).outputs if PurePosixPath(name).suffix in PROSE]
-    if wishes.length_of_each and len(named) > 1:
-        for name in filter(texts.__contains__, named):
-            measured = _measure(wishes.length_of_each.of, texts[name])
-            if not _fits(wishes.length_of_each, measured, 1.0):
-                yield Doubt(f"You asked for {wishes.length_of_each} each; {name} has {measured}.", name)
-    if len(texts) != 1 or (len(answer.written) > 1 and wishes.several):
-        return
-    ((name, text),) = texts.items()
-    if wishes.items and (problem := _miscounted(wishes.items, text, only=not wishes.several)):
-        corrected = _first_items(text, wishes.items.number) if wishes.items.bound in ("exactly", "at most") else None
-        yield Doubt(f"You asked for {wishes.items}; the answer has {problem}.", name, corrected)
-    if wishes.length and not wishes.format and PurePosixPath(name).suffix in PROSE and "```" not in text:
-        measured = _measure(wishes.length.of, text)
-        if not _fits(wishes.length, measured, 2.0 if wishes.several else 1.0):
-            yield Doubt(f"You asked for {wishes.length}; the answer has {measured}.", name)
-
-
-_FENCED = re.compile(r"```[\w+-]*\n(.*?)(?:```|\Z)", re.DOTALL)
-
-
-def _has_format(format_name: str, text: str) -> bool:
-    candidates = [text, *(match[1] for match in _FENCED.finditer(text))]
-    if format_name == "JSON":
-        return any(_is_json(candidate) for candidate in candidates)
-    if format_name == "CSV":
-        return any(_is_csv(candidate) for candidate in candidates)
-    if format_name == "a Markdown table":
-        return re.search(r"(?m)^.*\|.*\n[ \t|:-]*-[ \t|:-]*\|?[ \t|:-]*$", text) is not None
-    return bool(_LISTED.search(text)) or len(text.split()) < 8
-
-
-def _only_list(text: str) -> str | None:
-    # the list in an object that has nothing else
-    members = list(json.loads(text).values())
-    if len(members) != 1 or not isinstance(members[0], list):
-        return None
-    return json.dumps(members[0], ensure_ascii=False, indent=2)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict | list)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _is_csv(text: str) -> bool:
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return bool(lines) and sum(any(mark in line for mark in ",;\t") for line in lines) >= max(1, len(lines) - 2)
-
-
-_LISTED = re.compile(r"(?m)^\s*(?:[-*•\u2013]\s+\S|\d{1,3}[.)]\s+\S)")
-_NUMBERED = re.compile(r"^ {0,3}(?:#+ *|[*_]{1,2}|[A-Z][a-z]+ )?(\d{1,3})[.):]")
-_BULLET = re.compile(r"^(\s*)[-*•\u2013+]\s+\S")
-
-
-def _miscounted(amount: Amount, text: str, *, only: bool) -> str:
-    # too few items or, if they are the `only` content, too many
-    least, most = _items_in(text)
-    fewest = amount.number / (2 if amount.bound == "about" else 1)
-    if most is not None and most < fewest and amount.bound != "at most":
-        return str(most) if least == most else f"at most {most}"
-    if only and least > amount.number * (1.5 if amount.bound == "about" else 1) and amount.bound != "at least":
-        return str(least)
-    return ""
-
-
-def _first_items(text: str, number: int) -> str | None:
-    # None if there are no more, or if it is not plain where an item starts and ends
-    if _is_json(text):
-        value = json.loads(text)
-        return json.dumps(value[:number], ensure_ascii=False, indent=2) if isinstance(value, list) else None
-    least, most = _items_in(text)
-    if most is None or most <= number or least != most:
-        return None
-    lines = text.splitlines()
-    marks = [(at, _BULLET.match(line)) for at, line in enumerate(lines)]
-    bullets = [(at, len(mark[1].expandtabs(4))) for at, mark in marks if mark is not None]
-    outermost = min((indent for _, indent in bullets), default=0)
-    numbered = [at for at, line in enumerate(lines) if _NUMBERED.match(line)]
-    starts = numbered if len(numbered) == most else [at for at, indent in bullets if indent == outermost]
-    if len(starts) != most:
-        return None
-    end = next((at for at in range(starts[-1] + 1, len(lines)) if lines[at][:1].strip()), len(lines))
-    while not lines[end - 1].strip():  # a blank line between the list and what follows stays
-        end -= 1
-    return "\n".join((*lines[: starts[number]], *lines[end:])).strip()
-
-
-def _items_in(text: str) -> tuple[int, int | None]:
-    # at least and at most; None if there may be any number
-    if _is_json(text):
-        return _items_in_json(json.loads(text))
-    if "```" in text or "|" in text:
-        return 0, None
-    lines = [line for line in text.splitlines() if line.strip()]
-    numbers = [int(match[1]) for line in lines if (match := _NUMBERED.match(line))]
-    if len(numbers) >= 2:
-        return (len(numbers), len(numbers)) if numbers == [*range(1, len(numbers) + 1)] else (0, None)
-    bullets = [at for at, line in enumerate(lines) if _BULLET.match(line)]
-    if bullets:
-        return _items_in_bullets(lines, bullets)
-    parts = len(re.findall(r"[,;:/&]|\b(?:and|or|und|oder|et|ou|y|o|e|then|dann|puis|luego)\b", folded(text))) + 1
-    return 0, max(len(lines), len(re.findall(r"[.!?]+(?:\s|$)", text)), parts)
-
-
-def _items_in_json(value: object) -> tuple[int, int | None]:
-    if isinstance(value, list):
-        return len(value), len(value)
-    lists = [member for member in value.values() if isinstance(member, list)] if isinstance(value, dict) else []
-    return (len(lists[0]), len(lists[0])) if len(lists) == 1 else (0, None)
-
-
-def _items_in_bullets(lines: list[str], bullets: list[int]) -> tuple[int, int | None]:
-    # bullets of the outermost level; other lines between them make the number uncertain
-    if any(_BULLET.match(line) is None and line[:1].strip() for line in lines[bullets[0] : bullets[-1]]):
-        return 0, None
-    indents = [len(match[1].expandtabs(4)) for at in bullets if (match := _BULLET.match(lines[at]))]
-    outer = sum(indent == min(indents) for indent in indents)
-    return (outer, outer) if len(bullets) > 1 else (0, None)
-
-
-def _measure(unit: str, text: str) -> int:
-    if unit == "characters":
-        return len(text)
-    if unit == "words":
-        return len(re.findall(r"[^\W_]+(?:['\u2019.,-][^\W_]+)*", text))
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    body = [line for line in lines if line[-1] in ".!?…\"'»”)" or len(line.split()) > 10] or lines
-    return sum(max(1, _sentences(line)) for line in body)
-
-
-_ABBREVIATED = re.compile(
-    r"\b(?:[A-Za-zÄÖÜ]|\d+|e\.g|i\.e|z\.\s?B|d\.\s?h|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|bzw|usw|approx|M|Mme|Sr|Sra|"
-    r"Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|p\.\s?ej|p\.\s?m|a\.\s?m|U\.\s?S)\.$"
-)
-
-
-def _sentences(line: str) -> int:
-    ends = list(re.finditer(r"[.!?…]+[\"'»”)*_]*(?=\s+[\"'«„“(*_¿¡]*[A-ZÄÖÜÉÈÀÇÁÍÓÚÑ])", line))
-    return 1 + sum(not _ABBREVIATED.search(line[: end.end()]) for end in ends)
-
-
-def _fits(amount: Amount, measured: int, slack: float) -> bool:
-    most = amount.number * slack * (SLACK if amount.of != "sentences" else 1) + (2 if amount.of == "words" else 0)
-    if amount.bound == "at least":
-        return measured >= amount.number / SLACK
-    if amount.bound == "about":
-        return amount.number / 2.5 <= measured <= 2 * most
-    return measured <= most
-
-
 def _about_language(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     prose = {name: text for name, text in answer.outputs.items() if _is_prose(name, text)}
     spoken = {name: language for name, text in prose.items() if (language := language_of(_without_code(text)))}
@@ -548,4 +409,4 @@ def _is_prose(name: str, text: str) -> bool:
 
 
 def _without_code(text: str) -> str:
-    return _FENCED.sub(" ", text)
+    return FENCED.sub(" ", text)

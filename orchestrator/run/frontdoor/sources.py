@@ -4,10 +4,11 @@ The words of requests are read in English, German, French and Spanish.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
+from orchestrator.run.frontdoor.doubt import Doubt, WrittenAnswer
 from orchestrator.run.frontdoor.request import instruction
 from orchestrator.run.frontdoor.wishes import Wishes, language_of, languages_wanted
 from orchestrator.run.frontdoor.words import folded, words
@@ -19,6 +20,8 @@ LANGUAGE_SUFFIX: Final = re.compile(r"[._-](en|de|fr|es|it|pt|nl)\.\w+$")  # of 
 WHOLE: Final = 0.95  # share of the word runs of a source that is in a text, if the text contains it
 TRANSLATED: Final = 0.5  # least length of a translation, as a share of its source
 _RUN: Final = 5  # words of a run
+_NO_REQUEST: Final = "Do not repeat the request."
+_SHORT: Final = "Be short."
 _LEAST_COPY: Final = 20
 _LEAST_WORDS: Final = 12  # a shorter text is not compared
 
@@ -56,11 +59,9 @@ def in_sentence(which: str) -> str:
     return which.replace("The answer", "the answer")
 
 
-def problem_with(which: str, request: str, text: str, outputs: Collection[str], inputs: Mapping[str, str]) -> str:
-    """Return what speaks against a text that was made from `inputs`, in a sentence about `which`; empty for nothing.
-
-    `outputs` are the names of all texts of the answer.
-    """
+def about_sources(which: str, request: str, name: str, answer: WrittenAnswer) -> Doubt | None:
+    """Return what speaks against the output `name`, compared with what was read, in a sentence about `which`."""
+    text, inputs = answer.outputs[name], answer.inputs
     spoken, query, order = words(text), words(request), folded(instruction(request))
     keeps = _KEEPS.search(order) is not None or _WITH_ORIGINAL.search(order) is not None
     if (
@@ -69,18 +70,17 @@ def problem_with(which: str, request: str, text: str, outputs: Collection[str], 
         and len(spoken) >= 0.8 * len(query)
         and not _COPIES.search(order)
     ):
-        return f"{which} only repeats the request."
+        return Doubt(f"{which} only repeats the request.", name, demand=_NO_REQUEST)
     if len(spoken) >= 8 and _CHANGES.search(order) and not keeps:
-        for name, source in inputs.items():
+        for file, source in inputs.items():
             if spoken == words(source):
-                return f"{which} only repeats {name}."
+                return Doubt(f"{which} only repeats {file}.", name, demand=f"Do not repeat {file}.")
         if len(spoken) >= _LEAST_WORDS and len(_runs(spoken) & _runs(query)) >= COPIED * len(_runs(spoken)):
-            return f"{which} only repeats the request."
+            return Doubt(f"{which} only repeats the request.", name, demand=_NO_REQUEST)
         if _copied(spoken, [words(source) for source in inputs.values()]):
-            return f"{which} only repeats {next(iter(inputs)) if len(inputs) == 1 else 'the texts'}."
-    return _about_summary(which, spoken, request, outputs, inputs, keeps=keeps) or _about_translation(
-        which, text, request, outputs, inputs
-    )
+            sources = next(iter(inputs)) if len(inputs) == 1 else "the texts"
+            return Doubt(f"{which} only repeats {sources}.", name, demand=f"Do not repeat {sources}.")
+    return _about_summary(which, request, name, answer, keeps=keeps) or _about_translation(which, request, name, answer)
 
 
 _SUMMARY = re.compile(
@@ -93,20 +93,21 @@ _LONG_SUMMARY = re.compile(
 _LEAST_SUMMARISED = 60  # the summary of a text with fewer words may be longer
 
 
-def _about_summary(
-    which: str, spoken: list[str], request: str, outputs: Collection[str], inputs: Mapping[str, str], *, keeps: bool
-) -> str:
+def _about_summary(which: str, request: str, name: str, answer: WrittenAnswer, *, keeps: bool) -> Doubt | None:
+    spoken, outputs, inputs = words(answer.outputs[name]), answer.outputs, answer.inputs
     order, wishes = folded(instruction(request)), Wishes.of(request)
     named = _SUMMARY.search(folded(" ".join(outputs))) is not None
     is_summary = _SUMMARY.search(folded(which) if len(outputs) > 1 else order) is not None
     if is_summary and not wishes.code and not keeps and _contains_all(spoken, inputs):
-        return f"You asked for a summary; {in_sentence(which)} contains all of what it was made from."
+        text = f"You asked for a summary; {in_sentence(which)} contains all of what it was made from."
+        return Doubt(text, name, demand=_SHORT)
     if wishes.code or not (named or (_SUMMARY.search(order) and not wishes.several)) or _LONG_SUMMARY.search(order):
-        return ""
+        return None
     read = sum(len(words(text)) for text in inputs.values())
     if _LEAST_SUMMARISED <= read < len(spoken):
-        return f"You asked for a summary; {in_sentence(which)} is longer than what it was made from."
-    return ""
+        text = f"You asked for a summary; {in_sentence(which)} is longer than what it was made from."
+        return Doubt(text, name, demand=_SHORT)
+    return None
 
 
 def _contains_all(spoken: list[str], inputs: Mapping[str, str]) -> bool:
@@ -150,23 +151,24 @@ _EACH = re.compile(
 )
 
 
-def _about_translation(which: str, text: str, request: str, outputs: Collection[str], inputs: Mapping[str, str]) -> str:
+def _about_translation(which: str, request: str, name: str, answer: WrittenAnswer) -> Doubt | None:
+    text, outputs, inputs = answer.outputs[name], answer.outputs, answer.inputs
     order, spoken = folded(instruction(request)), words(text)
     if not _TRANSLATES.search(order) or _OF_PART.search(order) or Wishes.of(request).code or not _is_latin(text):
-        return ""
+        return None
     if not inputs or any(PurePosixPath(name).suffix not in PROSE for name in inputs):
-        return ""
+        return None
     if len(inputs) > 1 and (len(outputs) > 1 or not _EACH.search(order)):
-        return ""
+        return None
     if len(outputs) > 1 and not LANGUAGE_SUFFIX.search(which):
-        return ""
+        return None
     if {language_of(source) for source in inputs.values()} & {*languages_wanted(request)}:
-        return ""  # there may be nothing to translate
+        return None  # there may be nothing to translate
     read = sum(len(words(source)) for source in inputs.values())
     if read >= 2 * _LEAST_WORDS and len(spoken) < TRANSLATED * read:
         lengths = f"{len(spoken)} words, and the original {read}"
-        return f"You asked for a translation; {in_sentence(which)} has {lengths}."
-    return ""
+        return Doubt(f"You asked for a translation; {in_sentence(which)} has {lengths}.", name)
+    return None
 
 
 def _is_latin(text: str) -> bool:

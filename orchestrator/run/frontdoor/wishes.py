@@ -6,6 +6,7 @@ words.
 """
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final, Literal
@@ -85,6 +86,13 @@ _POINTS = re.compile(
     rf"\b(?:in|as|als|mit|en|con)\s{_BOUND}{_NUMBER}\s(?:[\w-]+\s)?"
     r"(?P<item>bullet points|bullets|key points|stichpunkten?|points cles|puntos)\b"
 )
+# "3 subject lines for each of our 4 newsletters"
+_COUNT_OF_EACH = re.compile(
+    rf"\b{_NUMBER}\s(?:(?!of\b|and\b|und\b|et\b|von\b)[\w-]+\s){{0,3}}?(?P<item>{'|'.join(_ITEMS)}|lines)\b"
+    r"[^.;:?!]{0,30}?\s(?:for|of|from|fur|zu|aus|von|pour|de|para)\s(?:each|every|jede[nmrs]?|chacun\w*|cada un[oa])\s"
+    rf"(?:of|von|de[rns]?|des)?\s?(?:(?:the|our|my|these|those|your|unsere[rn]?|meine[rn]?|diese[rn]?|ces|nos|mes|las|los|"
+    rf"nuestr[oa]s|mis)\s)?(?P<wholes>[2-9]|[1-9]\d|{'|'.join(word for word in _NUMBERS if _NUMBERS[word] > 1)})\s\w"
+)
 _EACH = re.compile(r"\b(?:each|every|per|both|respectively|jede[mnrs]?|je|jeweils|pro|beide[nr]?|chacune?|chaque|par|"
                    r"cada|por|ambos|ambas)\b")  # fmt: skip
 
@@ -103,6 +111,12 @@ _OF_PARTS = re.compile(
     r"primeras?|ultimas?|las|los|estas)\s*$|\b(?:sentences?|satzen?|phrases|frases|titles?|titel|headlines?|lines?|"
     r"zeilen?|names?|bullets?|points?|paragraphs?|absatz\w*|subject|betreff|slogans?|passwords?|sections?|titres?|"
     r"titulos?)\b.{0,30}$"
+)
+_JOINED = re.compile(r"\b(?:and|then|also|plus|und|dann|sowie|et|puis|ensuite|y|luego|ademas|&)\b")
+# a question word behind it continues what the text has to say: "when it starts and what to bring"
+_NEXT_THING = re.compile(
+    rf"{_JOINED.pattern}(?!\s(?:what|when|where|whether|who|why|how|was|wann|wo|ob|wer|warum|wie|dass|quand|ou|si|qui|"
+    r"pourquoi|comment|ce qu\w*|que|cuando|donde|quien|como|por que)\b)"
 )
 _CODE = re.compile(
     r"\b(?:functions?|scripts?|programs?|class(?:es)?|modules?|code|python|javascript|typescript|java|bash|shell|sql|"
@@ -152,11 +166,13 @@ class Wishes:
     """What a request certainly says about the form of its answer."""
 
     items: Amount | None = None
-    length: Amount | None = None
+    items_in_all: Amount | None = None  # of a number for each of several things
+    lengths: tuple[Amount, ...] = ()  # in different units
     length_of_each: Amount | None = None  # of each of several texts
     format: Format | None = None
     code: bool = False  # it is about a program, so the answer is no prose
-    several: bool = False  # it asks for more than one thing, and the length may be that of one of them
+    several: bool = False  # it may ask for more than one thing
+    one_text: bool = True  # all that it asks for is one text, which the lengths are about
 
     @classmethod
     def of(cls, request: str) -> "Wishes":
@@ -165,13 +181,17 @@ class Wishes:
         code = _CODE.search(text) is not None
         if code or len(text) > MAX_INSTRUCTION:
             return cls(code=code)
-        several = (
-            re.search(r"\b(?:and|then|also|plus|und|dann|sowie|et|puis|ensuite|y|luego|ademas|&)\b", text) is not None
-        )
+        several = _JOINED.search(text) is not None
+        one_text = not several or ("?" not in text and not _NEXT_THING.search(text))
+        lengths = _lengths(text)
         if _EACH.search(text):
-            return cls(length_of_each=_length(text, None), format=_format(text), several=several)
+            each = lengths[0] if len(lengths) == 1 else None
+            in_all = _items_in_all(text)
+            return cls(items_in_all=in_all, length_of_each=each, format=_format(text), several=several)
         items = _items(text)
-        return cls(items, _length(text, items), format=_format(text), several=several)
+        if items is not None:
+            lengths = tuple(length for length in lengths if length.of == "characters")
+        return cls(items, lengths=lengths, format=_format(text), several=several, one_text=one_text)
 
 
 def schema_for(request: str, name: str) -> dict[str, object] | None:
@@ -195,15 +215,27 @@ def _items(text: str) -> Amount | None:
     return _amount(matches[0], matches[0]["item"]) if len(matches) == 1 else None
 
 
-def _length(text: str, items: Amount | None) -> Amount | None:
-    matches = [(match, next(unit for unit in _UNITS if match[unit])) for match in _LENGTH.finditer(text)]
+def _items_in_all(text: str) -> Amount | None:
+    matches = [*_COUNT_OF_EACH.finditer(text)]
     if len(matches) != 1:
         return None
-    match, unit = matches[0]
-    before = text[: match.start()]
+    each = _amount(matches[0], matches[0]["item"])
+    return Amount("exactly", each.number * _number(matches[0]["wholes"]), each.of)
+
+
+def _lengths(text: str) -> tuple[Amount, ...]:
+    # none in a unit of which the text has several
+    matches = [(match, next(unit for unit in _UNITS if match[unit])) for match in _LENGTH.finditer(text)]
+    units = Counter(unit for _, unit in matches)
+    lengths = (_length(match, unit) for match, unit in matches if units[unit] == 1)
+    return tuple(filter(None, lengths))
+
+
+def _length(match: re.Match[str], unit: Unit) -> Amount | None:
+    before = match.string[: match.start()]
     is_phrase = match[unit].startswith("phrase") and match["in"] != "en" and not match["bound"]
     limits = match["in"] or match["bound"] or match["after"]
-    if is_phrase or not limits or _OF_PARTS.search(before) or (items is not None and unit != "characters"):
+    if is_phrase or not limits or _OF_PARTS.search(before):
         return None
     amount = _amount(match, unit)
     if match["after"]:
@@ -214,10 +246,14 @@ def _length(text: str, items: Amount | None) -> Amount | None:
 
 
 def _amount(match: re.Match[str], of: str) -> Amount:
-    number = _NUMBERS.get(match["number"]) or int(match["number"])
-    phrase = match["bound"] or ""
+    number = _number(match["number"])
+    phrase = match.groupdict().get("bound") or ""
     bound: Bound = next((name for name, words in _BOUNDS.items() if re.fullmatch(words, phrase)), "exactly")
     return Amount(bound, number, of)
+
+
+def _number(text: str) -> int:
+    return _NUMBERS.get(text) or int(text)
 
 
 def _format(text: str) -> Format | None:

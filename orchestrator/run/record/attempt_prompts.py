@@ -19,8 +19,8 @@ from orchestrator.run.steps.attempt import AttemptError
 from orchestrator.run.steps.files import UnreadableFile, read_bytes, text_of
 from orchestrator.run.steps.foreach import items_of
 from orchestrator.task.analysis import Source
-from orchestrator.task.events import FailureKind
-from orchestrator.task.failures import failures_shown_to, feedback
+from orchestrator.task.events import Failure, FailureKind
+from orchestrator.task.failures import demands, failures_shown_to, feedback
 from orchestrator.task.taskir.models import compose_name, find_name
 
 TEXT_UNAVAILABLE = "its text is not kept: only its digest was recorded, and the file has changed or is gone"
@@ -105,9 +105,16 @@ def _keys(view: RunView, step: str, attempt: AttemptRow, shared: frozenset[str])
     keys += _input_keys(view, row, shared)
     keys.append(_Key("task", "", row.step.action))
     earlier = [other for other in view.attempts[step] if other.number < attempt.number]
-    failed = row.failures[: sum(other.outcome in set(FailureKind) for other in earlier)]
-    keys += [_Key("evidence", "", text) for text in feedback(failures_shown_to(attempt.role, failed))]
+    # one that was done was repaired after it
+    failed = row.failures[: sum(other.outcome in {"done", *FailureKind} for other in earlier)]
+    keys += [_Key("evidence", "", text) for text in _evidence(attempt, failures_shown_to(attempt.role, failed))]
     return [key for key in keys if key.version or key.kind in ("input", "item")]
+
+
+def _evidence(attempt: AttemptRow, failures: Sequence[Failure]) -> tuple[str, ...]:
+    if attempt.prompts.shipped.startswith("tiny-"):
+        return feedback(failures)
+    return (*feedback([failure for failure in failures if not failure.demand]), *demands(failures))
 
 
 def _input_keys(view: RunView, row: RunStep, shared: frozenset[str]) -> Iterator[_Key]:

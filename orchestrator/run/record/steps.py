@@ -1,6 +1,6 @@
 """Fold the events of a run into its plan and the state of each of its steps."""
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -8,6 +8,7 @@ from typing import Literal
 from orchestrator.task.analysis import PlanAnalysis, StepGraph
 from orchestrator.task.events import (
     AnswerChecked,
+    AnswerDoubt,
     AttemptCancelled,
     AttemptFailed,
     AttemptGenerated,
@@ -16,7 +17,6 @@ from orchestrator.task.events import (
     CancelRequested,
     Event,
     Failure,
-    FailureKind,
     PlanFailed,
     PlanFinished,
     PlanReplaced,
@@ -31,7 +31,7 @@ from orchestrator.task.events import (
     StepReused,
     StepsPlanned,
 )
-from orchestrator.task.failures import Escalate, FailedAttempt, GiveUp, chain_of, decide
+from orchestrator.task.failures import Escalate, FailedAttempt, GiveUp, chain_of, decide, doubted
 from orchestrator.task.states import ACTIVE, FINAL, TRANSITIONS, Cause, IllegalTransition, State
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step, TaskIR
@@ -374,15 +374,14 @@ class PlanRecord:
         is_first, self._check = self._check == "asked", "over"
         if not (is_first and self._may_repair):
             return
-        doubts: dict[str, list[str]] = {}
+        by_step = defaultdict[str, list[AnswerDoubt]](list)
         for doubt in event.doubts:
-            doubts.setdefault(doubt.step, []).append(doubt.text)
-        for step, texts in doubts.items():
+            by_step[doubt.step].append(doubt)
+        for step, doubts in by_step.items():
             row = self.steps.get(step)
             # Only text that one attempt has written, and that no other step has read, is written once more.
             if row is not None and _can_be_repaired(row) and not self.graph.after[step]:
-                evidence = " ".join(texts)
-                row.failures = (*row.failures, row.failed(Failure(FailureKind.LOGIC, evidence, evidence=evidence)))
+                row.failures = (*row.failures, row.failed(doubted(doubts)))
                 row.repairing, self._check = True, "repairing"
                 self._unfinished += 1
                 self._move(row, State.READY)

@@ -4,7 +4,7 @@ The heart is `RunState.handle`: *apply the event, cancel what it cancels, dispat
 finish when all is over*. Every change of a step's state goes through `RunState._move`, which checks `TRANSITIONS`.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from orchestrator.run.scheduler.step import (
 from orchestrator.task.analysis import NO_PATHS, PlanAnalysis, StepGraph
 from orchestrator.task.events import (
     AnswerChecked,
+    AnswerDoubt,
     AttemptCancelled,
     AttemptFailed,
     AttemptGenerated,
@@ -371,14 +372,14 @@ class RunState:
     def _on_answer_checked(self, event: AnswerChecked) -> None:
         if not self._answer.take(event):
             return
-        doubts: dict[str, list[str]] = {}
+        by_step = defaultdict[str, list[AnswerDoubt]](list)
         for doubt in event.doubts:
-            doubts.setdefault(doubt.step, []).append(doubt.text)
-        for step, texts in doubts.items():
+            by_step[doubt.step].append(doubt)
+        for step, doubts in by_step.items():
             record = self._steps.get(step)
             # Only if it can be written once more, and no other step has read it.
             if record is not None and record.can_be_repaired and not self.graph.after[step]:
-                record.begin_repair(" ".join(texts))
+                record.begin_repair(doubts)
                 self._unfinished += 1
                 self._answer.repair()
                 self._move(record, State.READY)

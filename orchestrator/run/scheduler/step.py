@@ -1,23 +1,23 @@
 """Hold the scheduler's record of one step."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.run.scheduler.commands import CheckOutputs, ExpandStep, GatherStep, StartAttempt
 from orchestrator.run.scheduler.queue import Rank
 from orchestrator.task.events import (
+    AnswerDoubt,
     AttemptCancelled,
     AttemptFailed,
     AttemptGenerated,
     AttemptStarted,
     AttemptSucceeded,
     Failure,
-    FailureKind,
     StepExpanded,
     StepGathered,
     StepReused,
 )
-from orchestrator.task.failures import Escalate, FailedAttempt, FailureResponse, Retry
+from orchestrator.task.failures import Escalate, FailedAttempt, FailureResponse, Retry, doubted
 from orchestrator.task.states import ACTIVE, FINAL, Cause, State
 from orchestrator.task.taskir.models import Step
 
@@ -178,11 +178,12 @@ class StepRecord:
         """Whether its output may be written once more: it is done, by one attempt that only wrote text."""
         return self.state is State.DONE and not (self.fans_out or self.parent or self.step.acts)
 
-    def begin_repair(self, doubt: str) -> None:
-        """Let the next attempt repair the output; the doubt is the evidence of what is wrong."""
+    def begin_repair(self, doubts: Sequence[AnswerDoubt]) -> None:
+        """Let the next attempt repair the output."""
+        failure = doubted(doubts)
         self.repairing = self.repaired = True
-        self.failures.append(self.failed(Failure(FailureKind.LOGIC, doubt, evidence=doubt)))
-        self.reason, self.delay_seconds = f"repair of the answer: {doubt}", 0.0
+        self.failures.append(self.failed(failure))
+        self.reason, self.delay_seconds = f"repair of the answer: {failure.message}", 0.0
 
     def end_repair(self) -> None:
         self.repairing, self.cause, self.lost = False, None, False

@@ -16,7 +16,7 @@ from orchestrator.registry.options import DEFAULT_SAMPLING, Adapters, SamplingOp
 from orchestrator.registry.prompts import PromptSet, prompt_set
 from orchestrator.registry.thinking import THINKING_WORDS, Thinking
 from orchestrator.task.events import Failure, RunOptions
-from orchestrator.task.failures import feedback
+from orchestrator.task.failures import demands, feedback
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,11 @@ def with_evidence(action: str, failures: Sequence[Failure], prompts: PromptSet, 
     """
     if not prompts.shorter:
         return after_failure(action, feedback(failures))
-    # Small models repeat what a prompt says about an answer, and do what it asks for. So a cut-off answer is not
-    # mentioned: the next one is asked to be short, and shorter each time.
-    prompt = _with_previous(action, [failure for failure in failures if failure.cut_at is None], prompts, previous)
+    # Small models repeat an answer that a prompt shows or speaks of, and do what it asks for. So an answer is not
+    # mentioned if the next one can be asked for what it lacked. After a cut-off one, it is asked to be short, and
+    # shorter each time.
+    mentioned = [failure for failure in failures if failure.cut_at is None and not failure.demand]
+    prompt = "\n".join((_with_previous(action, mentioned, prompts, previous), *demands(failures)))
     cut = [failure.cut_at for failure in failures if failure.cut_at is not None]
     if not cut:
         return prompt

@@ -58,13 +58,19 @@ def refuse_trivial(answer: str, outputs: Mapping[str, bytes], attempt: Attempt) 
 
     `answer` is what the model wrote; `outputs` are the artifacts taken out of it.
     """
-    message = _echo(answer, attempt)
-    for name, data in outputs.items():
-        of_which = f"{name}: " if len(outputs) > 1 else ""
-        reason = why_trivial(data.decode(), file_name(name), attempt.step.action, attempt.inputs)
-        message = message or (reason and f"{of_which}{reason}")
-    if message:
+    if message := _echo(answer, attempt):
         raise AttemptError(Failure(FailureKind.FORMAT, message, message))
+    for name, data in outputs.items():
+        text, file = data.decode(), file_name(name)
+        if reason := why_trivial(text, file, attempt.step.action, attempt.inputs):
+            message = f"{name}: {reason}" if len(outputs) > 1 else reason
+            raise AttemptError(Failure(FailureKind.FORMAT, message, message, demand=_demand(text, file, attempt)))
+
+
+def _demand(text: str, file: str, attempt: Attempt) -> str:
+    item = _repeated(text, attempt.inputs)
+    is_other = item is not None and item != file and file in attempt.step.action
+    return f"Answer with {file}, not with {item}." if is_other else ""
 
 
 def why_trivial(output: str, name: str, action: str, inputs: Iterable[StepInput]) -> str:

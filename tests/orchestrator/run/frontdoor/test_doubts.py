@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.frontdoor.doubts import Doubt, WrittenAnswer, doubts
+from orchestrator.run.frontdoor.doubt import Doubt, WrittenAnswer
+from orchestrator.run.frontdoor.doubts import doubts
 
 TIPS = "1. Keep a fixed bedtime.\n2. Avoid screens.\n3. Keep the room cool."
 BULLETS = "Here are some ideas:\n\n- Plant herbs.\n- Build a bench.\n- Paint the fence.\n- Hang a swing."
@@ -81,6 +82,36 @@ DOUBTFUL = [
         "Résume notes.txt en une phrase.",
         FRENCH + " Dis-le à Tom.",
         "You asked for at most 1 sentence; the answer has 3.",
+    ),
+    (
+        "Sum up notes.txt in ONE sentence, at most 40 words. Say who comes and whether the room is free.",
+        ENGLISH,
+        "You asked for at most 1 sentence; the answer has 2.",
+    ),
+    (
+        "notes.txt is too long. Make it max 45 words but say what happens, and when the food comes.",
+        LONG,
+        "You asked for at most 45 words; the answer has 96.",
+    ),
+    (
+        "Sag in höchstens 40 Wörtern, wer kommt und wann das Essen kommt.",
+        GERMAN * 3,
+        "You asked for at most 40 words; the answer has 76.",
+    ),
+    (
+        "I need 3 subject lines for each of our 4 newsletters!",
+        "1. Bikes\n2. Zoo, pandas\n3. Pool\n4. Cinema",
+        "You asked for 12 lines in all; the answer has at most 4.",
+    ),
+    (
+        "Schreib zwei Fragen zu jedem der drei Kapitel.",
+        "Bienen: Wer legt Eier?\nAmeisen: Was essen sie?\nTermiten: Wo leben sie?",
+        "You asked for 6 fragen in all; the answer has at most 3.",
+    ),
+    (
+        "Two quiz questions with their answers, please.",
+        "Sure, I can help you with that. Please provide the text of the chapter.",
+        "The answer asks for something instead of answering.",
     ),
     ("Resume notes.txt en menos de 20 palabras.", SPANISH, "You asked for at most 20 words; the answer has 34."),
     (
@@ -178,6 +209,12 @@ RIGHT = [
     ("Summarize notes.txt in one sentence.", "# Summary\nThe room is not free."),
     ("Summarize notes.txt in at most 50 words.", " ".join(["word"] * 52)),
     ("Summarize a.txt in at most 50 words and list all names.", " ".join(["word"] * 90)),
+    ("Can you sum up a.txt in at most 50 words, and when is the talk?", " ".join(["word"] * 90)),
+    (
+        "Write 2 tips for each of the 3 rooms.",
+        "- Kitchen\n  - wipe\n  - air\n- Hall\n  - a\n  - b\n- Bath\n  - c\n  - d",
+    ),
+    ("Write two tips for each of the three rooms.", "Kitchen: wipe and air.\nHall: sweep, tidy.\nBath: dry; clean."),
     ("Translate the first two sentences of notes.txt into German.", GERMAN + " Ende. Ja. Nein."),
     ("Write a story in which each sentence has at most 10 words.", LONG),
     ("Write a text with sentences of at most 12 words.", LONG),
@@ -209,6 +246,7 @@ RIGHT = [
     ("Sort these words: pear, apple, fig, plum, kiwi", "apple, fig, kiwi, pear, plum"),
     ("Write a mail that declines the invitation.", "I'm sorry, but I cannot come on Friday."),
     ("Write a short reply to the customer.", "Could you please provide your order number?"),
+    ("Write a short reply to the customer.", "Sure, I can help you with that. Please provide your order number."),
     ("Schreibe eine Absage.", "Leider kann ich nicht kommen."),
     ("What is 12 * 12?", "144"),
     ("Draw a line.", "-----x-----"),
@@ -383,6 +421,53 @@ def test_a_listed_file_that_does_not_mention_the_topic_is_doubted() -> None:
     assert against(request, "n1.txt and n3.txt", **notes) == []
     assert against(request, "n1.txt and n3.txt mention it, n2.txt does not.", **notes) == []
     assert against("Which of the notes are about the boiler?", "n2.txt", **notes) == []
+
+
+PROGRAM = """Here is a script:
+```python
+import re
+
+text = open("shop.log").read()
+for line in text.splitlines():
+    if re.search("ERROR", line):
+        print(line)
+```
+"""
+
+
+def test_a_program_that_would_find_the_answer_is_none() -> None:
+    logs = {"shop.log": "12:31:02 ERROR payment timed out", "search.log": "08:00:06 INFO index opened"}
+    doubt = "The answer is a program, and not what it would find."
+    assert against("What was the first ERROR in each of the log files?", PROGRAM, **logs) == [doubt]
+    assert against("Welcher Fehler war der erste?", PROGRAM, **logs) == [doubt]
+    assert against("What was the first error? Write a script.", PROGRAM, **logs) == []
+    assert against("How do I find the first error in shop.log?", PROGRAM, **logs) == []
+    assert against("What was the first error?", PROGRAM.replace("shop.log", "any.log"), **logs) == []
+    assert against("What does it print?", PROGRAM, **{"shop.py": "print(1)"}) == []
+
+
+@pytest.mark.parametrize(
+    ("request_text", "text", "demand"),
+    [
+        ("Summarize notes.txt in one sentence.", ENGLISH, "Use at most 1 sentence."),
+        ("Summarize notes.txt in at most 50 words.", LONG, "Use at most 26 words."),
+        ("Describe the garden in at least 100 words.", ENGLISH, "Use at least 100 words."),
+        ("Give me five tips for better sleep.", TIPS, "Give 5 tips."),
+        ("Write 3 lines for each of the 4 rooms.", "Kitchen\nBath", "Give 12 lines in all."),
+        ("Gib die Termine als JSON aus.", "Montag, Freitag", "Write it as JSON."),
+        ("Translate notes.txt into German.", ENGLISH, ""),
+    ],
+)
+def test_what_an_answer_lacks_can_be_asked_for(request_text: str, text: str, demand: str) -> None:
+    texts = {"s1.txt": text}
+    (doubt,) = doubts(request_text, ("notes.txt",), WrittenAnswer(texts, texts, {}))
+    assert doubt.demand == demand
+
+
+def test_a_copy_is_answered_by_asking_for_none() -> None:
+    texts = {"s1.txt": ENGLISH}
+    (doubt,) = doubts("Summarize the note.", (), WrittenAnswer(texts, texts, {"note.txt": ENGLISH}))
+    assert doubt.demand == "Do not repeat note.txt."
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.frontdoor.doubts import WrittenAnswer, doubts
+from orchestrator.run.frontdoor.doubt import WrittenAnswer
+from orchestrator.run.frontdoor.doubts import doubts
 
 NOTE = (
     "The choir meets in the old school from May on, because the church is being painted. Bring your own cup, as the "

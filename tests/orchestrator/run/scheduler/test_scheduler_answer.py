@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from orchestrator.run.scheduler.commands import FinishRun, StartAttempt
-from orchestrator.task.events import AnswerChecked, AttemptSucceeded, FailureKind
+from orchestrator.task.events import AnswerChecked, AnswerDoubt, AttemptSucceeded, FailureKind
+from orchestrator.task.failures import previous_answer
 from orchestrator.task.states import IllegalTransition, State
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.scheduler_driver import Driver, planned, step
@@ -39,6 +40,22 @@ def test_the_step_of_a_doubtful_answer_runs_once_more_with_the_doubt_as_evidence
     driver.succeed("S2")
     driver.check()
     assert driver.finish == FinishRun("done"), "the repair has removed the doubt"
+
+
+def test_a_repair_is_asked_for_what_the_answer_lacks() -> None:
+    driver = answered(step(1))
+    doubts = (AnswerDoubt("It has 3 of 5.", "S1", "Give 5."), AnswerDoubt("It is in English.", "S1", "Use German."))
+    driver.check_with(doubts)
+    (failed,) = driver.attempt("S1").failures
+    assert failed.failure.demand == "Give 5. Use German."
+    assert previous_answer("worker", [failed]) == "", "a model that is shown its answer repeats it"
+
+
+def test_a_doubt_without_a_demand_is_said_with_all_the_others() -> None:
+    driver = answered(step(1))
+    driver.check_with((AnswerDoubt("It has 3 of 5.", "S1", "Give 5."), AnswerDoubt("It is empty.", "S1")))
+    (failed,) = driver.attempt("S1").failures
+    assert (failed.failure.demand, failed.failure.evidence) == ("", "It has 3 of 5. It is empty.")
 
 
 def test_an_answer_is_repaired_only_once() -> None:

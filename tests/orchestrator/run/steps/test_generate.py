@@ -148,6 +148,16 @@ async def test_after_an_answer_that_was_cut_off_a_shorter_one_is_asked_for_each_
     assert with_evidence("Go.", [long], tiny) == "Go.\nThe previous answer failed: cut"
 
 
+def test_a_demand_takes_the_place_of_what_was_wrong() -> None:
+    general, tiny = prompt_set("general"), prompt_set("tiny")
+    lengthy = Failure(FailureKind.LOGIC, "", "You asked for 1 sentence; it has 2.", demand="Use 1 sentence.")
+    assert with_evidence("Go.", [lengthy, lengthy], general, "One. Two.") == "Go.\nUse 1 sentence."
+    wrong = Failure(FailureKind.LOGIC, "no", "Wrong.")
+    assert with_evidence("Go.", [wrong, lengthy], general) == "Go.\nThe previous answer failed: Wrong.\nUse 1 sentence."
+    evidence = "Go.\nThe previous answer failed: You asked for 1 sentence; it has 2."
+    assert with_evidence("Go.", [lengthy], tiny, "One. Two.") == evidence, "embedded models know this form"
+
+
 @pytest.mark.parametrize(
     ("cut_at", "own", "prompts", "expected"),
     [

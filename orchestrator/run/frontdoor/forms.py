@@ -1,0 +1,206 @@
+"""Compare the form of an answer with the form that its request wants: numbers of items, lengths, format."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Final
+
+from orchestrator.run.frontdoor.doubt import Doubt, WrittenAnswer
+from orchestrator.run.frontdoor.sources import PROSE
+from orchestrator.run.frontdoor.wishes import Amount, Wishes
+from orchestrator.run.frontdoor.words import folded
+
+READ_BYTES: Final = 200_000  # longer outputs are not read
+SLACK: Final = 1.1  # how much too long a text may be, because words are counted in different ways
+FENCED: Final = re.compile(r"```[\w+-]*\n(.*?)(?:```|\Z)", re.DOTALL)
+
+
+def about_form(wishes: Wishes, wanted: Sequence[str], answer: WrittenAnswer) -> Iterator[Doubt]:
+    """Yield what speaks against the form of an answer. `wanted` are the files that the request certainly wants."""
+    texts = {name: text.strip() for name, text in answer.outputs.items() if len(text) <= READ_BYTES}
+    if wishes.format and texts and not any(_has_format(wishes.format, text) for text in texts.values()):
+        only = next(iter(texts)) if len(texts) == 1 else None
+        demand = f"Write it as {wishes.format}."
+        yield Doubt(f"You asked for {wishes.format}; the answer is something else.", only, demand=demand)
+    prose = [name for name in wanted if PurePosixPath(name).suffix in PROSE]
+    if (length := wishes.length_of_each) and len(prose) > 1:
+        for name in filter(texts.__contains__, prose):
+            measured = _measure(length.of, texts[name])
+            if not _fits(length, measured, 1.0):
+                yield Doubt(f"You asked for {length} each; {name} has {measured}.", name, demand=f"Use {length} each.")
+    if len(texts) != 1 or (len(answer.written) > 1 and wishes.several):
+        return
+    ((name, text),) = texts.items()
+    yield from _about_items(wishes, name, text)
+    if wishes.format or PurePosixPath(name).suffix not in PROSE or "```" in text:
+        return
+    for length in wishes.lengths:
+        measured = _measure(length.of, text)
+        if not _fits(length, measured, 1.0 if wishes.one_text else 2.0):
+            demand = f"Use {_tighter(length, measured)}."
+            yield Doubt(f"You asked for {length}; the answer has {measured}.", name, demand=demand)
+
+
+def _tighter(length: Amount, measured: int) -> Amount:
+    # models write longer texts than they are asked for, so one that was too long is asked for less, at the least half
+    if length.of == "sentences" or measured <= length.number:
+        return length
+    return replace(length, bound="at most", number=max(1, length.number // 2, length.number**2 // measured))
+
+
+def _about_items(wishes: Wishes, name: str, text: str) -> Iterator[Doubt]:
+    if (items := wishes.items) and (problem := _miscounted(items, text, only=not wishes.several)):
+        corrected = _first_items(text, items.number) if items.bound in ("exactly", "at most") else None
+        yield Doubt(f"You asked for {items}; the answer has {problem}.", name, corrected, demand=f"Give {items}.")
+    if (items := wishes.items_in_all) and (most := _most_items(items.of, text)) < items.number:
+        doubt = f"You asked for {items} in all; the answer has at most {most}."
+        yield Doubt(doubt, name, demand=f"Give {items} in all.")
+
+
+def _has_format(format_name: str, text: str) -> bool:
+    candidates = [text, *(match[1] for match in FENCED.finditer(text))]
+    if format_name == "JSON":
+        return any(is_json(candidate) for candidate in candidates)
+    if format_name == "CSV":
+        return any(_is_csv(candidate) for candidate in candidates)
+    if format_name == "a Markdown table":
+        return re.search(r"(?m)^.*\|.*\n[ \t|:-]*-[ \t|:-]*\|?[ \t|:-]*$", text) is not None
+    return bool(_LISTED.search(text)) or len(text.split()) < 8
+
+
+def only_list(text: str) -> str | None:
+    # the list in an object that has nothing else
+    members = list(json.loads(text).values())
+    if len(members) != 1 or not isinstance(members[0], list):
+        return None
+    return json.dumps(members[0], ensure_ascii=False, indent=2)
+
+
+def is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_csv(text: str) -> bool:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return bool(lines) and sum(any(mark in line for mark in ",;\t") for line in lines) >= max(1, len(lines) - 2)
+
+
+_LISTED = re.compile(r"(?m)^\s*(?:[-*•\u2013]\s+\S|\d{1,3}[.)]\s+\S)")
+_NUMBERED = re.compile(r"^ {0,3}(?:#+ *|[*_]{1,2}|[A-Z][a-z]+ )?(\d{1,3})[.):]")
+_BULLET = re.compile(r"^(\s*)[-*•\u2013+]\s+\S")
+
+
+def _miscounted(amount: Amount, text: str, *, only: bool) -> str:
+    # too few items or, if they are the `only` content, too many
+    least, most = _items_in(text)
+    fewest = amount.number / (2 if amount.bound == "about" else 1)
+    if most is not None and most < fewest and amount.bound != "at most":
+        return str(most) if least == most else f"at most {most}"
+    if only and least > amount.number * (1.5 if amount.bound == "about" else 1) and amount.bound != "at least":
+        return str(least)
+    return ""
+
+
+_QUESTIONS: Final = ("questions", "fragen", "preguntas")
+
+
+def _first_items(text: str, number: int) -> str | None:
+    # None if there are no more, or if it is not plain where an item starts and ends
+    if is_json(text):
+        value = json.loads(text)
+        return json.dumps(value[:number], ensure_ascii=False, indent=2) if isinstance(value, list) else None
+    least, most = _items_in(text)
+    if most is None or most <= number or least != most:
+        return None
+    lines = text.splitlines()
+    marks = [(at, _BULLET.match(line)) for at, line in enumerate(lines)]
+    bullets = [(at, len(mark[1].expandtabs(4))) for at, mark in marks if mark is not None]
+    outermost = min((indent for _, indent in bullets), default=0)
+    numbered = [at for at, line in enumerate(lines) if _NUMBERED.match(line)]
+    starts = numbered if len(numbered) == most else [at for at, indent in bullets if indent == outermost]
+    if len(starts) != most:
+        return None
+    end = next((at for at in range(starts[-1] + 1, len(lines)) if lines[at][:1].strip()), len(lines))
+    while not lines[end - 1].strip():  # a blank line between the list and what follows stays
+        end -= 1
+    return "\n".join((*lines[: starts[number]], *lines[end:])).strip()
+
+
+def _items_in(text: str) -> tuple[int, int | None]:
+    # at least and at most; None if there may be any number
+    if is_json(text):
+        return _items_in_json(json.loads(text))
+    if "```" in text or "|" in text:
+        return 0, None
+    lines = [line for line in text.splitlines() if line.strip()]
+    numbers = [int(match[1]) for line in lines if (match := _NUMBERED.match(line))]
+    if len(numbers) >= 2:
+        return (len(numbers), len(numbers)) if numbers == [*range(1, len(numbers) + 1)] else (0, None)
+    bullets = [at for at, line in enumerate(lines) if _BULLET.match(line)]
+    if bullets:
+        return _items_in_bullets(lines, bullets)
+    return 0, max(len(lines), _parts(text))
+
+
+def _parts(text: str) -> int:
+    # at most: what signs and words can separate
+    parts = len(re.findall(r"[,;:/&]|\b(?:and|or|und|oder|et|ou|y|o|e|then|dann|puis|luego)\b", folded(text))) + 1
+    return max(len(re.findall(r"[.!?]+(?:\s|$)", text)), parts)
+
+
+def _most_items(of: str, text: str) -> int:
+    lines = sum(bool(line.strip()) for line in text.splitlines())
+    if of == "lines":
+        return lines
+    return text.count("?") if of in _QUESTIONS else max(lines, _parts(text))
+
+
+def _items_in_json(value: object) -> tuple[int, int | None]:
+    if isinstance(value, list):
+        return len(value), len(value)
+    lists = [member for member in value.values() if isinstance(member, list)] if isinstance(value, dict) else []
+    return (len(lists[0]), len(lists[0])) if len(lists) == 1 else (0, None)
+
+
+def _items_in_bullets(lines: list[str], bullets: list[int]) -> tuple[int, int | None]:
+    # bullets of the outermost level; other lines between them make the number uncertain
+    if any(_BULLET.match(line) is None and line[:1].strip() for line in lines[bullets[0] : bullets[-1]]):
+        return 0, None
+    indents = [len(match[1].expandtabs(4)) for at in bullets if (match := _BULLET.match(lines[at]))]
+    outer = sum(indent == min(indents) for indent in indents)
+    return (outer, outer) if len(bullets) > 1 else (0, None)
+
+
+def _measure(unit: str, text: str) -> int:
+    if unit == "characters":
+        return len(text)
+    if unit == "words":
+        return len(re.findall(r"[^\W_]+(?:['\u2019.,-][^\W_]+)*", text))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    body = [line for line in lines if line[-1] in ".!?…\"'»”)" or len(line.split()) > 10] or lines
+    return sum(max(1, _sentences(line)) for line in body)
+
+
+_ABBREVIATED = re.compile(
+    r"\b(?:[A-Za-zÄÖÜ]|\d+|e\.g|i\.e|z\.\s?B|d\.\s?h|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|bzw|usw|approx|M|Mme|Sr|Sra|"
+    r"Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|p\.\s?ej|p\.\s?m|a\.\s?m|U\.\s?S)\.$"
+)
+
+
+def _sentences(line: str) -> int:
+    ends = list(re.finditer(r"[.!?…]+[\"'»”)*_]*(?=\s+[\"'«„“(*_¿¡]*[A-ZÄÖÜÉÈÀÇÁÍÓÚÑ])", line))
+    return 1 + sum(not _ABBREVIATED.search(line[: end.end()]) for end in ends)
+
+
+def _fits(amount: Amount, measured: int, slack: float) -> bool:
+    most = amount.number * slack * (SLACK if amount.of != "sentences" else 1) + (2 if amount.of == "words" else 0)
+    if amount.bound == "at least":
+        return measured >= amount.number / SLACK
+    if amount.bound == "about":
+        return amount.number / 2.5 <= measured <= 2 * most
+    return measured <= most
