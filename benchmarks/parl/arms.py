@@ -8,13 +8,11 @@ from orchestrator.bench.families.words import listing
 from orchestrator.memrl.parl.compare import Planned
 from orchestrator.memrl.parl.harness import FixedPlan, GreedyPolicy
 from orchestrator.memrl.parl.requests import WORKER, PlannedRequest
-from orchestrator.memrl.parl.reward import RewardSettings
-from orchestrator.memrl.reward import Stage
+from orchestrator.memrl.parl.reward import RewardSettings, stage_over
 from orchestrator.run.frontdoor.compact import Part, plan_text
 
 UPDATES: Final = 50
-STAGE: Final = Stage(first=0.1, outcomes=38, finish=0.5)
-"""The parts for parallel and for used steps end with three quarters of the updates."""
+STAGE: Final = stage_over(UPDATES)
 
 ARMS: Final[Mapping[str, RewardSettings]] = {
     "performance only": RewardSettings(stage=replace(STAGE, first=0.0), cost="steps"),

@@ -14,6 +14,7 @@ from orchestrator.memrl.reward import Stage, parallel_share
 from orchestrator.run.record.report import Report
 
 LEAST_DEVIATION = 1e-6
+SHAPED = 0.75  # the share of a training's updates in which s is above 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,11 @@ class RewardSettings:
     price: float = 0.5
     """What a right answer loses if its critical path is twice as long as that of the best plan. 0: time is free."""
     annealed: bool = True
+
+
+def stage_over(updates: int) -> Stage:
+    """Return the stage of a training with this number of updates, the last quarter of which it leaves to r_perf."""
+    return Stage(first=0.1, outcomes=max(1, min(updates - 1, round(SHAPED * updates))), finish=0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

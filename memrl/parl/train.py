@@ -332,14 +332,19 @@ class Training:
         if not file.exists():
             return
         state: dict[str, Any] = torch.load(file, weights_only=True)
-        began = {**state["settings"], "updates": self._settings.updates}  # a longer training is the same one
-        if began != self._began:
+        if _without_length(state["settings"]) != _without_length(self._began):
             problem = "holds a training with other settings, or one that began with other adapters"
             raise InputError(Problem(str(file), problem, "what it began with, or another folder or seed"))
         restore(self.network, state["weights"])
         self._optimizer.load_state_dict(state["optimizer"])
         self.done, self.seconds = state["done"], state["seconds"]
         self.points = [CurvePoint(**point) for point in state["points"]]
+
+
+def _without_length(settings: dict[str, Any]) -> dict[str, Any]:
+    # a longer training is the same one, and its stage ends later
+    reward = settings["reward"]
+    return {**settings, "updates": None, "reward": {**reward, "stage": {**reward["stage"], "outcomes": None}}}
 
 
 def _write_state(file: Path, state: object) -> None:

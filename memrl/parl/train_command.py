@@ -32,7 +32,7 @@ from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.natural import NaturalPlans, planned_rightly
 from orchestrator.memrl.parl.promote import keep_adapter, promote, values_with
 from orchestrator.memrl.parl.requests import PlannedRequest, held_out_requests
-from orchestrator.memrl.parl.reward import RewardSettings
+from orchestrator.memrl.parl.reward import RewardSettings, stage_over
 from orchestrator.memrl.parl.trainings import FOLDER, TrainingResult, write_result
 from orchestrator.registry.models import Registry
 from orchestrator.registry.options import Lora
@@ -190,7 +190,8 @@ def _train(
     module = "orchestrator.memrl.parl.train"
     resolve_name("torch:set_num_threads")(threads)
     imitation = resolve_name(f"{module}:Imitation")(examples=examples)
-    made = resolve_name(f"{module}:TrainSettings")(**options_given, imitation=imitation)
+    rewards = RewardSettings(stage=stage_over(options_given["updates"]))
+    made = resolve_name(f"{module}:TrainSettings")(**options_given, imitation=imitation, reward=rewards)
     end = None if seconds is None else time.monotonic() + seconds
     adapter: Path | None = resolve_name(f"{module}:train")(
         place, base, machines, made, progress, own, lambda: end is not None and time.monotonic() >= end

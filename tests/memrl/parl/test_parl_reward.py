@@ -14,6 +14,7 @@ from orchestrator.memrl.parl.reward import (
     performance,
     reward,
     spurious_share,
+    stage_over,
 )
 
 PLAN = MeasuredPlan(score=1.0, seconds=10.0, serial_seconds=30.0, critical_steps=2, width=3, steps=4, used=4)
@@ -56,6 +57,13 @@ def test_a_reward_is_bounded_and_its_shaping_ends(result: MeasuredPlan, best: Me
 def test_a_longer_critical_path_never_pays(result: MeasuredPlan, seconds: float) -> None:
     slower = replace(result, seconds=result.seconds + seconds)
     assert performance(slower, PLAN, RewardSettings()) <= performance(result, PLAN, RewardSettings())
+
+
+@given(st.integers(2, 100_000))
+def test_the_shaping_ends_within_each_training(updates: int) -> None:
+    stage = stage_over(updates)
+    assert stage.at(0) == 0.1
+    assert stage.at(updates - 1) == 0
 
 
 def test_arms_leave_parts_out() -> None:

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,14 @@ import pytest
 from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.errors import InputError
 from orchestrator.memrl.parl.allowed import allowed_tokens
+from orchestrator.memrl.parl.curves import ABOUT
 from orchestrator.memrl.parl.engines import RealEngines
 from orchestrator.memrl.parl.harness import FixedPlan, GreedyPolicy, Harness
 from orchestrator.memrl.parl.history import rated_requests
 from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.natural import NaturalPlans
 from orchestrator.memrl.parl.requests import HELD_OUT, TRAINED, FamilyName, make_request
-from orchestrator.memrl.parl.reward import result_of
+from orchestrator.memrl.parl.reward import RewardSettings, result_of, stage_over
 from orchestrator.registry.gguf import read_adapter, read_header
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
@@ -104,7 +107,7 @@ def test_a_training_continues_after_its_last_update(base: Registry, tmp_path: Pa
 
     machines, folder = machines_for(base)[:1], tmp_path / "training"
     few = Imitation(examples=6, rows=3, rounds=1)
-    first = TrainSettings(updates=1, requests=2, group=4, imitation=few)
+    first = TrainSettings(updates=1, requests=2, group=4, imitation=few, reward=RewardSettings(stage=stage_over(1)))
     adapter = train(folder, base, machines, first)
     assert adapter is not None
     file = base.models["large"].file
@@ -112,11 +115,15 @@ def test_a_training_continues_after_its_last_update(base: Registry, tmp_path: Pa
     assert read_adapter(adapter, read_header(file)) > 0
     begun = Training(folder, file, first)
     assert train(folder, base, machines, replace(first, updates=3), is_over=lambda: True) is None
-    train(folder, base, machines, replace(first, updates=2))
+    longer = replace(first, updates=2, reward=RewardSettings(stage=stage_over(2)))
+    train(folder, base, machines, longer)
     done = Training(folder, file, first)
     assert (begun.done, done.done) == (1, 2)
     assert done.points[:1] == begun.points
-    assert "Training of the frontdoor" in (folder / "curves.html").read_text()
+    page = (folder / "curves.html").read_text()
+    assert "Training of the frontdoor" in page
+    assert [name for name, about in ABOUT.items() if escape(about) not in page] == []
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page), "it works offline"
     with pytest.raises(InputError, match="a training with other settings"):
         train(folder, base, machines, replace(first, updates=2, requests=3))
 
@@ -153,6 +160,7 @@ def test_a_training_that_is_killed_continues_and_is_compared(base: Registry, tmp
     report = json.loads(finished.stdout)
     state = torch.load(checkpoint, weights_only=True)
     assert state["done"] == 3
+    assert [point["stage"] for point in state["points"]] == [0.1, 0.05, 0.0]
     assert state["points"][: len(points)] == points
     assert report["complete"]
     assert report["requests"] == 6
