@@ -174,17 +174,18 @@ class _Bench:
         controls = {name: self._runs(name) for name in (*CONTROLS, *AGENTS)}
         lessons = {control: self._runs(f"lessons {control}") for control in CHOICES.values()}
         texts = {request.name: request.text for request in (*self._requests, *self._lessons)}
-        rows = rows_of({**controls, MEMORY: by_memory(lessons, controls, texts)}, arms)
+        controls = {**controls, MEMORY: by_memory(lessons, controls, texts)}
+        rows = rows_of(controls, arms)
         hours = max(self._hours(arm, seed) for arm in ARMS for seed in SEEDS)
         return {
             "command": "make parl",
             "machine": environment.machine(),
             "versions": environment.versions("llama-cpp-python", "torch"),
             "requests": len(self._requests),
-            "settings": asdict(RewardSettings()),
+            "settings": {arm: asdict(reward) for arm, reward in ARMS.items()},
             "rows": [*rows.values()],
             "gains": {name: gain_over(runs, arms[WINNER]) for name, runs in controls.items()},
-            "goals": goals(rows, arms, controls["one agent"], hours),
+            "goals": goals(rows, arms, controls, hours),
             "hours": hours,
         }
 

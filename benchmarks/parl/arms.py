@@ -25,6 +25,7 @@ ARMS: Final[Mapping[str, RewardSettings]] = {
 SUPERVISED: Final = "supervised"
 """The arm of imitation alone, from which the others start."""
 SHIPPED: Final = "as shipped"
+AGENT: Final = "one agent"
 BEST: Final = "best plan"
 MEMORY: Final = "memory's choice of mode"
 WINNER: Final = "seconds"
@@ -40,7 +41,7 @@ SEEDS: Final = (0, 1, 2)
 CONTROLS: Final[Mapping[str, Callable[[GreedyPolicy], Planned]]] = {
     SHIPPED: lambda shipped: Planned(lambda _: shipped, by_cores=False),
     "as shipped, told the cores": lambda shipped: Planned(lambda _: shipped, by_cores=True),
-    "one agent": lambda shipped: Planned(lambda _: shipped, by_cores=False, mode="direct"),
+    AGENT: lambda shipped: Planned(lambda _: shipped, by_cores=False, mode="direct"),
     "forced width": lambda shipped: Planned(lambda request: FixedPlan(widest(request)), by_cores=False),
     "each": lambda shipped: Planned(lambda request: FixedPlan(a_step_each(request)), by_cores=False),
     "discover": lambda shipped: Planned(lambda _: shipped, by_cores=False, mode="discover"),

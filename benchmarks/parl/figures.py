@@ -6,8 +6,9 @@ from random import Random
 from statistics import fmean
 from typing import Any, Final
 
-from benchmarks.parl.arms import BEST, SHIPPED, SUPERVISED, WINNER
-from orchestrator.bench.goals import at_least, at_most
+from benchmarks.parl.arms import AGENT, BEST, SHIPPED, SUPERVISED, WINNER
+from benchmarks.routing.rows import goal_with_interval
+from orchestrator.bench.goals import Goal, at_least, at_most
 from orchestrator.bench.paired import mean_interval
 from orchestrator.memrl.parl.compare import HeldOutRun, figures_of
 from orchestrator.memrl.parl.reward import RewardSettings, is_collapsed, longer, performance, spurious_share
@@ -28,6 +29,8 @@ FIGURES: Final[Mapping[str, tuple[Value, Callable[[HeldOutRun], bool]]]] = {
 }
 """Figure → its value for a run, and which runs have one."""
 
+Estimate = Mapping[str, float | None]
+"""A mean (`value`) with its 95 % interval (`low`, `high`). All are None if nothing counts."""
 Seeds = Sequence[Sequence[HeldOutRun]]
 """The runs of each seed; a control has one."""
 
@@ -69,14 +72,14 @@ def row(name: str, seeds: Seeds) -> dict[str, Any]:
     }
 
 
-def estimate(seeds: Seeds, value: Value, counts: Callable[[HeldOutRun], bool]) -> dict[str, float | None]:
+def estimate(seeds: Seeds, value: Value, counts: Callable[[HeldOutRun], bool]) -> Estimate:
     """Return the mean with a 95 % interval: seeds, and requests within each, are drawn again (bootstrap)."""
     clustered = [_by_request(runs, value, counts) for runs in seeds]
     clustered = [requests for requests in clustered if requests]
     return drawn_again(clustered)
 
 
-def drawn_again(clusters: Sequence[Sequence[float]]) -> dict[str, float | None]:
+def drawn_again(clusters: Sequence[Sequence[float]]) -> Estimate:
     """Return the mean of the clusters' means with a 95 % interval: clusters, and values within each, are drawn again.
 
     All are None if there are no clusters.
@@ -101,48 +104,72 @@ def _by_request(runs: Sequence[HeldOutRun], value: Value, counts: Callable[[Held
 
 
 def goals(
-    rows: Mapping[str, Mapping[str, Any]], arms: Mapping[str, Seeds], agent: Sequence[HeldOutRun], hours: float
+    rows: Mapping[str, Mapping[str, Any]],
+    arms: Mapping[str, Seeds],
+    controls: Mapping[str, Sequence[HeldOutRun]],
+    hours: float,
 ) -> list[dict[str, Any]]:
-    """Return the goals with what was measured, for the arm that ships. `agent` are the runs of one agent."""
-    trained, before = rows[WINNER], rows[SHIPPED]
-    machines, split = trained["by_machine"], arms[WINNER]
-    small, *larger = machines
-    large = larger[-1]
-    collapsed = max(rows[arm]["collapse"]["value"] for arm in (SUPERVISED, "performance only"))
-    reached = [
-        at_least("collapse rate without the parallel reward", collapsed, 0.6),
-        at_most("collapse rate", trained["collapse"]["value"], 0.05),
-        at_most("spurious steps", trained["spurious"]["value"], 0.05),
-        at_most("steps whose removal changes nothing", trained["removable"]["value"] or 0.0, 0.05),
-        at_least("success less that of the frontdoor that ships", _less(trained, before, "success"), -0.02),
-        at_most("regret on few cores", machines[small]["regret"] or 0.0, 0.1),
-        at_most("regret on many cores", machines[large]["regret"] or 0.0, 0.1),
+    """Return the goals with what was measured, for the arm that ships."""
+    trained, split = rows[WINNER], arms[WINNER]
+    small, *larger = trained["by_machine"]
+    collapsed = max((rows[arm]["collapse"] for arm in (SUPERVISED, "performance only")), key=lambda rate: rate["value"])
+    success = paired(controls[SHIPPED], split, lambda before, after: float(after.result.right - before.result.right))
+    agent = controls[AGENT]
+    duration = at_most("hours of a training", hours, 4.0)
+    return [
+        _goal(at_least, "collapse rate without the parallel reward", collapsed, 0.6),
+        _goal(at_most, "collapse rate", trained["collapse"], 0.05),
+        _goal(at_most, "spurious steps", trained["spurious"], 0.05),
+        _goal(at_most, "steps whose removal changes nothing", trained["removable"], 0.05),
+        _goal(at_least, "success less that of the frontdoor that ships", success, -0.02),
+        _goal(at_most, "regret on few cores", _on(small, split), 0.1),
+        _goal(at_most, "regret on many cores", _on(larger[-1], split), 0.1),
         *(
-            at_most(f"wide requests on {name}: critical path ÷ one agent's", time_share(agent, split, name), 0.7)
-            for name in larger
+            _goal(at_most, f"wide requests on {name}: critical path ÷ one agent's", share, longest)
+            for name, longest in (*((name, 0.7) for name in larger), (small, 1.05))
+            for share in (time_share(agent, split, name),)
         ),
-        at_most(f"wide requests on {small}: critical path ÷ one agent's", time_share(agent, split, small), 1.05),
-        at_most("hours of a training", hours, 4.0),
+        {"name": duration.name, "value": duration.value, "goal": duration.goal, "met": duration.met},
     ]
-    return [{"name": goal.name, "value": goal.value, "goal": goal.goal, "met": goal.met} for goal in reached]
 
 
-def _less(first: Mapping[str, Any], second: Mapping[str, Any], figure: str) -> float:
-    return float(first[figure]["value"] - second[figure]["value"])
+def _goal(make: Callable[[str, float, float], Goal], name: str, measured: Estimate, bound: float) -> dict[str, Any]:
+    value, low, high = (measured[part] for part in ("value", "low", "high"))
+    if value is None or low is None or high is None:
+        return {"name": name, "value": None, "goal": make(name, 0.0, bound).goal, "met": False}
+    return goal_with_interval(make(name, value, bound), low, high)
 
 
-def time_share(agent: Sequence[HeldOutRun], seeds: Seeds, machine: str) -> float:
+def _on(machine: str, seeds: Seeds) -> Estimate:
+    # the regret on one machine
+    return estimate([[run for run in runs if run.machine == machine] for runs in seeds], *FIGURES["regret"])
+
+
+def paired(
+    control: Sequence[HeldOutRun], seeds: Seeds, change: Callable[[HeldOutRun, HeldOutRun], float | None]
+) -> Estimate:
+    """Return the mean of a figure of the runs of a control and of an arm, where it is not None, with its interval."""
+    clusters = []
+    for runs in seeds:
+        changes = [(after.request, change(before, after)) for before, after in zip(control, runs, strict=True)]
+        by_request: dict[str, list[float]] = {}
+        for request, value in changes:
+            if value is not None:
+                by_request.setdefault(request, []).append(value)
+        if by_request:
+            clusters.append([fmean(values) for values in by_request.values()])
+    return drawn_again(clusters)
+
+
+def time_share(agent: Sequence[HeldOutRun], seeds: Seeds, machine: str) -> Estimate:
     """Return the mean critical path as a share of one agent's, of wide requests on a machine that both do right.
 
     A request is wide if its best plan is on some machine. Nobody can shorten others by splitting.
-
-    Infinite if there are none.
     """
     wide = {run.request for run in agent if run.best.width >= WIDE}
-    shares = [
-        after.result.seconds / before.result.seconds
-        for runs in seeds
-        for before, after in zip(agent, runs, strict=True)
-        if after.request in wide and after.machine == machine and before.result.right and after.result.right
-    ]
-    return fmean(shares) if shares else float("inf")
+
+    def share(before: HeldOutRun, after: HeldOutRun) -> float | None:
+        counts = after.request in wide and after.machine == machine and before.result.right and after.result.right
+        return after.result.seconds / before.result.seconds if counts else None
+
+    return paired(agent, seeds, share)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import page
+from benchmarks import page, results
 from benchmarks.parl.agents import RepeatedAgent, together, used_by
 from benchmarks.parl.arms import ARMS, CONTROLS, SHIPPED, SUPERVISED, a_step_each, widest
 from benchmarks.parl.figures import estimate, gain_over, goals, row, rows_of, time_share
@@ -65,10 +65,11 @@ def test_the_widest_plan_has_a_step_for_each_file() -> None:
 
 def test_goals_and_the_page_follow_from_the_rows() -> None:
     arms: Any = {arm: [runs(NARROW if arm == SUPERVISED else BEST)] * 3 for arm in (SUPERVISED, *ARMS)}
-    rows = rows_of({name: runs(NARROW) for name in CONTROLS}, arms)
+    controls = {name: runs(NARROW) for name in CONTROLS}
+    rows = rows_of(controls, arms)
     assert rows["best plan"]["regret"]["value"] == 0
     gains = {name: gain_over(runs(NARROW), arms["seconds"]) for name in CONTROLS}
-    found: Any = {"rows": [*rows.values()], "gains": gains, "goals": goals(rows, arms, runs(NARROW), hours=1.0)}
+    found: Any = {"rows": [*rows.values()], "gains": gains, "goals": goals(rows, arms, controls, hours=1.0)}
     met = {goal["name"]: goal["met"] for goal in found["goals"] if "met" in goal}
     assert met["collapse rate without the parallel reward"]
     assert any(met[name] for name in met if name.startswith("wide requests on 96 cores"))
@@ -93,8 +94,22 @@ def test_controls_say_who_plans(name: str) -> None:
 def test_times_are_compared_where_both_are_right() -> None:
     slow = runs(replace(NARROW, seconds=40.0), 3)
     wrong = [replace(run, result=replace(run.result, score=0.0)) for run in runs(NARROW, 3)]
-    assert time_share(slow, [runs(BEST, 3)], "2 cores") == 0.25
-    assert time_share(wrong, [runs(BEST, 3)], "2 cores") == float("inf")
+    assert time_share(slow, [runs(BEST, 3)], "2 cores") == {"value": 0.25, "low": 0.25, "high": 0.25}
+    assert time_share(wrong, [runs(BEST, 3)], "2 cores")["value"] is None
+
+
+def test_a_goal_is_open_if_only_its_interval_reaches_it() -> None:
+    mixed = [*runs(BEST, 17), *(replace(run, request="narrow") for run in runs(NARROW, 1))]
+    controls = {name: runs(NARROW, 18) for name in CONTROLS}
+    arms: Any = dict.fromkeys((SUPERVISED, *ARMS), [mixed] * 3)
+    written = results.with_states(goals(rows_of(controls, arms), arms, controls, hours=1.0))
+    by_name = {goal["name"]: goal for goal in written}
+    collapse = by_name["collapse rate"]
+    assert 0.05 < collapse["value"] < collapse["interval"][1]
+    assert (collapse["interval"][0] <= 0.05, collapse["state"]) == (True, "open")
+    removed = by_name["steps whose removal changes nothing"]
+    assert (removed["value"], removed["state"]) == (None, "not measured")
+    assert all("interval" in goal for goal in written if goal["value"] is not None and "hours" not in goal["name"])
 
 
 def test_a_rule_does_what_a_request_says_with_each_file() -> None:
