@@ -13,6 +13,7 @@ from benchmarks.causes import Causes
 from benchmarks.engine.cells import keeps_otherwise
 from benchmarks.engine.names import OURS, SERVER
 from benchmarks.engine.paired import ratio
+from orchestrator.memrl.reward import Stage
 
 Results = Mapping[str, Any]  # the results of one benchmark as they are written
 
@@ -292,12 +293,14 @@ def rules_as_good(results: Results) -> str:
 
 def parl_table(results: Results) -> Iterator[str]:
     """Yield the lines of a table of arms and controls, and of one for each worker that was timed by a real clock."""
-    figures = ("success", "collapse", "spurious", "removable", "regret", "width", "tokens")
+    figures = ("success", "collapse", "spurious", "removable", "regret", "width", "seconds", "tokens")
     yield f"| arm or control | seeds | {' | '.join(figures)} |"
     yield f"|---|---:|{'---:|' * len(figures)}"
     for row in results["rows"]:
         cells = (_with_interval(row[figure]) for figure in figures)
         yield f"| {row['name']} | {row['seeds']} | {' | '.join(cells)} |"
+    if results["rows"]:
+        yield from _machine_table(results["rows"])
     if not results.get("clock"):
         yield from ("", "Not measured: critical paths by the clock of two real cores.")
     for worker, clock in results.get("clock", {}).items():
@@ -306,17 +309,42 @@ def parl_table(results: Results) -> Iterator[str]:
         yield from _larger_table(model, training)
 
 
+def _machine_table(rows: Sequence[Results]) -> Iterator[str]:
+    figures = ("success", "collapse", "spurious", "regret", "width", "seconds")
+    by_machine = {row["name"]: row["by_machine"] for row in rows}
+    yield ""
+    performances = "; ".join(f"{row['name']} {row['performance']:.3f}" for row in rows)
+    yield (
+        f"Right answers less the price of their time: {performances}. The arm that ships (`seconds`) was chosen before "
+        "it was measured, since its cost is what a user waits for."
+    )
+    yield ""
+    yield (
+        "Seconds are the mean critical path of right answers, so an arm that answers more of the long requests rightly "
+        "has more of them. By machine, the arm that ships; the width is that of requests whose best plan "
+        "is wide on this machine:"
+    )
+    yield ""
+    yield f"| machine | {' | '.join(figures)} | best plan's width |"
+    yield f"|---|{'---:|' * (len(figures) + 1)}"
+    for machine, row in by_machine["seconds"].items():
+        cells = (*(row[figure] for figure in figures), by_machine["best plan"][machine]["width"])
+        yield f"| {machine} | {' | '.join(map(_figure, cells))} |"
+
+
 def _larger_table(model: str, training: Results) -> Iterator[str]:
     figures = ("performance", "success", "collapse", "spurious", "longer", "width")
     natural = "; ".join(
         f"{name}: {counts['trained']} of {counts['count']} instead of {counts['supervised']}"
         for name, counts in training["natural"].items()
     )
+    stage = Stage(**training["settings"]["reward"]["stage"])
     yield ""
     yield (
         f"{model} with the adapter that ships, and with one in addition that `orchestrator frontdoor train` made in "
-        f"{training['updates']} updates ({training['hours']:.1f} hours of one core that also did other work), on "
-        f"{training['requests']} held-out requests. Right plans for natural requests, {natural}."
+        f"{training['updates']} updates (one seed; {training['hours']:.1f} hours of one core that also did other work),"
+        f" on {training['requests']} held-out requests. λ fell from {stage.first:g} to "
+        f"{stage.at(training['updates'] - 1):.2g}. Right plans for natural requests, {natural}."
     )
     yield ""
     yield f"| adapters | {' | '.join(figures)} |"

@@ -15,7 +15,8 @@ REPORT: dict[str, Any] = {
     "current": FIGURES,
     "candidate": FIGURES,
 }
-CHECKPOINT = {"settings": {"requests": 3}, "done": 45, "seconds": 5400.0}
+REWARD = {"stage": {"first": 0.1, "outcomes": 60, "finish": 0.5}}
+CHECKPOINT = {"settings": {"requests": 3, "reward": REWARD}, "done": 45, "seconds": 5400.0}
 
 
 def test_a_training_gains_only_what_its_interval_shows() -> None:
@@ -38,5 +39,6 @@ def test_a_training_gains_only_what_its_interval_shows() -> None:
     }
     assert completed(published, "m", REPORT, natural, CHECKPOINT) == published
     text = "\n".join(page.parl_table(published))
-    assert "45 updates (1.5 hours" in text
+    assert "45 updates (one seed; 1.5 hours" in text
+    assert "λ fell from 0.1 to 0.027." in text
     assert "unseen: 25 of 50 instead of 25; wide: 1 of 40 instead of 0" in text
