@@ -125,6 +125,7 @@ def test_the_wheel_carries_what_the_program_reads(wheel: Path) -> None:
         "orchestrator/registry/server_options.yaml",
         "orchestrator/registry/prompts/general.yaml",
         "orchestrator/registry/adapters/smollm2-135m-frontdoor.gguf",
+        "orchestrator/registry/adapters/tiny-large-frontdoor.gguf",
         "orchestrator/registry/tiny/large.gguf",
         "orchestrator/registry/tiny/draft.gguf",
     } <= names
