@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -24,7 +25,7 @@ from orchestrator.memrl.parl.harness import FixedPlan, GreedyPolicy, Harness
 from orchestrator.memrl.parl.history import rated_requests
 from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.natural import NaturalPlans
-from orchestrator.memrl.parl.requests import HELD_OUT, TRAINED, FamilyName, make_request
+from orchestrator.memrl.parl.requests import HELD_OUT, TRAINED, FamilyName, PlannedRequest, make_request
 from orchestrator.memrl.parl.reward import RewardSettings, result_of, stage_over
 from orchestrator.registry.gguf import read_adapter, read_header
 from orchestrator.registry.load import load_registry
@@ -241,6 +242,22 @@ async def test_the_cost_of_a_plan_is_the_time_in_the_journal(base: Registry, tmp
     assert plan.seconds == report.critical_path.seconds == pytest.approx(longest)
     assert plan.serial_seconds == report.critical_path.serial_seconds
     assert (plan.width, plan.steps, plan.used, plan.score) == (4, 5, 5, 1.0)
+
+
+def test_a_training_learns_from_the_requests_that_it_is_given(base: Registry, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
+    from orchestrator.memrl.parl.train import Imitation, TrainSettings, train
+
+    request, scores = make_request("independent", 2, "own"), list[float]()
+
+    def check(answers: Sequence[str]) -> float:
+        scores.append(request.check(answers))
+        return scores[-1]
+
+    few = Imitation(examples=2, rows=2, rounds=1)
+    settings = TrainSettings(updates=1, requests=2, group=4, history=1.0, imitation=few)
+    assert train(tmp_path / "training", base, machines_for(base)[:1], settings, own=[replace(request, check=check)])
+    assert max(scores) == 1.0, "its own check judges the answers"
 
 
 async def run_and_rate(home: Path, registry: Registry, folder: Path, request: str, score: float) -> str:
