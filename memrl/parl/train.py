@@ -114,7 +114,8 @@ def train(
         harness = Harness(base, engines, runs)
         collector = _Collector(harness, engines, model, allowed, machines, own, settings)
         if not training.has_imitated:
-            training.imitate(collector.examples())
+            begun = time.monotonic()
+            training.imitate(collector.examples(), begun)
         progress(training.done, settings.updates)
         while training.done < settings.updates:
             if is_over():
@@ -258,7 +259,7 @@ class Training:
         self._model = model
         self._settings = settings
         self.done = 0  # updates
-        self.seconds = 0.0  # that all updates took
+        self.seconds = 0.0  # that the imitation and all updates took
         self.points: list[CurvePoint] = []
         network = load_network(model)
         for adapter in present:
@@ -275,8 +276,8 @@ class Training:
         """Whether the plans that are right were imitated, which is the reference of all updates."""
         return self._reference is not None
 
-    def imitate(self, rows: Sequence[SampledRow]) -> None:
-        """Imitate answers, and save the weights."""
+    def imitate(self, rows: Sequence[SampledRow], begun: float) -> None:
+        """Imitate answers, and save the weights. `begun` is when the first was made, by `time.monotonic`."""
         settings = self._settings.imitation
         weights = lora_parameters(self.network).values()
         optimizer = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=0.0)
@@ -285,7 +286,8 @@ class Training:
             for at in range(0, len(mixed), settings.rows):
                 imitate(self.network, optimizer, mixed[at : at + settings.rows], self._settings.temperature)
         self._reference = copied(self.network)
-        _write_state(self._folder / IMITATED, self._reference)
+        self.seconds = time.monotonic() - begun
+        _write_state(self._folder / IMITATED, {"weights": self._reference, "seconds": self.seconds})
 
     def learn(self, rows: Sequence[SampledRow], groups: Sequence[GroupResult], begun: float) -> None:
         """Make one update, and save it. `begun` is when its plans were first asked for, by `time.monotonic`."""
@@ -327,8 +329,9 @@ class Training:
     def _restore(self) -> None:
         file = self._folder / CHECKPOINT
         if (imitated := self._folder / IMITATED).exists():
-            self._reference = torch.load(imitated, weights_only=True)
-            restore(self.network, self._reference)
+            before: dict[str, Any] = torch.load(imitated, weights_only=True)
+            self._reference, self.seconds = before["weights"], before["seconds"]
+            restore(self.network, before["weights"])
         if not file.exists():
             return
         state: dict[str, Any] = torch.load(file, weights_only=True)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from orchestrator.memrl.parl.harness import FixedPlan, GreedyPolicy, Harness
 from orchestrator.memrl.parl.history import rated_requests
 from orchestrator.memrl.parl.machines import machines_for, other_worker
 from orchestrator.memrl.parl.natural import NaturalPlans
-from orchestrator.memrl.parl.requests import HELD_OUT, TRAINED, FamilyName, PlannedRequest, make_request
+from orchestrator.memrl.parl.requests import HELD_OUT, TRAINED, FamilyName, make_request
 from orchestrator.memrl.parl.reward import RewardSettings, result_of, stage_over
 from orchestrator.registry.gguf import read_adapter, read_header
 from orchestrator.registry.load import load_registry
@@ -104,7 +105,7 @@ def test_the_other_worker_understands_the_same_prompts(base: Registry) -> None:
 
 def test_a_training_continues_after_its_last_update(base: Registry, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
-    from orchestrator.memrl.parl.train import Imitation, Training, TrainSettings, train
+    from orchestrator.memrl.parl.train import IMITATED, Imitation, Training, TrainSettings, train
 
     machines, folder = machines_for(base)[:1], tmp_path / "training"
     few = Imitation(examples=6, rows=3, rounds=1)
@@ -121,6 +122,12 @@ def test_a_training_continues_after_its_last_update(base: Registry, tmp_path: Pa
     done = Training(folder, file, first)
     assert (begun.done, done.done) == (1, 2)
     assert done.points[:1] == begun.points
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(folder / IMITATED, copy)
+    imitated = Training(copy, file, first)
+    assert (imitated.has_imitated, imitated.done) == (True, 0)
+    assert 0 < imitated.seconds < begun.seconds < done.seconds, "imitation is a part of the training's time"
     page = (folder / "curves.html").read_text()
     assert "Training of the frontdoor" in page
     assert [name for name, about in ABOUT.items() if escape(about) not in page] == []
