@@ -177,11 +177,12 @@ class _Bench:
         controls = {**controls, MEMORY: by_memory(lessons, controls, texts)}
         rows = rows_of(controls, arms)
         hours = max(self._hours(arm, seed) for arm in ARMS for seed in SEEDS)
+        count = len(self._requests)
         return {
-            "command": "make parl",
+            "command": "make parl" + ("" if count == REQUESTS else f' ARGS="--requests {count}"'),
             "machine": environment.machine(),
             "versions": environment.versions("llama-cpp-python", "torch"),
-            "requests": len(self._requests),
+            "requests": count,
             "settings": {arm: asdict(reward) for arm, reward in ARMS.items()},
             "rows": [*rows.values()],
             "gains": {name: gain_over(runs, arms[WINNER]) for name, runs in controls.items()},

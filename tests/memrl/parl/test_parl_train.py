@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -150,6 +152,21 @@ def command(base: Registry, tmp_path: Path) -> list[str]:
     return [*program, "frontdoor", "train", *options]
 
 
+def in_a_terminal(command: list[str]) -> tuple[bytes, str]:
+    """Return what a command writes to a pipe, and what it shows in a terminal meanwhile."""
+    terminal, end = pty.openpty()
+    shown = bytearray()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end, env={**os.environ, "TERM": "xterm"}) as process:
+        os.close(end)
+        with os.fdopen(terminal, "rb", buffering=0) as screen, suppress(OSError):  # it ends with an error
+            while part := screen.read(4096):
+                shown += part
+        assert process.stdout is not None
+        written = process.stdout.read()
+    assert process.returncode == 0, shown
+    return written, shown.decode()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_training_that_is_killed_continues_and_is_compared(base: Registry, tmp_path: Path) -> None:
@@ -164,8 +181,10 @@ def test_a_training_that_is_killed_continues_and_is_compared(base: Registry, tmp
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     points = torch.load(checkpoint, weights_only=True)["points"]
-    finished = subprocess.run(command(base, tmp_path), capture_output=True, check=True)
-    report = json.loads(finished.stdout)
+    written, shown = in_a_terminal(command(base, tmp_path))
+    assert "updates" in shown
+    assert "3/3" in shown, "the progress bar is full"
+    report = json.loads(written)
     state = torch.load(checkpoint, weights_only=True)
     assert state["done"] == 3
     assert [point["stage"] for point in state["points"]] == [0.1, 0.05, 0.0]
