@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any, Final
 
-from benchmarks.page import WIDE_REQUESTS
+from benchmarks.page import WIDE_BOTH_RIGHT, WIDE_REQUESTS
 from benchmarks.parl.figures import drawn_again
 from benchmarks.routing.rows import goal_with_interval
 from orchestrator.bench.goals import at_most
 from orchestrator.memrl.parl.reward import MeasuredPlan
 from orchestrator.run.record.report import Report
 
-BOTH_RIGHT: Final = f"{WIDE_REQUESTS}, both right"
+BOTH_RIGHT: Final = WIDE_BOTH_RIGHT
 """The group of the goal, as on simulated machines: an answer that leaves out most of its parts takes no time."""
 GOAL: Final = "wide requests on two real cores"
 LONGEST: Final = 1.05
@@ -88,6 +88,7 @@ def _row(name: str, pairs: Sequence[Pair]) -> dict[str, Any]:
             "one agent": fmean(pair.agent.result.right for pair in pairs),
         },
         "path": drawn_again(paths),
+        "longest": max(map(fmean, paths)),
         "wall": drawn_again(_by_request(pairs, lambda pair: pair.wall)),
         "simulated_path": fmean(map(fmean, simulated)),
         "simulated_off": median(off),

@@ -44,6 +44,7 @@ def test_figures_are_means_over_requests_with_rounds_in_their_intervals() -> Non
     right = rows[BOTH_RIGHT]
     assert (right["requests"], right["pairs"]) == (2, 6)
     assert right["path"]["value"] == pytest.approx(1.0)
+    assert right["longest"] == pytest.approx(1.2)
     assert 0.7 <= right["path"]["low"] < 0.8, "the quickest rounds of the quicker request"
     assert 1.2 < right["path"]["high"] <= 1.3
     assert right["wall"]["value"] == pytest.approx(1.5)
