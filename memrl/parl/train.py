@@ -330,6 +330,8 @@ class Training:
         file = self._folder / CHECKPOINT
         if (imitated := self._folder / IMITATED).exists():
             before: dict[str, Any] = torch.load(imitated, weights_only=True)
+            if "weights" not in before:  # earlier versions kept nothing else
+                before = {"weights": before, "seconds": 0.0}
             self._reference, self.seconds = before["weights"], before["seconds"]
             restore(self.network, before["weights"])
         if not file.exists():
