@@ -11,7 +11,7 @@ import { ENDED, mayDo, Rating, StepActions, useAct } from "./step_actions.js";
 import { t } from "./texts.js";
 
 const LOG = 200; // events that are listed
-const ROWS = 200; // of a picture at a time: those of a run of 10,000 steps would stop the page for moments
+const ROWS = 100; // of a picture at a time: those of a run of 10,000 steps would stop the page for moments
 const SLACK = 8; // pixels from the end of a text that count as its end
 
 // Follow a run: its picture, its latest events, and what its steps are writing.
