@@ -82,6 +82,18 @@ def prefills_of_a_fan_out(loaded: Loaded) -> tuple[int, int]:
         return parent.stats().stats.prefill_tokens, computed(parent, *prompts)[0]
 
 
+def stored_in(folder: Path) -> dict[str, Any]:
+    """Return the options of an engine that stores all prefixes in a folder."""
+    return {
+        "context": 512,
+        "prefixes": str(folder / "prefixes"),
+        "stores_all": True,
+        "step_costs": str(folder / "curves"),
+        "log_file": str(folder / "engine.log"),
+        "hung_seconds": 60,
+    }
+
+
 async def life(spec: EngineSpec, *systems: str) -> tuple[list[Completion], EngineStats]:
     """Start an engine, ask it once with each of these system prompts, and stop it."""
     async with await Engine.start(spec) as engine:

@@ -25,6 +25,7 @@ from tests.orchestrator.engine.shared_texts import (
     life,
     prefills_of_a_fan_out,
     spec_of,
+    stored_in,
     stories,
     text,
 )
@@ -203,13 +204,8 @@ async def test_the_next_engine_computes_no_system_prompt_again_and_says_the_same
     spec = spec_of(
         recurrent_models,
         model,
-        context=512,
-        prefixes=str(tmp_path / "prefixes"),
-        stores_all=True,
         system_prompts=tuple(map(SystemPrompt, (SYSTEM, PERSONA, "short"))),
-        step_costs=str(tmp_path / "curves"),
-        log_file=str(tmp_path / "engine.log"),
-        hung_seconds=60,
+        **stored_in(tmp_path),
     )
     first, before = await life(spec, PERSONA, SYSTEM, "short")
     assert before.restored_prefixes == 0
@@ -226,13 +222,8 @@ async def test_the_next_engine_continues_a_conversation_and_another_one_with_the
     spec = spec_of(
         recurrent_models,
         model,
-        context=512,
-        prefixes=str(tmp_path / "prefixes"),
-        stores_all=True,
         system_prompts=(SystemPrompt(PERSONA),),
-        step_costs=str(tmp_path / "curves"),
-        log_file=str(tmp_path / "engine.log"),
-        hung_seconds=60,
+        **stored_in(tmp_path),
     )
     begun = (Message("system", PERSONA), Message("user", "hello"))
     async with await Engine.start(spec) as engine:
@@ -261,11 +252,6 @@ async def test_the_next_engine_computes_no_document_again_for_another_task(
     spec = spec_of(
         recurrent_models,
         model,
-        context=512,
-        prefixes=str(tmp_path / "prefixes"),
-        stores_all=True,
-        step_costs=str(tmp_path / "curves"),
-        log_file=str(tmp_path / "engine.log"),
-        hung_seconds=60,
+        **stored_in(tmp_path),
     )
     await check_document_outlasts(spec, PERSONA)

@@ -24,6 +24,7 @@ from tests.orchestrator.engine.shared_texts import (
     life,
     prefills_of_a_fan_out,
     spec_of,
+    stored_in,
     stories,
     text,
 )
@@ -186,14 +187,9 @@ async def test_the_next_engine_computes_no_system_prompt_again_and_says_the_same
     spec = spec_of(
         windowed_models,
         "windowed",
-        context=512,
         **(LAYOUTS | {"pool": {"cells": 1024}, "invariant": {"batch_invariant": True}})[layout],
-        prefixes=str(tmp_path / "prefixes"),
-        stores_all=True,
         system_prompts=tuple(map(SystemPrompt, (SYSTEM, persona, "short"))),
-        step_costs=str(tmp_path / "curves"),
-        log_file=str(tmp_path / "engine.log"),
-        hung_seconds=60,
+        **stored_in(tmp_path),
     )
     first, before = await life(spec, persona, SYSTEM, "short")
     assert before.restored_prefixes == 0
@@ -211,12 +207,7 @@ async def test_the_next_engine_computes_no_document_again_for_another_task(
     spec = spec_of(
         windowed_models,
         "windowed",
-        context=512,
         **(LAYOUTS | {"pool": {"cells": 1024}})[layout],
-        prefixes=str(tmp_path / "prefixes"),
-        stores_all=True,
-        step_costs=str(tmp_path / "curves"),
-        log_file=str(tmp_path / "engine.log"),
-        hung_seconds=60,
+        **stored_in(tmp_path),
     )
     await check_document_outlasts(spec, SYSTEM + SYSTEM)
