@@ -454,7 +454,8 @@ def test_nothing_moves_while_tokens_arrive_and_a_run_ends(
     size = {"width": width, "height": 2000}  # all is in view
     with visiting(browser, daemon, link_of(client), viewport=size, locale=language) as visit:
         page = visit.page
-        visit.ready("h1")
+        visit.go("new")
+        visit.ready("textarea")  # not the list of runs, which gets a row
         run = submitted(client, lasting(256))
         page.evaluate("window.moved = []; window.shift = 0")
         if view == "step":
