@@ -446,10 +446,17 @@ def test_a_step_is_stopped_alone(visit: Visit, client: httpx2.Client) -> None:
     expect(page.locator(".head .state").first).not_to_have_text("running")
 
 
-@pytest.mark.parametrize("view", ["run", "step"])
-@pytest.mark.parametrize(("width", "language"), [(360, "de-DE"), (1440, "en-US")])
+@pytest.mark.parametrize(
+    ("view", "width", "language"),
+    [
+        ("run", 360, "de-DE"),
+        ("step", 1440, "en-US"),
+        pytest.param("run", 1440, "en-US", marks=pytest.mark.slow),
+        pytest.param("step", 360, "de-DE", marks=pytest.mark.slow),
+    ],
+)
 def test_nothing_moves_while_tokens_arrive_and_a_run_ends(
-    browser: Browser, daemon: Running, client: httpx2.Client, width: int, language: str, view: str
+    browser: Browser, daemon: Running, client: httpx2.Client, view: str, width: int, language: str
 ) -> None:
     size = {"width": width, "height": 2000}  # all is in view
     with visiting(browser, daemon, link_of(client), viewport=size, locale=language) as visit:
