@@ -143,9 +143,9 @@ def add_join(draft: ExampleDraft, parts: Sequence[str], plural: str) -> None:
         clause, wording = draft.random.choice(operations.ON_RESULTS_UNSAID)
     values = draft.fill(wording)
     reference = f"the {plural}"
-    said = draft.random.choice((reference, reference, "them", "the results", f"these {plural}"))
+    pronoun = draft.random.choice((reference, reference, "them", "the results", f"these {plural}"))
     action = action_of(wording.format(x=reference, **values))
-    clause = clause.format(x=said, **values)
+    clause = clause.format(x=pronoun, **values)
     clause = clause.replace("what them ", "what they ").replace("where them ", "where they ")
     draft.add(clause, Part(role=WORKER, action=action, inputs=tuple(parts)), step_structure(parts))
 
@@ -155,8 +155,8 @@ def add_follow_up(draft: ExampleDraft, noun: str, part: str | None = None) -> st
     operation = draft.random.choice(operations.ON_A_RESULT)
     wording, reads = draft.random.choice(operation.wordings), part or draft.last
     values, reference = draft.fill(wording), f"the {noun}"
-    said = draft.random.choice((reference, reference, "it", "that", "the result") if part is None else (reference,))
-    clause, action = wording.format(x=said, **values), action_of(wording.format(x=reference, **values))
+    pronoun = draft.random.choice((reference, reference, "it", "that", "the result") if part is None else (reference,))
+    clause, action = wording.format(x=pronoun, **values), action_of(wording.format(x=reference, **values))
     draft.add(clause, Part(role=WORKER, action=action, inputs=(reads,)), step_structure([reads]))
     return operation.noun
 

@@ -146,10 +146,12 @@ def result_and_file(draft: ExampleDraft) -> None:
     clause, wording = draft.random.choice([pair for pair in operations.ON_TWO if not pair[0].endswith("?")])
     reference = f"the {operation.noun}"
     action = action_of(wording.format(a=reference, b=other.names[0]))
-    said = draft.random.choice((reference, reference, "it", "the result"))
+    pronoun = draft.random.choice((reference, reference, "it", "the result"))
     inputs = ("P1", *other.names)
     draft.add(
-        clause.format(a=said, b=other.phrase), Part(role=WORKER, action=action, inputs=inputs), step_structure(inputs)
+        clause.format(a=pronoun, b=other.phrase),
+        Part(role=WORKER, action=action, inputs=inputs),
+        step_structure(inputs),
     )
     save_result(draft)
 
@@ -250,8 +252,8 @@ def _make_two(draft: ExampleDraft, noun: str) -> None:
 def lists(draft: ExampleDraft) -> None:
     """Two or three lists of what is in one file."""
     reference = add_one_file(draft)
-    chosen = draft.random.sample(operations.LISTED, draft.random.choice((2, 2, 2, 3)))
-    for number, plural in enumerate(chosen):
+    kinds = draft.random.sample(operations.LISTED, draft.random.choice((2, 2, 2, 3)))
+    for number, plural in enumerate(kinds):
         wording = draft.random.choice(operations.FURTHER_LISTS if number else operations.FIRST_LIST)
         clause = wording.format(p=plural, x=reference.phrase)
         action = f"List the {plural} in {reference.names[0]}."

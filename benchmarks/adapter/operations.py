@@ -21,9 +21,9 @@ def _operations(text: str) -> tuple[TextOperation, ...]:
     text_operations = []
     for entry in text.strip().split("\n\n"):
         noun, plural, wordings, *questions = (part.strip() for part in " ".join(entry.split()).split(";"))
-        asked = tuple(question.strip() for question in questions[0].split("|")) if questions else ()
+        question_forms = tuple(question.strip() for question in questions[0].split("|")) if questions else ()
         text_operations.append(
-            TextOperation(noun, plural, tuple(wording.strip() for wording in wordings.split("|")), asked)
+            TextOperation(noun, plural, tuple(wording.strip() for wording in wordings.split("|")), question_forms)
         )
     return tuple(text_operations)
 

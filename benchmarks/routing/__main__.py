@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     data = "the folder of gsm8k.csv and mmlu.csv (default: the environment's ROUTELLM_DATA)"
     parser.add_argument("--data", type=Path, default=os.environ.get("ROUTELLM_DATA"), help=data)
     parser.add_argument("--parts", nargs="+", choices=[*PARTS], help=f"default: {' '.join(DEFAULT)}")
-    learners = "of the part routellm, beside the policy (default: all)"
+    learners = "of the part routellm, next to the policy (default: all)"
     parser.add_argument("--learners", nargs="+", choices=[*routellm.LEARNERS], help=learners)
     parser.add_argument("--seeds", type=int, default=5, help="orders of the stream (default: %(default)s)")
     episodes = "how many the memory holds while latency is measured (default: %(default)s)"

@@ -152,8 +152,8 @@ async def _answers(model: str, tasks: Sequence[RolloutTask]) -> list[tuple[Any, 
 
 async def _answer(engine: Engine, task: RolloutTask, persona: str) -> tuple[Any, ...]:
     step = task.task.plan.steps[0]
-    given = {source.label: source.value for source in task.task.inputs}
-    inputs = [StepInput(name, given[name]) for name in step.inputs]
+    texts_by_label = {source.label: source.value for source in task.task.inputs}
+    inputs = [StepInput(name, texts_by_label[name]) for name in step.inputs]
     messages = step_messages(SYSTEM_PROMPTS[step.actor], persona_texts()[persona], inputs, step.action)
     completion = await engine.generate(Generation(messages=messages, schema=step.output_schema, max_tokens=MAX_TOKENS))
     right = completion.finish == "stop" and task.check({"answer": completion.text}) >= 0.5

@@ -69,15 +69,15 @@ def test_goals_and_the_page_follow_from_the_rows() -> None:
     rows = rows_of(controls, arms)
     assert rows["best plan"]["regret"]["value"] == 0
     gains = {name: gain_over(runs(NARROW), arms["seconds"]) for name in CONTROLS}
-    found: Any = {"rows": [*rows.values()], "gains": gains, "goals": goals(rows, arms, controls, hours=1.0)}
-    met = {goal["name"]: goal["met"] for goal in found["goals"] if "met" in goal}
+    results: Any = {"rows": [*rows.values()], "gains": gains, "goals": goals(rows, arms, controls, hours=1.0)}
+    met = {goal["name"]: goal["met"] for goal in results["goals"] if "met" in goal}
     assert met["collapse rate without the parallel reward"]
     assert any(met[name] for name in met if name.startswith("wide requests on 96 cores"))
     assert page.SUBJECTS["parl"].headline is not None
-    assert page.SUBJECTS["parl"].headline(found).startswith("Trained: 100% right")
-    as_good = {**found, "gains": {**gains, "discover": gain_over(runs(BEST), arms["seconds"])}}
+    assert page.SUBJECTS["parl"].headline(results).startswith("Trained: 100% right")
+    as_good = {**results, "gains": {**gains, "discover": gain_over(runs(BEST), arms["seconds"])}}
     assert page.SUBJECTS["parl"].headline(as_good).startswith("Splitting by rules (discover) is as good")
-    lines = [*page.parl_table(found)]
+    lines = [*page.parl_table(results)]
     assert lines[-2:] == ["", "Not measured: critical paths by the clock of two real cores."]
     assert "| 2 cores | 1.00 | 0.00 | 0.00 | 0.00 | 4.00 | 10.0 | 4.00 |" in lines
     assert any("seconds 1.000. The arm that ships" in line for line in lines)

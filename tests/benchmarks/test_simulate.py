@@ -767,8 +767,8 @@ def test_a_task_with_files_is_simulated_with_those_of_its_folder(tmp_path: Path)
     measured = cli("bench", "critical-path", "--replay", "R", "--rounds", "1", "--no-serial", "--json")
     assert (measured.code, measured.json["summaries"][0]["statuses"]) == (0, {"done": 1}), measured.err
     (tmp_path / "texts").rename(tmp_path / "moved")
-    gone = cli("bench", "critical-path", "--replay", "R", "--rounds", "1", "--no-serial")
-    assert (gone.code, "texts: does not exist" in gone.err) == (2, True)
+    refused = cli("bench", "critical-path", "--replay", "R", "--rounds", "1", "--no-serial")
+    assert (refused.code, "texts: does not exist" in refused.err) == (2, True)
 
 
 @pytest.mark.slow

@@ -83,9 +83,9 @@ def verdict(claims: Sequence[Claim]) -> str:
 
 def claims_of(facts: Sequence[Fact], stated: Sequence[Fact]) -> list[Claim]:
     """Return the claims of an answer that states `stated`: one for each true fact in `facts`, then invented ones."""
-    left = dict(stated)
-    claims = [Claim(about, value, left.pop(about, None)) for about, value in facts]
-    return [*claims, *(Claim(about, None, value) for about, value in left.items())]
+    remaining = dict(stated)
+    claims = [Claim(about, value, remaining.pop(about, None)) for about, value in facts]
+    return [*claims, *(Claim(about, None, value) for about, value in remaining.items())]
 
 
 def corrupt(words: Lexicon, right: str, sources: Sequence[StepInput] = ()) -> tuple[str, list[Claim]]:

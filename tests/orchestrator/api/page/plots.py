@@ -38,7 +38,7 @@ class Columns:
 
 
 def columns(plot: Locator, color: str) -> Columns | None:
-    """Return where a picture has the colour of a CSS property; None if it is nowhere."""
+    """Return where a picture has the colour of a CSS property, or None if it does not have it."""
     ends = plot.evaluate(_COLUMNS, color)
     return None if ends is None else Columns(*ends)
 
