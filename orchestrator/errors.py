@@ -8,6 +8,7 @@
     ├── EngineError         a llama.cpp process failed                    orchestrator.engine
     ├── PoolError           a model is not available                      orchestrator.pool
     ├── PlanError           no plan could be made for a request           orchestrator.run.planning
+    ├── NoLibrary           a process cannot be held to one address       orchestrator.cluster.listening
     ├── SandboxError        a program was not run                         orchestrator.run.sandbox
     └── JournalError        the state folder or its database fails        orchestrator.run.journal
 

@@ -1,18 +1,19 @@
 """Find at which addresses of this machine Ray accepts connections, next to the one that it was given.
 
-Ray's servers bind to all interfaces, whatever `--node-ip-address` says, so only a firewall can close the others. What
-counts is therefore whether a connection is accepted. It imports nothing of Ray.
+Ray that was started by `ray start` binds its ports to all interfaces, whatever `--node-ip-address` says. A firewall may
+close the others, so what counts is whether a connection is accepted. It imports nothing of Ray.
 """
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import psutil
+
+from orchestrator.cluster.listening import machine_addresses
 
 CONNECT_SECONDS: Final = 1.0  # a connection within a machine takes less than a millisecond
 
@@ -29,9 +30,8 @@ async def exposed(address: str) -> tuple[str, ...]:
 
 
 def _other_addresses(address: str) -> list[str]:
-    addresses = (entry for entries in psutil.net_if_addrs().values() for entry in entries)
-    internet = {entry.address for entry in addresses if entry.family in (socket.AF_INET, socket.AF_INET6)}
-    return sorted(host for host in internet - {address} if not host.startswith("127.") and host != "::1")
+    others = machine_addresses() - {address}
+    return sorted(host for host in others if not host.startswith("127.") and host != "::1")
 
 
 def _ray_ports() -> list[int]:

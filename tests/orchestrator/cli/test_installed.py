@@ -115,6 +115,7 @@ def engine_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_carries_what_the_program_reads(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {
+        "orchestrator/cluster/bind.c",
         "orchestrator/model_registry.yaml",
         "orchestrator/procedures/library/vacuum.yaml",
         "orchestrator/api/page/static/app.js",
