@@ -67,6 +67,9 @@ CLUSTER: Final = Attachment(
             "Show the machines of the daemon's cluster and the servers of its models, and what runs on them.",
             after="pool",
         ),
+        "cluster": CommandPlace(
+            "orchestrator.cluster.commands:cluster_app", "Make this machine a part of a Ray cluster.", after="pool"
+        ),
         "standby": CommandPlace(
             "orchestrator.cluster.commands:standby",
             "Get a copy of the head's journal, and take over as the daemon when the head is gone.",

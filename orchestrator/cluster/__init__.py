@@ -7,7 +7,7 @@ nodes       RayCluster: has the pool use the nodes that join, and describes them
 process     NodeProcess: an engine's process on a node, as `Engine` uses it
 messages    between daemon and bridge
 bridge      the only process with a Ray driver: Ray ends its process when the cluster's control plane is gone
-driver      connects it with Ray, or says why that is impossible
+driver      connects it with Ray, or says why that is impossible; control_plane: asks whether Ray is there
 ray_node    a node of Ray as the bridge sees it: its actor and the bytes of its engines
 members     which nodes of Ray's list can be used, and what they are called
 host        what runs on a node: starts engines, stores model files
@@ -15,7 +15,9 @@ relay       the connections between the head and engines on nodes; tls: encrypts
 carrier     what the pool ships KV cells with; prefixes: their files, from one machine to another
 store       model files of a node, by content
 digests     SHA-256 of the head's model files
-endpoints, commands   `GET /v1/nodes`, `orchestrator nodes`, `orchestrator standby`
+endpoints, commands   `GET /v1/nodes`, `orchestrator nodes`, `orchestrator standby`, `orchestrator cluster start`
+ray_start   what the last one does; environment: that of Ray, and of processes that talk to it
+listening   has these processes listen at one address: bind.c; exposure: at which ones Ray accepts connections
 
 A second machine that takes over:
 

@@ -9,9 +9,10 @@ from typing import Final
 
 import msgspec
 
+from orchestrator.cluster.environment import ray_environment
 from orchestrator.cluster.lease import Answer, Granted, Refused, Request, encode
+from orchestrator.cluster.listening import NoLibrary
 from orchestrator.cluster.stream import Broken, receive_frame, send_frame
-from orchestrator.engine.client.spawn import engine_environment
 
 PROGRAM: Final = "orchestrator.cluster.arbiter"
 LOG: Final = "arbiter.log"  # of the process, in the folder of logs
@@ -58,6 +59,8 @@ class ArbiterClient:
             send_frame(connection, encode(request))
             body = receive_frame(connection)
             connection.settimeout(self._seconds + 1.0)  # longer than its own patience with the actor
+        except NoLibrary as error:
+            return Unreachable(str(error))
         except (OSError, Broken) as error:
             self.close()
             return Unreachable(f"its process does not answer: {error}")
@@ -82,6 +85,7 @@ class ArbiterClient:
             self._process = None
 
     def _start(self) -> socket.socket:
+        environ = ray_environment()
         ours, theirs = socket.socketpair()
         arguments = (str(theirs.fileno()), self._address, self._folder, str(self._seconds))
         self._connection = ours
@@ -93,7 +97,7 @@ class ArbiterClient:
                 stdout=output,
                 stderr=output,
                 pass_fds=(theirs.fileno(),),
-                env={"RAY_USAGE_STATS_ENABLED": "0", **engine_environment()},
+                env=environ,
                 start_new_session=True,
             )
         ours.settimeout(CONNECT_SECONDS)

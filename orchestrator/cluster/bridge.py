@@ -115,7 +115,9 @@ class Bridge:
             listed = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
             self._alive = alive = {node["NodeID"]: node for node in listed}
             if own not in alive:
-                await self._end("Ray has ended on this machine; accepted: it is started here, too (`ray start`)")
+                await self._end(
+                    "Ray has ended on this machine; accepted: it is started here, too (`orchestrator cluster start`)"
+                )
             for key in self._rejected.keys() - alive.keys():
                 self._send(NodeLost(self._rejected.pop(key), "it has left the cluster"))
             for key, node in alive.items():
@@ -132,7 +134,9 @@ class Bridge:
             await self._end(first_line(error))
         if not same:
             reason = f"the control plane at {address} was started again, and has forgotten its nodes"
-            await self._end(f"{reason}; accepted: nodes that are started again, too (`ray stop`, `ray start`)")
+            await self._end(
+                f"{reason}; accepted: nodes that are started again, too (`ray stop`, `orchestrator cluster start`)"
+            )
 
     async def _end(self, reason: str) -> NoReturn:
         self._send(Failing(reason))

@@ -1,9 +1,9 @@
-"""The commands about the machines of the daemon's cluster: nodes, standby."""
+"""The commands about the machines of a cluster: cluster start, nodes, standby."""
 
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -12,10 +12,51 @@ from rich.text import Text
 from orchestrator.cli.daemon import DaemonClient
 from orchestrator.cli.serve import daemon_environment
 from orchestrator.cli.settings import JsonFlag, settings
-from orchestrator.cli.terminal import one_line, plain_table, print_result, size
+from orchestrator.cli.terminal import one_line, plain_table, print_lines, print_result, size
+from orchestrator.cluster.ray_start import USUAL_PORT, checked_start
 from orchestrator.service.doctor import exposure
 
 STANDBY_PROGRAM: Final = (sys.executable, "-m", "orchestrator.cluster.standby")
+
+cluster_app = typer.Typer(
+    help="Make this machine a part of a Ray cluster.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+
+@cluster_app.command("start")
+def start(
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The one address of this machine for Ray's ports.")],
+    join: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS:PORT", help="The cluster's control plane; without it, this machine runs one."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help=f"The control plane's port, without --join; else {USUAL_PORT}."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What the node is called; without it, as the host.")
+    ] = None,
+    block: Annotated[bool, typer.Option("--block", help="Stay until SIGTERM or ctrl-C, which ends Ray here.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start Ray on this machine, listening at one address only.
+
+    Each machine of a cluster needs it, the daemon's too. `ray stop` ends it. Needs the extra `ray` and a C compiler.
+    """
+    ray = checked_start(address, join, port, name)
+    if block:
+        sys.stdout.flush()
+        ray.become()
+    ray.execute()
+    lines = [f"Ray listens at {ray.address}, and its control plane is {ray.control_plane}"]
+    if not ray.joins:
+        lines.append(f"on another machine: orchestrator cluster start ADDRESS --join {ray.control_plane}")
+    body = {"address": ray.address, "control_plane": ray.control_plane}
+    print_lines(body, [*lines, "end it: ray stop"], as_json=as_json)
 
 
 def standby(context: typer.Context) -> None:

@@ -1,42 +1,44 @@
-"""Become a driver of a Ray cluster, or say why that is not possible: Ray tries for minutes, and names no cause.
-
-So the control plane is asked over a connection of our own first, whether it is there and accepts our certificate.
-"""
+"""Become a driver of a Ray cluster, or say why that is not possible."""
 
 import os
-import socket
-import ssl
-from collections.abc import Mapping
 from typing import Final
 
 import ray
 from ray._private.services import canonicalize_bootstrap_address_or_die
 from ray._private.worker import global_worker
 from ray._raylet import GcsClient  # type: ignore[attr-defined] # of a compiled module
+from ray.core.generated.gcs_pb2 import GcsNodeInfo
 from ray.exceptions import AuthenticationError, RayError
 
-from orchestrator.cluster.stream import address_of
-from orchestrator.cluster.tls import TLS_FILES, NotConnected, tls_context
+from orchestrator.cluster.control_plane import SECONDS, check_control_plane, not_there
+from orchestrator.cluster.environment import lacks_token
+from orchestrator.cluster.listening import NoLibrary, listen_at, machine_addresses
+from orchestrator.cluster.tls import NotConnected
 
 NAMESPACE: Final = "orchestrator"
-SECONDS: Final = 10.0  # for the control plane to answer
 TRIES: Final = "5"  # of Ray to connect to a control plane that answers, a second each
 TOKEN: Final = "RAY_AUTH_MODE=token with the cluster's in RAY_AUTH_TOKEN or ~/.ray/auth_token"  # noqa: S105
-_SETTINGS_TYPE: Final = 4
-_FRAME_BYTES: Final = 9  # of the header of a frame of HTTP/2
-_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS_TYPE, 0, 0, 0, 0, 0])
 
 
 def connect(address: str) -> None:
-    """Become a driver of the cluster. Blocks. Raises NotConnected."""
+    """Become a driver of the cluster, which listens where Ray does on this machine. Blocks. Raises NotConnected."""
     try:
+        address = _resolved(address)
         check_control_plane(address, os.environ)
+        if lacks_token(os.environ):  # a client of Ray would abort this process
+            raise NotConnected(f"there is no token for the cluster at {address}; accepted: {TOKEN}")
         os.environ.setdefault("RAY_gcs_server_port_wait_time_s", TRIES)
-        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="error")
+        here = _address_here(address)
+        listen_at(here)
+        ray.init(
+            address=address, _node_ip_address=here, namespace=NAMESPACE, log_to_driver=False, logging_level="error"
+        )
     except (ConnectionError, RayError, ValueError, RuntimeError) as error:
         if isinstance(error, AuthenticationError) or AuthenticationError.__name__ in str(error.__cause__):
             raise NotConnected(f"the cluster at {address} does not accept this token; accepted: {TOKEN}") from error
         raise NotConnected(f"{first_line(error)}; accepted: a running cluster of the same Ray and Python") from error
+    except NoLibrary as error:
+        raise NotConnected(str(error)) from error
 
 
 def first_line(text: object) -> str:
@@ -46,7 +48,7 @@ def first_line(text: object) -> str:
 def control_plane_problem(address: str, seconds: float = SECONDS) -> str:
     """Return why Ray's control plane does not answer this process in this time, or nothing. Blocks."""
     try:
-        check_control_plane(address, os.environ, seconds)
+        check_control_plane(_resolved(address), os.environ, seconds)
     except NotConnected as error:
         return str(error)
     return ""
@@ -63,51 +65,20 @@ def is_same_cluster(address: str) -> bool:
     return bool(client.cluster_id == global_worker.gcs_client.cluster_id)
 
 
-def check_control_plane(address: str, environ: Mapping[str, str], seconds: float = SECONDS) -> None:
-    """Check that Ray's control plane answers at a configured address, with TLS if `environ` asks for it.
-
-    Raises NotConnected.
-    """
-    context = tls_context(environ)
-    if context is not None:
-        context.set_alpn_protocols(["h2"])
+def _resolved(address: str) -> str:
+    # ADDRESS:PORT of a configured address, which may be `auto`. Raises NotConnected.
     try:
-        address = canonicalize_bootstrap_address_or_die(address)
+        return str(canonicalize_bootstrap_address_or_die(address))
     except (ConnectionError, ValueError) as error:  # `auto`, and there is none on this machine
-        raise _not_there(str(error)) from error
-    host, port = address_of(address)
-    place = f"the control plane at {address}"
-    try:
-        with socket.create_connection((host, port), seconds) as plain:
-            connection = plain if context is None else context.wrap_socket(plain, server_hostname=host)
-            with connection:
-                connection.sendall(_PREFACE)
-                answer = connection.recv(_FRAME_BYTES)
-    except ssl.SSLCertVerificationError as error:
-        accepted = f"one that is signed by RAY_TLS_CA_CERT and names {host} as subjectAltName"
-        reason = f"the certificate of {place} is not accepted: {error.verify_message}"
-        raise NotConnected(f"{reason}; accepted: {accepted}") from error
-    except ssl.SSLError as error:
-        if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-            raise NotConnected(f"{place} does not use TLS; accepted: no RAY_USE_TLS") from error
-        raise NotConnected(_refused(place, str(error.reason))) from error
-    except (ConnectionResetError, BrokenPipeError) as error:
-        raise NotConnected(_refused(place, "") if context else _needs_tls(place)) from error
-    except OSError as error:
-        why = error.strerror or f"no answer for {seconds:g} s"
-        raise _not_there(f"{place} does not answer: {why}") from error
-    if answer[3:4] != bytes([_SETTINGS_TYPE]):
-        raise NotConnected(_refused(place, "") if context else _needs_tls(place))
+        raise not_there(first_line(error)) from error
 
 
-def _not_there(reason: str) -> NotConnected:
-    return NotConnected(f"{first_line(reason)}; accepted: the address of a running one (`ray start --head`)")
-
-
-def _refused(place: str, reason: str) -> str:
-    why = f" ({reason})" if reason else ""
-    return f"{place} refuses the certificate of RAY_TLS_SERVER_CERT{why}; accepted: one of the cluster's authority"
-
-
-def _needs_tls(place: str) -> str:
-    return f"{place} does not answer without TLS; accepted: RAY_USE_TLS=1, {', '.join(TLS_FILES)}"
+def _address_here(address: str) -> str:
+    # The address that Ray has on this machine, where it may run twice. Raises NotConnected and what Ray raises.
+    alive = GcsClient(address=address).get_all_node_info(timeout=SECONDS, state_filter=GcsNodeInfo.GcsNodeState.ALIVE)
+    own = machine_addresses()
+    here = {node.node_manager_address: node.is_head_node for node in alive.values() if node.node_manager_address in own}
+    if not here:
+        accepted = "Ray that is started here, too (`orchestrator cluster start`)"
+        raise NotConnected(f"this machine is no node of the cluster at {address}; accepted: {accepted}")
+    return str(max(here, key=here.__getitem__))

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,8 @@ import structlog
 
 from orchestrator.cluster.carrier import PrefixCarrier
 from orchestrator.cluster.digests import ModelFiles
+from orchestrator.cluster.environment import ray_environment
+from orchestrator.cluster.listening import NoLibrary
 from orchestrator.cluster.messages import (
     NUMBER_BYTES,
     BridgeMessage,
@@ -45,7 +47,6 @@ from orchestrator.cluster.messages import (
 )
 from orchestrator.cluster.process import NodeProcess, Refused
 from orchestrator.engine.client.engine import Engine
-from orchestrator.engine.client.spawn import engine_environment
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import LoadFailure, ModelLoadFailed
 from orchestrator.engine.protocol import Frames, ProtocolError
@@ -204,7 +205,7 @@ class RayCluster:
                         if isinstance(message, ControlPlane):
                             reason = message.problem or ended
                         self._handle(message)
-            except (OSError, ProtocolError) as error:
+            except (OSError, ProtocolError, NoLibrary) as error:
                 reason = str(error)
             self._connection = self._exposed = None
             self._carrier.lose()
@@ -385,13 +386,14 @@ class _Connection:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, settings: ClusterSettings, home: Home, head_epoch: int) -> AsyncIterator["_Connection"]:
-        """Start a process; it has ended when the context ends. Raises OSError."""
+        """Start a process; it has ended when the context ends. Raises NoLibrary, OSError."""
+        environ = await asyncio.to_thread(ray_environment)
         control, theirs = socket.socketpair()
         descriptors, passed = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection = cls(control, descriptors)
         with descriptors, control:
             with theirs, passed:
-                process = _start_bridge(home, theirs.fileno(), passed.fileno())
+                process = _start_bridge(home, theirs.fileno(), passed.fileno(), environ)
             try:
                 connection._reader, connection._writer = await asyncio.open_connection(sock=control)
                 connection.send(
@@ -431,7 +433,7 @@ def _digests_file(home: Home) -> Path:
     return folder / "digests.json"
 
 
-def _start_bridge(home: Home, control: int, descriptors: int) -> subprocess.Popen[bytes]:
+def _start_bridge(home: Home, control: int, descriptors: int, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     home.logs.mkdir(parents=True, exist_ok=True)
     with open(home.logs / LOG, "ab") as output:
         return subprocess.Popen(  # noqa: S603 (our own interpreter and module)
@@ -440,6 +442,6 @@ def _start_bridge(home: Home, control: int, descriptors: int) -> subprocess.Pope
             stdout=output,
             stderr=output,
             pass_fds=(control, descriptors),
-            env={"RAY_USAGE_STATS_ENABLED": "0", **engine_environment()},
+            env=environ,
             start_new_session=True,
         )

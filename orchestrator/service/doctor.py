@@ -90,7 +90,7 @@ def check_ray_ports(exposed: Mapping[str, Sequence[str] | None]) -> Check:
         return Check("ports of Ray", "note", "not examined yet", "`orchestrator nodes` says whether Ray answers")
     open_ports = [f"{name}: {exposure(places)}" for name, places in examined.items() if places]
     if open_ports:
-        return Check("ports of Ray", "note", "; ".join(open_ports), "close them: Security in docs/cluster.md")
+        return Check("ports of Ray", "note", "; ".join(open_ports), "start Ray there by `orchestrator cluster start`")
     return Check("ports of Ray", "ok", f"closed at all addresses but Ray's own: {', '.join(examined)}")
 
 

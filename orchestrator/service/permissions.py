@@ -168,7 +168,7 @@ TEACHING_ARGUMENTS: Final[Mapping[str, str]] = {"submit": "model"}
 # By what their request to a daemon needs. Without a daemon the modes of the state folder decide.
 COMMANDS: Final[Mapping[Need, tuple[str, ...]]] = {
     OPEN: (
-        *("init", "validate", "schema", "serve", "standby", "logs", "doctor", "version"),
+        *("init", "validate", "schema", "serve", "standby", "cluster start", "logs", "doctor", "version"),
         *("service install", "service show"),
         *("config show", "config path", "models get", "models add", "models try", "models import"),
         *("frontdoor train", "frontdoor undo"),

@@ -2,10 +2,10 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,23 +14,21 @@ import psutil
 import pytest
 
 from benchmarks.cluster.ray_nodes import TOKEN, RayNodes
+from tests.orchestrator.cli.cli_command import COMMAND
 
 
-class PartedNode:
-    """A node in a network namespace of its own, which can be cut off. A context manager, which needs root.
+class PartedMachine:
+    """A network namespace that stands for another machine, and can be cut off. A context manager, which needs root.
 
-    A second network, in which Ray has no address, connects `other` with this process.
+    One network connects its address `inside` with `outside` of this machine. A second one connects its address `other`.
     """
 
-    def __init__(self, address: str, name: str, log: Path, *options: str) -> None:
-        """`options` are further ones of `ray start`."""
-        self._address, self._name, self._log, self._options = address, name, log, options
+    def __init__(self) -> None:
         self._space, self._link = f"orchestrator-{os.getpid()}", f"orch{os.getpid()}"
         # Addresses of its own, as tests that were killed leave theirs behind.
         self.outside, self.inside, self._far, self.other = (
             f"10.213.{os.getpid() % 256}.{number}" for number in (1, 2, 5, 6)
         )
-        self._raylet: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         inside = ("netns", "exec", self._space, "ip")
@@ -39,34 +37,18 @@ class PartedNode:
         self._connect(self._link, self.outside, "eth0", self.inside)
         self._connect(f"{self._link}b", self._far, "eth1", self.other)
         self._ip(*inside, "route", "add", "default", "via", self.outside)
-        ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
-        own = [f"--node-name={self._name}", f"--node-ip-address={self.inside}", "--num-cpus=0", *self._options]
-        with self._log.open("wb") as log:
-            self._raylet = subprocess.Popen(
-                ["ip", "netns", "exec", self._space, *ray, f"--address={self._address}", *own],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._raylet is not None
-        with suppress(psutil.NoSuchProcess):
-            processes = [*(started := psutil.Process(self._raylet.pid)).children(recursive=True), started]
-            for process in processes:
-                with suppress(psutil.NoSuchProcess):
-                    process.kill()
-        self._raylet.wait()
         self._ip("link", "del", self._link)
         self._ip("link", "del", f"{self._link}b")
         self._ip("netns", "del", self._space)
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """The words before a command that runs it on this node."""
+        """The words before a command that runs it there."""
         return ("ip", "netns", "exec", self._space)
 
     def cut_off(self) -> None:
@@ -76,6 +58,16 @@ class PartedNode:
     def reconnect(self) -> None:
         """Let packets through again."""
         self._ip("link", "set", self._link, "up")
+
+    @contextmanager
+    def reached_by_other(self) -> Iterator[None]:
+        """Have packets for `inside` come by the network of `other` in the block."""
+        route = (f"{self.inside}/32", "via", self.other)
+        self._ip("route", "add", *route)
+        try:
+            yield
+        finally:
+            self._ip("route", "del", *route)
 
     def _connect(self, link: str, outside: str, name: str, inside: str) -> None:
         within = ("netns", "exec", self._space, "ip")
@@ -88,6 +80,48 @@ class PartedNode:
     @staticmethod
     def _ip(*arguments: str) -> None:
         subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+class PartedNode(PartedMachine):
+    """A machine with a node of a Ray cluster, which `orchestrator cluster start` starts."""
+
+    def __init__(self, address: str, name: str, log: Path) -> None:
+        super().__init__()
+        self._address, self._name, self._log = address, name, log
+        self._raylet: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        start = [*COMMAND, "cluster", "start", self.inside, "--join", self._address, "--name", self._name, "--block"]
+        with self._log.open("wb") as log:
+            self._raylet = subprocess.Popen(
+                [*self.prefix, *start],
+                env={**os.environ, "XDG_STATE_HOME": str(self._log.with_suffix(".state"))},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._raylet is not None
+        with suppress(psutil.NoSuchProcess):
+            kill_all([*(started := psutil.Process(self._raylet.pid)).children(recursive=True), started])
+        self._raylet.wait()
+        super().__exit__(kind, error, trace)
+
+
+def kill_all(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+needs_namespaces = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and `ip`"
+)
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,9 @@
-"""Ray on a node with two networks, with and without the firewall of docs/cluster.md."""
+"""Where Ray accepts connections: on a machine where it was started by hand, and on one where our command did it."""
 
-import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,23 +17,18 @@ from benchmarks.cluster.ray_nodes import RayNodes
 from orchestrator.cluster.exposure import exposed
 from tests.orchestrator.api.daemon_process import running_daemon
 from tests.orchestrator.cli.cli_command import run_here
-from tests.orchestrator.cluster.conftest import PartedNode
+from tests.orchestrator.cluster.conftest import PartedMachine, PartedNode, needs_namespaces
 from tests.orchestrator.cluster.heads import PATIENCE
 from tests.orchestrator.cluster.test_cluster import SMALL
 
 GUIDE = Path(__file__).parents[3] / "docs" / "cluster.md"
-PORTS = {"--node-manager-port": 6380, "--object-manager-port": 6381}  # as in GUIDE
-
-
-def firewall_of(address: str, interface: str) -> str:
-    """Return the rules of the guide for a machine."""
-    before, start, after = GUIDE.read_text("utf-8").partition("table inet ray {")
-    assert all(f"{option}={port}" in before for option, port in PORTS.items())
-    rules = start + after.partition("```")[0]
-    for shown, own in (("10.0.0.2", address), ("eth1", interface)):
-        assert shown in rules
-        rules = rules.replace(shown, own)
-    return rules
+# Listens at an address until its standard input ends, and prints the port.
+SERVER = """
+import socket, sys
+with socket.create_server((sys.argv[1], 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    sys.stdin.read()
+"""
 
 
 def accepts(address: str, port: int) -> bool:
@@ -55,11 +50,8 @@ def until_exposed(client: httpx2.Client, name: str, matches: Callable[[list[str]
         time.sleep(0.05)
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("nft") is None,
-    reason="network namespaces need root, `ip` and `nft`",
-)
-def test_addresses_at_which_ray_listens_are_named_until_the_firewall_closes_them(
+@needs_namespaces
+def test_addresses_at_which_ray_listens_are_named_where_it_was_started_by_hand(
     tmp_path: Path, ray_nodes: RayNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry, home = tmp_path / "registry.yaml", tmp_path / "home"
@@ -68,26 +60,20 @@ def test_addresses_at_which_ray_listens_are_named_until_the_firewall_closes_them
     )
     settings = {"ORCHESTRATOR_CLUSTER_RAY": ray_nodes.address, "ORCHESTRATOR_CLUSTER_FOLDER": str(tmp_path / "nodes")}
     monkeypatch.setenv("ORCHESTRATOR_CLUSTER_RAY", ray_nodes.address)
-    options = [f"{option}={port}" for option, port in PORTS.items()]
+    port = int(ray_nodes.address.rpartition(":")[2])
     with (
-        PartedNode(ray_nodes.address, "p", tmp_path / "p.log", *options) as node,
+        PartedNode(ray_nodes.address, "p", tmp_path / "p.log") as node,
         running_daemon(home, ORCHESTRATOR_REGISTRY=str(registry), **settings) as daemon,
         daemon.client() as client,
     ):
-        until_exposed(client, "p", lambda places: {f"{node.other}:{port}" for port in PORTS.values()} <= {*places})
-        until_exposed(client, "head", lambda places: all(":" in place for place in places))
-        for address in (node.inside, node.other):
-            assert all(accepts(address, port) for port in PORTS.values())
-        assert node.other in run_here("--home", home, "nodes").out
-        check = ray_ports(home)
-        assert (check["state"], "p: Ray also listens at " in check["found"]) == ("note", True)
-
-        rules = firewall_of(node.inside, "eth0")
-        subprocess.run([*node.prefix, "nft", "-f", "-"], input=rules, text=True, check=True)
-        assert all(accepts(node.inside, port) for port in PORTS.values())
-        assert not any(accepts(node.other, port) for port in PORTS.values())
+        assert accepts(node.outside, port)
+        until_exposed(client, "head", lambda places: f"{node.outside}:{port}" in places)
         until_exposed(client, "p", lambda places: not places)
-        assert "p: Ray" not in ray_ports(home)["found"]
+        assert "listens at" in run_here("--home", home, "nodes").out
+        check = ray_ports(home)
+        assert check["state"] == "note"
+        assert "head: Ray also listens at " in check["found"]
+        assert "p: Ray" not in check["found"]
         client.post("/v1/pool/m/load").raise_for_status()
 
 
@@ -96,6 +82,36 @@ def ray_ports(home: Path) -> dict[str, str]:
     checks: list[dict[str, str]] = run_here("--home", home, "doctor", "--json").json["checks"]
     (check,) = [check for check in checks if check["name"] == "ports of Ray"]
     return check
+
+
+def firewall_of(address: str, interface: str) -> str:
+    """Return the rules of the guide for a machine."""
+    _, start, after = GUIDE.read_text("utf-8").partition("table inet ray {")
+    rules = start + after.partition("```")[0]
+    for shown, own in (("10.0.0.2", address), ("eth1", interface)):
+        assert shown in rules
+        rules = rules.replace(shown, own)
+    return rules
+
+
+@needs_namespaces
+@pytest.mark.skipif(shutil.which("nft") is None, reason="the rules of the guide need `nft`")
+def test_what_comes_from_another_network_is_rejected_by_the_rules_of_the_guide() -> None:
+    with (
+        PartedMachine() as there,
+        subprocess.Popen(
+            [*there.prefix, sys.executable, "-c", SERVER, there.inside], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as server,
+    ):
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        with there.reached_by_other():
+            assert accepts(there.inside, port)
+            rules = firewall_of(there.inside, "eth0")
+            subprocess.run([*there.prefix, "nft", "-f", "-"], input=rules, text=True, check=True)
+            assert not accepts(there.inside, port)
+        assert accepts(there.inside, port)
+        server.communicate()
 
 
 async def test_other_programs_are_none_of_ray() -> None:

@@ -113,7 +113,7 @@ def refused_settings(authority: Pair) -> dict[str, tuple[Mapping[str, str], str]
         ),
         "no token": (
             {"RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": ""},
-            "does not accept this token; accepted: RAY_AUTH_MODE=token with the cluster's in RAY_AUTH_TOKEN",
+            "there is no token for the cluster at ",
         ),
         "no token mode": (
             {"RAY_AUTH_MODE": "disabled"},
