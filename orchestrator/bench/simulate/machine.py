@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from math import ceil
 from pathlib import Path
 from types import MappingProxyType
@@ -25,11 +27,16 @@ from orchestrator.registry.options import LoadOptions
 from orchestrator.task.taskir.problems import problems_of
 
 MAX_BYTES: Final = 1 << 20
-# What tokenizers of models cut off on their own: words, of which long ones are several, digits and other marks.
-_PIECES: Final = re.compile(r"[^\W\d_]{1,12}|\S")
-_ROUNDING: Final = 1e-9
-# What simulated strings consist of. Hardly another text of a prompt has it.
+# What simulated texts consist of: a token is the first one, and as many of the others as follow. Hardly another text of
+# a prompt has these characters.
 FILLER: Final = "~"
+CONTINUED: Final = "¬¦"
+_FILLED: Final = rf"{FILLER}[{CONTINUED}]*"
+# What tokenizers of models cut off on their own: words, of which long ones are several, digits and other marks.
+_PIECES: Final = re.compile(rf"{_FILLED}|[^\W\d_]{{1,12}}|\S")
+_PARTS: Final = re.compile(rf"{_FILLED}|[^{FILLER}]+")
+_ROUNDING: Final = 1e-9
+Vocabulary = Callable[[str], list[int]]  # returns the tokens of a text
 Resource = Literal["memory bandwidth", "cores", "memory"]
 DraftSource = Literal["lookup", "mtp", "eagle", "draft"]
 RESOURCES: Final[tuple[Resource, ...]] = get_args(Resource)  # what a machine could have more of
@@ -84,7 +91,9 @@ class MachineModel(_Form):
     drafts: Drafts | None = None
     message_tokens: int = Field(default=4, ge=0, description="tokens of each message of a prompt besides its text")
     word_tokens: Positive = Field(
-        default=1.3, description="tokens of a prompt for each of its words, digits and other marks"
+        default=1.3,
+        description="tokens of a prompt for each of its words, digits and other marks, unless the registry has a model"
+        " of this name, whose vocabulary says more",
     )
     answer_characters: Positive = Field(default=4.0, description="characters of an answer for each of its tokens")
 
@@ -106,26 +115,26 @@ class MachineModel(_Form):
         verify = points if self.verify_seconds is None else _points(self.verify_seconds)
         return StepCostModel(points, verify, self.prompt_token_seconds, self.cell_seconds, self.pads)
 
-    def behaviour(self, seed: int) -> Behaviour:
-        """Return how its engine fills its steps."""
+    def behaviour(self, seed: int, vocabulary: Vocabulary | None = None) -> Behaviour:
+        """Return how its engine fills its steps. Without a vocabulary, `word_tokens` say how many tokens texts have."""
         drafts = self.drafts
         return Behaviour(
             costs=self.costs,
             split=self.split,
             drafting=None if drafts is None else SimulatedDrafts(**drafts.model_dump()),
             token_seconds=self.token_seconds,
-            tokenize=self._tokens,
+            tokenize=self._tokens_by_words if vocabulary is None else partial(_tokens_by, vocabulary),
             message_tokens=self.message_tokens,
             seed=seed,
         )
 
-    def _tokens(self, text: str) -> Tokens:
+    def _tokens_by_words(self, text: str) -> Tokens:
         """Return the tokens that stand for a text: `word_tokens` for each word, digit and mark in the mean.
 
-        Simulated answers within the text are known by their filler, of which a token has `answer_characters`.
+        Simulated answers within the text have as many as they were written with.
         """
         pieces = _PIECES.findall(text)
-        each = [1 / self.answer_characters if piece == FILLER else self.word_tokens for piece in pieces]
+        each = [1 if piece[0] == FILLER else self.word_tokens for piece in pieces]
         sums = np.cumsum(each)
         count = ceil(sums[-1] - _ROUNDING) if pieces else 0
         ends = [*(np.searchsorted(sums, np.arange(1, count) - _ROUNDING) + 1).tolist(), len(pieces)]
@@ -249,6 +258,13 @@ class Machine(_Form):
             memory=MemoryEstimate(weights=model.bytes, kv_cache=model.cache_bytes, compute=0),
         )
         return entry if base is None else replace(entry, prompts=base.prompts)
+
+
+def _tokens_by(vocabulary: Vocabulary, text: str) -> Tokens:
+    # As `MachineModel._tokens_by_words`.
+    parts = _PARTS.findall(text)
+    each = (token_ids([part]) if part[0] == FILLER else vocabulary(part) for part in parts)
+    return np.fromiter(chain.from_iterable(each), dtype=np.int32)
 
 
 def read_machine(file: Path) -> Machine:

@@ -115,10 +115,14 @@ class Probe:
 def probe(registry: Registry, home: Path) -> Probe:
     """Run the short tasks on this machine's engines. Raises what `run_here` does."""
     chained, fanned = (run_here(task, registry, home, ROUNDS) for task in (CHAIN, FAN))
+    reading = read_task(_word_tokens(registry), chained.info.context)
+    return Probe(chained, fanned, run_here(reading, registry, home, ROUNDS), reading)
+
+
+def _word_tokens(registry: Registry) -> float:
     file = registry.models[registry.roles["worker"].model].file
     assert file is not None, "it was run here"
-    reading = read_task(tokens_per_word(file), chained.info.context)
-    return Probe(chained, fanned, run_here(reading, registry, home, ROUNDS), reading)
+    return tokens_per_word(file)
 
 
 def read_task(word_tokens: float, context: int) -> TaskIR:
@@ -190,7 +194,7 @@ def describe(
                 sources=("measured",),
                 cores=topology.cores,
                 memory_bytes=psutil.virtual_memory().total,
-                models={name: _model(probed.fanned, step_costs(spec))},
+                models={name: _model(probed.fanned, step_costs(spec), _word_tokens(alone))},
                 overheads=Overheads(commit_seconds=commit, generation_seconds=probed.chained.busy_seconds),
             )
             fitted = fit(machine, alone, Path(folder) / f"simulated-{at}", [probed], called)
@@ -220,7 +224,7 @@ def step_costs(spec: EngineSpec) -> Costs:
     return msgspec.json.decode(ended.stdout, type=Costs)
 
 
-def _model(ran: Ran, costs: Costs) -> MachineModel:
+def _model(ran: Ran, costs: Costs, word_tokens: float) -> MachineModel:
     """Return a model of the machine, with what its tasks say of draft tokens and of the engine's own time."""
     spec, stats, measured = ran.spec, ran.stats, costs.model
     return MachineModel(
@@ -238,6 +242,7 @@ def _model(ran: Ran, costs: Costs) -> MachineModel:
         split=costs.split,
         pads=measured.pads,
         drafts=drafts_of(spec, stats, costs),
+        word_tokens=word_tokens,
     )
 
 
@@ -275,7 +280,7 @@ def fit(
 ) -> Machine:
     """Return the machine with one model so that simulations of the short tasks take as long as in the probes.
 
-    Fitted are the tokens of messages, words and answers, a factor for all steps and another one for those that read
+    Fitted are the tokens of messages and answers, a factor for all steps and another one for those that read
     prompts, what the tokens cost that a sequence attends to, and what the orchestrator waits for each generation and
     takes for each call of a tool. The simulated answers have as many tokens as the real ones.
     """
@@ -290,11 +295,8 @@ def fit(
         (model,) = machine.models.values()
         messages = MESSAGES * ROUNDS * (len(CHAIN.plan.steps) + len(FAN.plan.steps))
         missing = _missing(_prompt_tokens, chains) + _missing(_prompt_tokens, fans)
-        changes: dict[str, object] = {
-            "message_tokens": max(0, model.message_tokens + round(missing / messages)),
-            "word_tokens": model.word_tokens * _factor(_prompt_tokens, readers),
-        }
-        if number:  # the first time tokens were not as long as they are
+        changes: dict[str, object] = {"message_tokens": max(0, model.message_tokens + round(missing / messages))}
+        if number:  # the first time messages were not as long as they are
             changes |= _scaled(model, _factor(_decode_seconds, [*chains, *fans]))
             changes["prompt_ratio"] = model.prompt_ratio * _factor(_cold_seconds, [*chains, *fans, *readers])
             late = _missing(_decode_seconds, readers) / _attended(readers[0].measured)

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +22,16 @@ from orchestrator.bench.simulate.engines import (
     StepSeconds,
     Write,
 )
-from orchestrator.bench.simulate.machine import FILLER, RESOURCES, Machine, MachineModel, Resource
+from orchestrator.bench.simulate.machine import (
+    CONTINUED,
+    FILLER,
+    RESOURCES,
+    Machine,
+    MachineModel,
+    Resource,
+    Vocabulary,
+)
+from orchestrator.bench.simulate.vocabularies import vocabularies_of
 from orchestrator.engine.contract import Generation
 from orchestrator.pool.machines import Machine as Node
 from orchestrator.registry.models import Registry
@@ -91,9 +101,10 @@ def simulate_rounds(
     """
     registry = machine.registry(base)
     models = dict.fromkeys(registry.roles[step.actor].model for step in task.plan.steps)
-    write = Writer(machine, seed, lengths).write
+    job, write = Job(None, task, folder, "as-planned"), Writer(machine, seed, lengths).write
+    vocabularies = vocabularies_of(base, machine.models)
     return simulate_job(
-        Job(None, task, folder, "as-planned"), machine, registry, home, write, models, rounds=rounds, seed=seed
+        job, machine, registry, home, write, models, rounds=rounds, seed=seed, vocabularies=vocabularies
     )
 
 
@@ -107,15 +118,20 @@ def simulate_job(
     *,
     rounds: int = 1,
     seed: int = 0,
+    vocabularies: Mapping[str, Vocabulary] = MappingProxyType({}),
 ) -> list[Simulated]:
     """Run a job several times on a machine with a registry of its models; `write` has their answers.
 
-    These `models` are loaded first. Otherwise as `simulate_rounds`.
+    These `models` are loaded first. `vocabularies`, by model, count the tokens of texts, and `word_tokens` where there
+    is none. Otherwise as `simulate_rounds`.
     """
 
     async def main() -> list[Simulated]:
         simulations = []
-        async with simulated_orchestrator(machine, registry, home, write, seed) as (orchestrator, simulated):
+        async with simulated_orchestrator(machine, registry, home, write, seed, vocabularies) as (
+            orchestrator,
+            simulated,
+        ):
             for model in models:
                 await orchestrator.pool.load(model)
             for _ in range(rounds):
@@ -141,18 +157,23 @@ async def carry_out(orchestrator: Orchestrator, job: Job) -> tuple[Report, tuple
 
 @asynccontextmanager
 async def simulated_orchestrator(
-    machine: Machine, registry: Registry, home: Path, write: Write, seed: int = 0
+    machine: Machine,
+    registry: Registry,
+    home: Path,
+    write: Write,
+    seed: int = 0,
+    vocabularies: Mapping[str, Vocabulary] = MappingProxyType({}),
 ) -> AsyncIterator[tuple[Orchestrator, SimulatedMachine]]:
     """Enter an orchestrator on a machine, or on a cluster of such machines, in a loop of `run_virtually`.
 
-    `registry` has the models of the machine, and `write` their answers.
+    `registry` has the models of the machine, and `write` their answers. For `vocabularies` see `simulate_job`.
     """
     overheads = machine.overheads
     simulated = SimulatedMachine(
         step_seconds=lambda file: _step_seconds(machine.models[file]),
         write=write,
         load_seconds=lambda file: machine.models[file].load_seconds,
-        behaviour=lambda file: machine.models[file].behaviour(seed),
+        behaviour=lambda file: machine.models[file].behaviour(seed, vocabularies.get(file)),
         own=OwnTime(overheads.generation_seconds, overheads.waiting_seconds),
     )
 
@@ -286,14 +307,28 @@ class Writer:
             model = self._machine.roles.get(request.role, next(iter(self._machine.models)))
             guessed = round(len(text) / self._machine.models[model].answer_characters)
             tokens = max(2, guessed if form_lengths is None else next(form_lengths))
-            return SimulatedAnswer(text, tokens, forced=1)  # the quotation mark or bracket at its end
+            return SimulatedAnswer(_filled(text, tokens), tokens, forced=1)  # the quotation mark or bracket at its end
         draw = random.Random(f"{self._seed} {request.messages[-1].content}")  # noqa: S311 - no secret
         tokens = (
             round(TYPICAL_TOKENS * draw.lognormvariate(0.0, SPREAD)) if form_lengths is None else next(form_lengths)
         )
         tokens = max(1, tokens if request.max_tokens is None else min(tokens, request.max_tokens))
-        word = f"word{crc32(request.messages[-1].content.encode())}"  # an answer that repeats an input is refused
-        return SimulatedAnswer(" ".join([word] * max(1, tokens - 1)), tokens)
+        bits = f"{crc32(request.messages[-1].content.encode()):032b}"  # so that prompts with it have no more in common
+        first = FILLER + bits.translate(str.maketrans("01", CONTINUED))
+        return SimulatedAnswer(first + (tokens - 1) * (FILLER + CONTINUED[0]), tokens)
+
+
+def _filled(text: str, tokens: int) -> str:
+    # The text with as many tokens of filler as make it `tokens` long, if each other character is one, too.
+    fillers = text.count(FILLER)
+    share = (tokens - len(text) + fillers) / max(1, fillers)
+
+    def spread(run: re.Match[str]) -> str:
+        size = len(run[0])
+        count = min(size, max(1, round(share * size)))
+        return "".join(FILLER if at * count % size < count else CONTINUED[0] for at in range(size))
+
+    return re.sub(f"{FILLER}+", spread, text)
 
 
 def instance_of(schema: Mapping[str, Any]) -> Any:
