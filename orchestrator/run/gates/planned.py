@@ -126,6 +126,11 @@ def unseen_tests(scope: Scope) -> tuple[str, ...]:
     return tuple(name for name in unit_tests(scope) if name in scope.task_inputs and name not in scope.step.inputs)
 
 
+def is_started(name: str) -> bool:
+    """Return whether an output is Python that can be started by itself: no test, and no settings of tests."""
+    return file_name(name).endswith(".py") and module_under_test(name) is None and stem_of(name) != "conftest"
+
+
 def _without(language: Language, idle: str) -> Idle:
     return lambda scope: "" if scope.outputs(language) else idle
 
@@ -134,6 +139,10 @@ def _no_build(scope: Scope) -> str:
     if scope.commands.build or scope.outputs("python"):
         return ""
     return "no output is Python, and the task has no commands.build"
+
+
+def _no_program(scope: Scope) -> str:
+    return "" if any(map(is_started, scope.outputs("python"))) else "no output is Python that can be started"
 
 
 def _no_unit_tests(scope: Scope) -> str:
@@ -175,6 +184,7 @@ GATES: Final = (
     GateRow("build", "build:Build", _no_build, default_for=("python",)),
     GateRow("typecheck", "typecheck:Typecheck", _without("python", "no output is Python"), module="mypy"),
     GateRow("security", "security:Security", _no_outputs, program="ruff"),
+    GateRow("smoke", "smoke:Smoke", _no_program, default_for=("python",)),
     GateRow("unit", "tests:Unit", _no_unit_tests, module="pytest"),
     GateRow("integration", "tests:Integration", _no_integration_tests, module="pytest"),
     GateRow("bench", "bench:BenchGate", _no_bench),

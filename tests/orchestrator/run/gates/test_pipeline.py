@@ -76,7 +76,7 @@ def built(*gates: ScriptedGate) -> dict[str, Gate]:
 
 
 def test_there_is_every_gate_that_a_task_may_name_and_in_its_order() -> None:
-    order = "schema shellcheck format lint build typecheck security unit integration bench judge"
+    order = "schema shellcheck format lint build typecheck security smoke unit integration bench judge"
     assert list(BUILTIN_GATES) == order.split()
 
 
@@ -172,7 +172,7 @@ async def test_gates_that_nobody_insists_on_are_not_run_where_they_cannot_look(t
 
 def test_gates_look_at_what_is_written_for_one_item_of_a_list() -> None:
     planned = step("told.json", "all.py", foreach="names.json")
-    assert default_gates(planned) == ("format", "lint", "build")
+    assert default_gates(planned) == ("format", "lint", "build", "smoke")
     child = planned.model_copy(update={"id": "S1[7]", "outputs": ("told.json[7]", "all.py[7]")})
     assert as_first_child(child) is child
     assert Scope(as_first_child(planned)).outputs("python", "json") == ("all.py[0]",)

@@ -26,6 +26,7 @@ CODE, LOGIC, FORMAT, TIMEOUT, RESOURCE = (
 ADD = "def add(a: int, b: int) -> int:\n    return a + b\n"
 TEST = "from add import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
 DOCUMENTED = '"""Say so.\n```\nx = 1\n```\n"""\n'
+READS_STDIN = "import sys\n\n\nfor line in sys.stdin.splitlines():\n    print(line)\n"
 GIVES_UP = "import pytest\n\n\ndef add(a, b):\n    pytest.exit('enough', 0)\n"
 UNCHECKED = "import typing\n\n\n@typing.no_type_check\ndef f(a: int) -> str:\n    return a\n"
 
@@ -52,6 +53,8 @@ UNCHECKED = "import typing\n\n\n@typing.no_type_check\ndef f(a: int) -> str:\n  
         ("security", "a.txt", "one\nAKIAIOSFODNN7EXAMPLE\n", CODE, "a.txt: line 2 holds an AWS access key"),
         ("shellcheck", "a.sh", "if true; then\n  ls\n", CODE, "a.sh:1: SC1046"),
         ("shellcheck", "a.sh", "# shellcheck disable=SC2115\nrm -rf $1/\n", CODE, "a.sh:2: SC2115"),
+        ("smoke", "a.py", READS_STDIN, CODE, "a.py:4: it ends at once when it is started: AttributeError: "),
+        ("smoke", "src/a.py", "import json\n\njson.loads(json)\n", CODE, "src/a.py:3: it ends at once"),
         ("unit", "add.py", ADD.replace("+", "-"), CODE, "test_add.py::test_sum: assert add(1, 2) == 3: got -1"),
         ("unit", "add.py", "def add(a, b:\n", CODE, "test_add.py: "),
         ("unit", "add.py", "import os\nos._exit(0)\n", CODE, "add.py:2: os._exit is not accepted"),
@@ -99,6 +102,49 @@ async def test_what_nobody_means_fails_lint(run: RunJob, mistake: str, code: str
     failure = (await check(("lint",), run, {"a.py": mistake})).failure
     assert failure is not None
     assert code in failure.evidence
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import sys\n\nprint(open(sys.argv[1]).read())\n",
+        "import sys\n\n\ndef main(path):\n    print(path)\n\n\nmain(*sys.argv[1:])\n",
+        "import sys\n\nsys.exit('usage: a.py FILE')\n",
+        "import package_that_nobody_has\n",
+        "import os\n\nport = int(os.environ.get('PORT_OF_NOBODY'))\n",
+        "import re\n\nname = re.match(r'\\w+', input() if False else '').group()\n",
+        "input('Your name: ')\n",
+        "while True:\n    pass\n",
+        "x = 'x' * 10**12\n",
+        "from .b import x\n",
+        "import urllib.request\n\nurllib.request.urlopen('http://127.0.0.1:1/')\n",
+        "import sys\n\nprint('TypeError: of a message', file=sys.stderr)\nsys.exit(1)\n",
+    ],
+)
+async def test_what_input_or_a_machine_might_prevent_passes_smoke(run: RunJob, program: str) -> None:
+    checked = await check(("smoke",), run, {"a.py": program})
+    assert [(result.status, result.evidence) for result in checked.results] == [("passed", "")]
+
+
+async def test_a_name_that_another_output_lacks_fails_smoke(run: RunJob) -> None:
+    made = {"shapes.py": "class Circle:\n    pass\n", "report.py": "from shapes import Square\n"}
+    failure = (await check(("smoke",), run, made)).failure
+    assert failure is not None
+    assert "report.py:1: it ends at once when it is started: ImportError: cannot import name" in failure.evidence
+
+
+async def test_smoke_starts_neither_tests_nor_text(run: RunJob) -> None:
+    checked = await check(("smoke",), run, {"test_a.py": "x = y\n", "conftest.py": "x = y\n", "a.txt": "x"})
+    assert [(result.status, result.evidence) for result in checked.results] == [
+        ("not run", "no output is Python that can be started")
+    ]
+
+
+async def test_smoke_gives_a_program_the_files_that_its_step_reads(run: RunJob) -> None:
+    program = "print(len(open('notes.txt').read().splitlines('no')))\n"
+    failure = (await check(("smoke",), run, {"a.py": program}, reads={"notes.txt": "a"})).failure
+    assert failure is not None
+    assert "TypeError: 'str' object cannot be interpreted as an integer" in failure.evidence
 
 
 async def test_types_that_do_not_fit_are_found_in_each_file_whatever_its_comments_say(run: RunJob) -> None:
