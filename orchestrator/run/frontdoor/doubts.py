@@ -19,6 +19,7 @@ from orchestrator.run.frontdoor.forms import FENCED, READ_BYTES, about_form, is_
 from orchestrator.run.frontdoor.line_lists import ListForm
 from orchestrator.run.frontdoor.listed import is_program
 from orchestrator.run.frontdoor.references import names_file
+from orchestrator.run.frontdoor.replies import about_replies
 from orchestrator.run.frontdoor.request import RequestFiles, instruction
 from orchestrator.run.frontdoor.sources import LANGUAGE_SUFFIX, PROSE, about_sources, in_sentence
 from orchestrator.run.frontdoor.tables import about_tables
@@ -47,6 +48,8 @@ def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple
     all_doubts += _about_twins(request, answer, {doubt.output for doubt in all_doubts})
     all_doubts += _about_lines(request, answer)
     all_doubts += _about_left_out(request, answer)
+    all_doubts += _about_left_out_names(request, answer)
+    all_doubts += about_replies(request, answer)
     all_doubts += _about_mentions(request, answer)
     all_doubts += _about_empty_files(request, answer)
     all_doubts += about_tables(answer)
@@ -265,13 +268,44 @@ def _about_left_out(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     if len(answer.outputs) != 1 or len(answer.inputs) < 3 or _SELECTS.search(folded(instruction(request))):
         return
     ((name, text),) = answer.outputs.items()
-    lines = [re.sub(r"^[\s\-*•#>|\d.)(\[\"'`_]+", "", line) for line in text.splitlines()]
+    lines = [re.sub(r"^[\s\-*•#>|\d.)(\[\"'`_]+", "", line).casefold() for line in text.splitlines()]
     # "check claim1 to claim6 against policy.txt" wants no line for the policy
     named = [file for file in answer.inputs if names_file(request, file)]
     listed = [file for file in answer.inputs if file not in named] or named
-    missing = [file for file in listed if not any(line.startswith(file) for line in lines)]
-    if 0 < len(missing) <= len(listed) - 2 and not any(file in text for file in missing):
-        yield Doubt(f"The answer says nothing of {' and '.join(missing[:3])}.", name)
+    missing = [file for file in listed if not any(line.startswith(_stem(file)) for line in lines)]
+    fewest = 1 if _EACH_NAME.search(folded(instruction(request))) else 2  # lines of files that make a list of them
+    if 0 < len(missing) <= len(listed) - fewest and not any(_stem(file) in text.casefold() for file in missing):
+        more = [f"{len(missing) - 3} more"] if len(missing) > 3 else []
+        yield Doubt(f"The answer says nothing of {' and '.join((*missing[:3], *more))}.", name)
+
+
+def _stem(file: str) -> str:
+    return PurePosixPath(file).stem.casefold()
+
+
+_EACH_NAME = re.compile(
+    r"\b(?:each|every|je|jeweils|jede[nmrs]?|chacun\w*|chaque|cada)\b"
+    r"|\b(?:one|a|ein\w*|une?|una?) \w+ (?:per|pro|par|por)\b"
+)
+_NAME = r"[^\W\d_a-zß-ÿ][\w-]+"
+# three names or more, such as "Wien, Lissabon und Oslo"
+_NAMES = re.compile(rf"\b{_NAME}(?:, {_NAME})+,? (?:and|und|et|y|e) {_NAME}\b")
+_BETWEEN = re.compile(r",? (?:and|und|et|y|e) |, ")
+
+
+def _about_left_out_names(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
+    # an answer with a part for each of several names has none for these
+    order = instruction(request)
+    lists = [match[0] for match in _NAMES.finditer(order)]
+    if len(lists) != 1 or len(answer.outputs) != 1 or not _EACH_NAME.search(folded(order)):
+        return
+    ((output, text),) = answer.outputs.items()
+    names = _BETWEEN.split(lists[0])
+    lines = [line.lstrip("#*_-> \t") for line in text.splitlines()]
+    missing = [name for name in names if name not in text]
+    if missing and sum(any(line.startswith(name) for line in lines) for name in names) > 1:
+        left_out = " and ".join(missing)
+        yield Doubt(f"The answer says nothing of {left_out}.", output, demand=f"Write about {left_out}, too.")
 
 
 # Such as "is empty", "has no content", "0 bytes", "there is nothing", "blank".

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from orchestrator.run.frontdoor.doubt import Doubt, WrittenAnswer
 from orchestrator.run.frontdoor.sources import PROSE
 from orchestrator.run.frontdoor.wishes import Amount, Wishes
-from orchestrator.run.frontdoor.words import folded
+from orchestrator.run.frontdoor.words import folded, related
 
 READ_BYTES: Final = 200_000  # longer outputs are not read
 SLACK: Final = 1.1  # how much too long a text may be, because words are counted in different ways
@@ -34,6 +34,7 @@ def about_form(wishes: Wishes, wanted: Sequence[str], answer: WrittenAnswer) -> 
         return
     ((name, text),) = texts.items()
     yield from _about_items(wishes, name, text)
+    yield from _about_items_for_each(wishes, name, text, answer.inputs)
     if wishes.format or PurePosixPath(name).suffix not in PROSE or "```" in text:
         return
     for length in wishes.lengths:
@@ -57,6 +58,26 @@ def _about_items(wishes: Wishes, name: str, text: str) -> Iterator[Doubt]:
     if (items := wishes.items_in_all) and (most := _most_items(items.of, text)) < items.number:
         doubt = f"You asked for {items} in all; the answer has at most {most}."
         yield Doubt(doubt, name, demand=f"Give {items} in all.")
+
+
+def _about_items_for_each(wishes: Wishes, name: str, text: str, inputs: Collection[str]) -> Iterator[Doubt]:
+    if wishes.items_for_each is None:
+        return
+    each, whole = wishes.items_for_each
+    files = [file for file in inputs if related(_kind(file), whole)]
+    items = replace(each, number=each.number * len(files))
+    if len(files) < 2 or len(files) < len(inputs):
+        return
+    most, least = _most_items(items.of, text), text.count("?") if items.of in _QUESTIONS else 0
+    if most < items.number or least > items.number:
+        measured = f"at most {most}" if most < items.number else f"{least}"
+        doubt = f"You asked for {each} for each {whole}, so {items.number} in all; the answer has {measured}."
+        yield Doubt(doubt, name, demand=f"Give exactly {each} for each {whole}, and no more.")
+
+
+def _kind(file: str) -> str:
+    # "chapter" of chapter1.txt and of chapter_2.txt
+    return re.split(r"[\W\d_]+", PurePosixPath(file).stem.casefold())[0]
 
 
 def _has_format(format_name: str, text: str) -> bool:

@@ -93,6 +93,12 @@ _COUNT_OF_EACH = re.compile(
     rf"(?:of|von|de[rns]?|des)?\s?(?:(?:the|our|my|these|those|your|unsere[rn]?|meine[rn]?|diese[rn]?|ces|nos|mes|las|los|"
     rf"nuestr[oa]s|mis)\s)?(?P<wholes>[2-9]|[1-9]\d|{'|'.join(word for word in _NUMBERS if _NUMBERS[word] > 1)})\s\w"
 )
+# "two questions for each chapter"; how many chapters there are, the files may say
+_COUNT_FOR_EACH = re.compile(
+    rf"\b{_NUMBER}\s(?:(?!of\b|and\b|und\b|et\b|von\b)[\w-]+\s){{0,3}}?(?P<item>{'|'.join(_ITEMS)}|lines)\b"
+    r"[^.;:?!]{0,30}?\s(?:(?:for|fur|zu|pour|para)\s(?:each|every|jede[nmrs]?|chaque|cada)|per|pro|par|por)\s"
+    r"(?P<whole>\w+)\b"
+)
 _EACH = re.compile(r"\b(?:each|every|per|both|respectively|jede[mnrs]?|je|jeweils|pro|beide[nr]?|chacune?|chaque|par|"
                    r"cada|por|ambos|ambas)\b")  # fmt: skip
 
@@ -144,6 +150,8 @@ _LIST = (
     r"(?:a|an) (?:json )?(?:list|array) (?:with|of)|(?:eine )?liste (?:mit|von)|(?:une )?liste (?:de|d'|avec)"
     r"|(?:una )?lista (?:de|con)"
 )
+_FILE = r"[\w./*-]*\.[a-z]\w{0,7}\b"
+_FILE_NAMES = re.compile(rf"{_FILE}(?:(?:,| and| und| et| y| e)+ {_FILE})*")
 _ABOUT_INPUT = re.compile(r"\b(?:is|are|was|which|that|stored|written|given|liegt|steht|ist)\s*$")
 
 
@@ -167,6 +175,7 @@ class Wishes:
 
     items: Amount | None = None
     items_in_all: Amount | None = None  # of a number for each of several things
+    items_for_each: tuple[Amount, str] | None = None  # a number for each thing of this name, however many there are
     lengths: tuple[Amount, ...] = ()  # in different units
     length_of_each: Amount | None = None  # of each of several texts
     format: Format | None = None
@@ -186,8 +195,13 @@ class Wishes:
         lengths = _lengths(text)
         if _EACH.search(text):
             each = lengths[0] if len(lengths) == 1 else None
-            in_all = _items_in_all(text)
-            return cls(items_in_all=in_all, length_of_each=each, format=_format(text), several=several)
+            return cls(
+                items_in_all=_items_in_all(text),
+                items_for_each=_items_for_each(text),
+                length_of_each=each,
+                format=_format(text),
+                several=several,
+            )
         items = _items(text)
         if items is not None:
             lengths = tuple(length for length in lengths if length.of == "characters")
@@ -200,7 +214,7 @@ def schema_for(request: str, name: str) -> dict[str, object] | None:
     at = text.find(PurePosixPath(name).name)
     if at < 0 or not name.endswith(".json"):
         return None
-    behind = folded(re.split(r"[.!?](?:\s|$)", text[at + len(name) :], maxsplit=1)[0])
+    behind = _FILE_NAMES.sub("FILES", folded(re.split(r"[.!?](?:\s|$)", text[at + len(name) :], maxsplit=1)[0]))
     return {"type": "array", "minItems": 1} if re.match(rf"[^,;]{{0,40}}?\b(?:{_LIST})\b", behind) else None
 
 
@@ -221,6 +235,11 @@ def _items_in_all(text: str) -> Amount | None:
         return None
     each = _amount(matches[0], matches[0]["item"])
     return Amount("exactly", each.number * _number(matches[0]["wholes"]), each.of)
+
+
+def _items_for_each(text: str) -> tuple[Amount, str] | None:
+    matches = [*_COUNT_FOR_EACH.finditer(text)]
+    return (_amount(matches[0], matches[0]["item"]), matches[0]["whole"]) if len(matches) == 1 else None
 
 
 def _lengths(text: str) -> tuple[Amount, ...]:

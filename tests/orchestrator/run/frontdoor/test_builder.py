@@ -25,7 +25,7 @@ def test_code_fills_in_what_the_compact_form_leaves_out() -> None:
         part("Summarize a.", "a"), part("Write f.", "P1", "b.md", "request", role="coder", output="f.py")
     )
     assert first == Step(id="S1", actor="worker", action="Summarize a.", inputs=("a.txt",), outputs=("s1.txt",))
-    gates = ("format", "lint", "build")
+    gates = ("format", "lint", "build", "smoke")
     inputs = ("s1.txt", "b.md", "request")
     assert second == Step(id="S2", actor="coder", action="Write f.", inputs=inputs, outputs=("f.py",), gates=gates)
 
@@ -35,7 +35,7 @@ def test_gates_follow_from_what_a_step_writes() -> None:
         part(output="go.sh"), part(output="told.json"), part(foreach="P2"), part(foreach="P2", output="all.py")
     )
     assert [step.gates for step in steps[:3]] == [("shellcheck",), ("schema",), None]
-    assert steps[3].gates == ("format", "lint", "build"), "each item is Python, and the list of them JSON"
+    assert steps[3].gates == ("format", "lint", "build", "smoke"), "each item is Python, and the list of them JSON"
 
 
 def test_references_follow_the_names_of_outputs() -> None:

@@ -196,14 +196,16 @@ def test_a_program_that_is_to_be_changed_is_written_under_its_name_and_tested(re
     files = ("main.py", "test_main.py")
     step = step_for(registry, "The tests in test_main.py fail. Fix main.py.", files)
     assert (step.actor, step.inputs, step.outputs) == ("coder", files, ("main.py",))
-    assert step.gates == ("format", "lint", "build", "unit")
+    assert step.gates == ("format", "lint", "build", "smoke", "unit")
     alone = step_for(registry, "Fix main.py.", files)
-    assert (alone.inputs, alone.gates) == (("main.py",), ("format", "lint", "build")), "nobody spoke of tests"
+    assert (alone.inputs, alone.gates) == (("main.py",), ("format", "lint", "build", "smoke")), "nobody spoke of tests"
 
 
 def test_a_file_that_the_request_calls_a_list_is_written_as_one(registry: Registry) -> None:
     request = "Make people.json from a.txt: a list with an object per person."
     assert step_for(registry, request).output_schema == {"type": "array", "minItems": 1}
+    several = "Make people.json from a.txt, b.txt and c.txt: a list of objects with name and age."
+    assert step_for(registry, several).output_schema == {"type": "array", "minItems": 1}
     assert step_for(registry, "Make people.json from a.txt: an object with a name.").output_schema is None
 
 

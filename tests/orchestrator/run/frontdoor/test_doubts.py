@@ -275,6 +275,11 @@ def against(request: str, text: str, **inputs: str) -> list[str]:
     return [doubt.text for doubt in doubts(request, ("notes.txt", "a.txt"), answer)]
 
 
+def demands(request: str, text: str, **inputs: str) -> list[str]:
+    answer = WrittenAnswer({"s1.txt": text}, {"s1.txt": text}, inputs)
+    return [doubt.demand for doubt in doubts(request, tuple(inputs), answer)]
+
+
 @pytest.mark.parametrize(("request_text", "text", "expected"), DOUBTFUL)
 def test_a_wrong_answer_is_doubted(request_text: str, text: str, expected: str) -> None:
     assert against(request_text, text) == [expected]
@@ -362,6 +367,58 @@ def test_an_answer_with_lines_for_some_of_the_files_is_doubted() -> None:
     rules = {"rules.txt": "Any language is welcome."}
     every = "\n".join(f"{name}: French" for name in texts)
     assert against("Check r1 to r4 against rules.txt.", every, **texts, **rules) == []
+    first = "R1: it is in French."
+    assert against(request, first, **texts) == ["The answer says nothing of r2.txt and r3.txt and r4.txt."]
+    assert against("What do r1 to r4 say in English?", first, **texts) == [], "nobody spoke of each of them"
+
+
+def test_an_answer_with_parts_for_some_of_the_names_is_doubted() -> None:
+    request = "Write one paragraph each for Oslo, Lima and Bonn about what to do on a rainy day."
+    rain = "There are museums and cafes for a day on which it rains from the morning to the evening."
+    some = f"Oslo:\n{rain}\n\n**Bonn**\n{rain}"
+    assert demands(request, some) == ["Write about Lima, too."]
+    assert against(request, some) == ["The answer says nothing of Lima."]
+    assert against(request, f"{some}\n\nIn Lima it never rains.") == []
+    assert against("Which of Oslo, Lima and Bonn is the largest? One sentence each.", f"Oslo is. {rain}") == []
+    assert against("Compare Oslo, Lima and Bonn.", some) == [], "nobody spoke of each of them"
+    german = "Schreib bitte für Wien, Genf und Graz je einen Absatz darüber, was man dort sehen kann."
+    seen = "Dort ist vieles zu sehen, das man nicht kennt, und es wird in der Stadt auch viel gebaut."
+    assert against(german, f"Wien: {seen}\nGraz: {seen}") == ["The answer says nothing of Genf."]
+
+
+def test_a_number_of_items_for_each_file_of_a_kind_is_counted() -> None:
+    texts = dict.fromkeys(("chapter1.txt", "chapter2.txt"), "Bees dance. The queen lays many eggs.")
+    request = "Write two quiz questions with their answers for each chapter."
+    question = "Q: What do bees do?\nA: They dance."
+    right = "\n".join(f"Chapter {number}\n{question}\n{question}" for number in (1, 2))
+    assert against(request, right, **texts) == []
+    assert against(request, f"{right}\n{question}", **texts) == [
+        "You asked for 2 questions for each chapter, so 4 in all; the answer has 5."
+    ]
+    assert against(request, f"Chapter 1\n{question}", **texts) == [
+        "You asked for 2 questions for each chapter, so 4 in all; the answer has at most 1."
+    ]
+    assert demands(request, question, **texts) == ["Give exactly 2 questions for each chapter, and no more."]
+    assert against(request, question, **texts, **{"notes.txt": "Bees."}) == [], "the notes may be a chapter, too"
+    assert against("Two questions per pupil, please.", question, **texts) == []
+
+
+def test_a_reply_with_a_sentence_of_the_mail_as_its_own_is_doubted() -> None:
+    mail = {"mail_kim.txt": "Hello, are you open on Sunday? I would like to collect the roses myself.\nKim"}
+    request = "Answer the mail politely."
+    doubt = "A sentence of mail_kim.txt is in the reply, as if it were its own."
+    copied = "Dear Kim, yes, we are. I would like to collect the roses myself."
+    assert against(request, copied, **mail) == [doubt]
+    assert against("Write a short reply to Kim.", copied, **mail) == [doubt]
+    demand = "Reply to mail_kim.txt as the one who got it, in sentences that are not in it."
+    assert demands(request, copied, **mail) == [demand]
+    own = "Dear Kim, yes, we are, and your roses are ready on Sunday."
+    assert against(request, own, **mail) == []
+    assert against(request, f"> I would like to collect the roses myself.\n{own}", **mail) == [], "a quotation"
+    assert against("Shorten the mail.", "I would like to collect the roses myself.", **mail) == []
+    german = {"mail.txt": "Guten Tag, ich möchte die Rosen am Samstag gern selbst abholen.\nDeniz"}
+    said = "Guten Tag, ich möchte die Rosen am Samstag gern selbst abholen."
+    assert against("Beantworte die Mail kurz.", said, **german) == [doubt.replace("mail_kim", "mail")]
 
 
 def test_a_summary_that_copies_nearly_all_of_its_inputs_is_doubted() -> None:
