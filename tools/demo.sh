@@ -4,7 +4,7 @@
 set -eu
 bin=.venv/bin
 model=${DEMO_MODEL:-}
-request="Summarize harbour.txt, garden.txt, bakery.txt and council.txt, then write a short newsletter from the summaries"
+request="Write news.json from harbour.txt, garden.txt, bakery.txt and council.txt: a list of objects with file, place and headline"
 ORCHESTRATOR_HOME=$PWD/.demo
 export ORCHESTRATOR_HOME
 
@@ -23,10 +23,10 @@ if [ -z "$model" ]; then
 fi
 if [ -n "$model" ]; then
     $bin/orchestrator init --model "$model" --out .demo/registry.yaml --force < /dev/null
-    rm -rf .demo/newsletter
-    $bin/orchestrator --registry .demo/registry.yaml run "$request" --dir examples/texts --out .demo/newsletter ||
+    rm -rf .demo/news
+    $bin/orchestrator --registry .demo/registry.yaml run "$request" --dir examples/texts --out .demo/news ||
         echo "$model did not manage it, which happens to so small a model; the embedded models follow"
-    [ ! -d .demo/newsletter ] || { echo "What it wrote:"; tail -v -n +1 .demo/newsletter/*; }
+    [ ! -d .demo/news ] || { echo "What it wrote:"; tail -v -n +1 .demo/news/*; }
 else
     echo "No real model could be had, so this shows the embedded models only"
     $bin/orchestrator run "Summarize a, b, c and d, then compare them" --dir examples/records

@@ -264,7 +264,7 @@ _SELECTS: Final = re.compile(
 
 
 def _about_left_out(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
-    # an answer with a line for each of several files has none for these
+    # an answer with a line or a part for each of several files has none for these
     if len(answer.outputs) != 1 or len(answer.inputs) < 3 or _SELECTS.search(folded(instruction(request))):
         return
     ((name, text),) = answer.outputs.items()
@@ -272,9 +272,13 @@ def _about_left_out(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     # "check claim1 to claim6 against policy.txt" wants no line for the policy
     named = [file for file in answer.inputs if names_file(request, file)]
     listed = [file for file in answer.inputs if file not in named] or named
-    missing = [file for file in listed if not any(line.startswith(_stem(file)) for line in lines)]
-    fewest = 1 if _EACH_NAME.search(folded(instruction(request))) else 2  # lines of files that make a list of them
-    if 0 < len(missing) <= len(listed) - fewest and not any(_stem(file) in text.casefold() for file in missing):
+    lower = text.casefold()
+    has_part = [
+        file for file in listed if file.casefold() in lower or any(line.startswith(_stem(file)) for line in lines)
+    ]
+    missing = [file for file in listed if _stem(file) not in lower]
+    fewest = 1 if _EACH_NAME.search(folded(instruction(request))) else 2  # parts that make an answer a list of files
+    if missing and len(has_part) >= fewest:
         more = [f"{len(missing) - 3} more"] if len(missing) > 3 else []
         yield Doubt(f"The answer says nothing of {' and '.join((*missing[:3], *more))}.", name)
 

@@ -370,6 +370,8 @@ def test_an_answer_with_lines_for_some_of_the_files_is_doubted() -> None:
     first = "R1: it is in French."
     assert against(request, first, **texts) == ["The answer says nothing of r2.txt and r3.txt and r4.txt."]
     assert against("What do r1 to r4 say in English?", first, **texts) == [], "nobody spoke of each of them"
+    in_line = "R1.txt: in French. R3.txt: in French, too. R4.txt: in French."
+    assert against(request, in_line, **texts) == ["The answer says nothing of r2.txt."]
 
 
 def test_an_answer_with_parts_for_some_of_the_names_is_doubted() -> None:
