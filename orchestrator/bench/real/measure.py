@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from orchestrator.bench.goals import Goal, at_least, at_most, wilson
+from orchestrator.bench.goals import Goal, at_least, at_most, state, wilson
 from orchestrator.bench.real.contexts import KINDS, ContextTask, best_context, context_tasks
 from orchestrator.bench.real.requests import RealRequest, real_requests
 from orchestrator.bench.real.structure import CODER, width
@@ -134,7 +134,7 @@ def context_of(results: ModelResults) -> StepContext | None:
 
 
 def goals(results: Iterable[Result]) -> list[dict[str, Any]]:
-    """Return the goals with their results, each with the 95 % interval of its share.
+    """Return the goals with their results and states, each with the 95 % interval of its share.
 
     They cover the held-out requests; there are none if these were not asked.
     """
@@ -173,7 +173,9 @@ def _share_goal(
 ) -> dict[str, Any]:
     goal = make(name, sum(counted) / len(counted), bound)
     low, high = wilson(sum(counted), len(counted))
-    return asdict(goal) | {"interval": [round(low, 3), round(high, 3)]}
+    reaches = make(name, low, bound).met or make(name, high, bound).met
+    document = {"name": name, "value": goal.value, "goal": goal.goal, "interval": [round(low, 3), round(high, 3)]}
+    return document | {"state": state(goal.value, goal.goal, met=reaches)}
 
 
 def _result_json(result: Result) -> dict[str, Any]:

@@ -157,6 +157,7 @@ def test_plans_that_are_too_narrow_or_too_wide_are_counted() -> None:
         "wide requests whose plan is narrower than half": 1.0,
         "requests whose plan is wider than the right one": 0.5,
     }
+    assert [goal["state"] for goal in goals(made)] == ["open", "missed", "missed"]
     assert goals([]) == []
 
 
