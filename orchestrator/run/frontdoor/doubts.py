@@ -9,7 +9,7 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from typing import Final
@@ -273,9 +273,7 @@ def _about_left_out(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     named = [file for file in answer.inputs if names_file(request, file)]
     listed = [file for file in answer.inputs if file not in named] or named
     lower = text.casefold()
-    has_part = [
-        file for file in listed if file.casefold() in lower or any(line.startswith(_stem(file)) for line in lines)
-    ]
+    has_part = [file for file in listed if file.casefold() in lower or any(map(_starts_with(file), lines))]
     missing = [file for file in listed if _stem(file) not in lower]
     fewest = 1 if _EACH_NAME.search(folded(instruction(request))) else 2  # parts that make an answer a list of files
     if missing and len(has_part) >= fewest:
@@ -285,6 +283,12 @@ def _about_left_out(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
 
 def _stem(file: str) -> str:
     return PurePosixPath(file).stem.casefold()
+
+
+def _starts_with(file: str) -> Callable[[str], bool]:
+    # "Claim1: ..." is about claim1.txt, but "Garden: ..." need not be about garden.txt
+    stem = _stem(file)
+    return lambda line: not stem.isalpha() and line.startswith(stem)
 
 
 _EACH_NAME = re.compile(
@@ -308,8 +312,7 @@ def _about_left_out_names(request: str, answer: WrittenAnswer) -> Iterator[Doubt
     lines = [line.lstrip("#*_-> \t") for line in text.splitlines()]
     missing = [name for name in names if name not in text]
     if missing and sum(any(line.startswith(name) for line in lines) for name in names) > 1:
-        left_out = " and ".join(missing)
-        yield Doubt(f"The answer says nothing of {left_out}.", output, demand=f"Write about {left_out}, too.")
+        yield Doubt(f"The answer says nothing of {' and '.join(missing)}.", output)
 
 
 # Such as "is empty", "has no content", "0 bytes", "there is nothing", "blank".

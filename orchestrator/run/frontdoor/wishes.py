@@ -97,7 +97,7 @@ _COUNT_OF_EACH = re.compile(
 _COUNT_FOR_EACH = re.compile(
     rf"\b{_NUMBER}\s(?:(?!of\b|and\b|und\b|et\b|von\b)[\w-]+\s){{0,3}}?(?P<item>{'|'.join(_ITEMS)}|lines)\b"
     r"[^.;:?!]{0,30}?\s(?:(?:for|fur|zu|pour|para)\s(?:each|every|jede[nmrs]?|chaque|cada)|per|pro|par|por)\s"
-    r"(?P<whole>\w+)\b"
+    r"(?P<whole>(?!of\b|von\b|de\b)\w+)\b"
 )
 _EACH = re.compile(r"\b(?:each|every|per|both|respectively|jede[mnrs]?|je|jeweils|pro|beide[nr]?|chacune?|chaque|par|"
                    r"cada|por|ambos|ambas)\b")  # fmt: skip

@@ -370,6 +370,8 @@ def test_an_answer_with_lines_for_some_of_the_files_is_doubted() -> None:
     first = "R1: it is in French."
     assert against(request, first, **texts) == ["The answer says nothing of r2.txt and r3.txt and r4.txt."]
     assert against("What do r1 to r4 say in English?", first, **texts) == [], "nobody spoke of each of them"
+    words_too = dict.fromkeys(("zoo.txt", "pool.txt", "bikes.txt"), "A short text.")
+    assert against("Three titles for each of the texts.", "Zoo: five new monkeys", **words_too) == []
     in_line = "R1.txt: in French. R3.txt: in French, too. R4.txt: in French."
     assert against(request, in_line, **texts) == ["The answer says nothing of r2.txt."]
 
@@ -378,7 +380,6 @@ def test_an_answer_with_parts_for_some_of_the_names_is_doubted() -> None:
     request = "Write one paragraph each for Oslo, Lima and Bonn about what to do on a rainy day."
     rain = "There are museums and cafes for a day on which it rains from the morning to the evening."
     some = f"Oslo:\n{rain}\n\n**Bonn**\n{rain}"
-    assert demands(request, some) == ["Write about Lima, too."]
     assert against(request, some) == ["The answer says nothing of Lima."]
     assert against(request, f"{some}\n\nIn Lima it never rains.") == []
     assert against("Which of Oslo, Lima and Bonn is the largest? One sentence each.", f"Oslo is. {rain}") == []
