@@ -10,7 +10,7 @@ The same holds for the result of a step that acts, but outputs written with `wri
 import json
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.run.fences import file_text, files_text
@@ -22,6 +22,7 @@ from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import Step
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
+ONCE: Final = "Write everything once only, and end there."  # asked for after an answer without an end
 ANY_JSON: dict[str, Any] = {}
 _PYTHON = (".py", ".pyi")
 # JSON answers are read under this name, whatever their outputs are called.
@@ -124,11 +125,12 @@ class AnswerShape:
                 # A stronger model may get out of the loop that this one is caught in.
                 kind = FailureKind.SCHEMA if self.structured else FailureKind.LOGIC
                 message = "the answer repeats itself without end"
+                # A model that is shown such an answer continues it.
+                return Failure(kind, message, message, demand=ONCE)
             case "deadline":
                 return Failure(FailureKind.TIMEOUT, f"no answer in time: {tokens} tokens were written by then")
             case "cancelled":
                 return Failure(FailureKind.INFRASTRUCTURE, "the engine gave the answer up")
-        return Failure(kind, message, message)
 
 
 def _empty() -> AttemptError:

@@ -148,6 +148,13 @@ async def test_after_an_answer_that_was_cut_off_a_shorter_one_is_asked_for_each_
     assert with_evidence("Go.", [long], tiny) == "Go.\nThe previous answer failed: cut"
 
 
+async def test_after_an_answer_without_an_end_one_that_ends_is_asked_for() -> None:
+    endless = await failure(Script(["and so on and so on"], "repetition"), attempt())
+    assert (endless.kind, endless.message) == (FailureKind.LOGIC, "the answer repeats itself without end")
+    prompt = with_evidence("Go.", [endless], prompt_set("general"), "and so on and so on")
+    assert prompt == "Go.\nWrite everything once only, and end there."
+
+
 def test_a_demand_takes_the_place_of_what_was_wrong() -> None:
     general, tiny = prompt_set("general"), prompt_set("tiny")
     lengthy = Failure(FailureKind.LOGIC, "", "You asked for 1 sentence; it has 2.", demand="Use 1 sentence.")
