@@ -607,13 +607,13 @@ def check_answer(
     `inputs` are the texts that the steps read; `read` and `write` are of the store of objects.
     """
     answer = _corrected(view, view.outputs, read, inputs)
-    # A repaired output stands only if there are fewer doubts about it than before.
+    # A repaired output stands only if there is less to doubt about it than before.
     restored: dict[str, Mapping[str, str]] = {}
     if view.checked is not None:
         restored = {
             step: before
             for step, before in view.before_repair.items()
-            if before != view.outputs[step] and _count(answer.doubts, step) >= _count(view.checked.doubts, step)
+            if before != view.outputs[step] and _weight(answer.doubts, step) >= _weight(view.checked.doubts, step)
         }
     if restored:
         answer = _corrected(view, {**view.outputs, **restored}, read, inputs)
@@ -631,8 +631,10 @@ def check_answer(
     return AnswerChecked(at=at, doubts=answer.doubts, restored=restored, corrected=written, corrections=corrections)
 
 
-def _count(answer_doubts: Sequence[AnswerDoubt], step: str) -> int:
-    return sum(doubt.step == step for doubt in answer_doubts)
+def _weight(answer_doubts: Sequence[AnswerDoubt], step: str) -> tuple[int, int]:
+    # An output with a hundred faults is better than one that is no answer.
+    own = [doubt for doubt in answer_doubts if doubt.step == step]
+    return sum(doubt.void for doubt in own), len(own)
 
 
 class _Corrected(NamedTuple):
@@ -658,4 +660,6 @@ def _corrected(
 
 
 def _by_step(doubts: Sequence[Doubt], writers: Mapping[str, str]) -> tuple[AnswerDoubt, ...]:
-    return tuple(AnswerDoubt(doubt.text, writers.get(doubt.output or "", ""), doubt.demand) for doubt in doubts)
+    return tuple(
+        AnswerDoubt(doubt.text, writers.get(doubt.output or "", ""), doubt.demand, doubt.void) for doubt in doubts
+    )

@@ -645,6 +645,8 @@ class AnswerDoubt:
     step: str = ""  # the author of the doubtful part; empty if it is no single step
     # What the next answer is asked for, such as "Give 5 questions."; empty if only the reason can be said.
     demand: Annotated[str, Field(exclude_if=lambda demand: not demand)] = ""
+    # Whether the part is no answer at all, such as "Please provide the text." Not written if not.
+    void: Annotated[bool, Field(exclude_if=lambda void: not void)] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

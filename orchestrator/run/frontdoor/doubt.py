@@ -13,6 +13,7 @@ class Doubt:
     corrected: str | None = None  # that output as the request wants it, if nothing but this is left to choose
     # What to ask the next answer for, in one sentence; empty if the doubt and the answer itself help more.
     demand: str = ""
+    void: bool = False  # the output is no answer at all, so that any other one is better
 
 
 @dataclass(frozen=True, slots=True)

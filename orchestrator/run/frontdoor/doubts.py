@@ -168,23 +168,23 @@ def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> 
 def _about_text(which: str, request: str, name: str, text: str, answer: WrittenAnswer) -> Doubt | None:
     spoken, order = words(text), folded(instruction(request))
     if not re.search(r"[^\s*_#|`-]", text) and not _MAY_BE_EMPTY.search(f"{order} {name}"):
-        return Doubt(f"{which} is empty.", name)
+        return Doubt(f"{which} is empty.", name, void=True)
     plain = re.sub(r"[.!\s]+$", "", folded(text).strip())
     if plain in _DONE and not _WANTS_A_WORD.search(order):
-        return Doubt(f"{which} says only {text.strip()!r}.", name)
+        return Doubt(f"{which} says only {text.strip()!r}.", name, void=True)
     if PurePosixPath(name).suffix not in PROSE:
         return None
     if _REFUSAL.match(folded(text)) and len(spoken) < 80 and not _SPEAKS.search(order):
-        return Doubt(f"{which} says that this cannot be done.", name)
+        return Doubt(f"{which} says that this cannot be done.", name, void=True)
     if _loops(text):
         return Doubt(f"{which} repeats the same lines.", name, demand="Write no line twice.")
     speaks = _SPEAKS.search(order) and (_TO_SOMEBODY.search(order) or not _OFFERS.match(folded(text)))
     if _ASKS_BACK.search(folded(text)) and len(spoken) < 50 and not speaks:
         demand = f"Answer with the content of {name}." if names_file(request, name) else ""
-        return Doubt(f"{which} asks for something instead of answering.", name, demand=demand)
+        return Doubt(f"{which} asks for something instead of answering.", name, demand=demand, void=True)
     if _is_program_for(text, answer.inputs) and not Wishes.of(request).code and not _ON_PROGRAMS.search(order):
         demand = "Answer in words, not with a program."
-        return Doubt(f"{which} is a program, and not what it would find.", name, demand=demand)
+        return Doubt(f"{which} is a program, and not what it would find.", name, demand=demand, void=True)
     return about_sources(which, request, name, answer)
 
 

@@ -1,11 +1,14 @@
 """The answer of a planned request is compared with it, and a doubtful one is written once more, on real models."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import Problem
 from orchestrator.registry.models import Registry
+from orchestrator.run.effects import check_answer
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.reader import JournalReader
@@ -13,6 +16,7 @@ from orchestrator.run.orchestrator import Orchestrator, Ports
 from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
 from orchestrator.run.record.attempt_answers import attempt_answer
 from orchestrator.run.record.report import Report
+from orchestrator.run.record.view import RunView
 from orchestrator.service.retention import Retention, vacuum
 from orchestrator.task.events import (
     AnswerChecked,
@@ -85,6 +89,29 @@ async def test_of_two_answers_with_the_same_doubt_the_first_one_stands(tmp_path:
     assert report.answer == published.strip()
     if first.outputs != second.outputs:
         assert [event.restored for event in events if isinstance(event, AnswerChecked)] == [{}, {"S1": first.outputs}]
+
+
+async def test_a_repair_stands_in_place_of_what_is_no_answer(tmp_path: Path) -> None:
+    _, events = await run_of(tmp_path, asked("Give me 12 tips about a.txt."), OnePlan(SUMMARY))
+    tips = "1. Water it.\n2. Weed it."
+    texts = {"void": "Please provide the text.", "tips": tips, "others": "1. Feed it.\n2. Wait."}
+
+    def restored(first: str, second: str) -> Mapping[str, Mapping[str, str]]:
+        # the same run with other answers
+        answers, outputs = iter((first, second)), list[Event]()
+        for event in events:
+            if isinstance(event, AttemptSucceeded):
+                outputs.append(replace(event, outputs={"s1.txt": next(answers)}))
+            elif isinstance(event, AnswerChecked):
+                checked = check_answer(RunView.of(outputs), lambda name: texts[name].encode(), bytes.decode, {})
+                outputs.append(checked)
+            else:
+                outputs.append(event)
+        return [event.restored for event in outputs if isinstance(event, AnswerChecked)][-1]
+
+    assert restored("void", "tips") == {}, "there is one doubt about each, but two tips are better than none"
+    assert restored("tips", "void") == {"S1": {"s1.txt": "tips"}}
+    assert restored("tips", "others") == {"S1": {"s1.txt": "tips"}}
 
 
 async def test_an_answer_without_doubt_is_left_alone(tmp_path: Path) -> None:
