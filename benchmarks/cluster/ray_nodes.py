@@ -93,9 +93,11 @@ def main() -> None:
     import ray
     from ray.cluster_utils import Cluster
 
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # Ray prints what happens to nodes
     cluster = Cluster(initialize_head=True, head_node_args=(head := {**SETTINGS, "node_name": HEAD}))
     address, nodes = cluster.address, {HEAD: cluster.head_node}
-    print(address, flush=True)
+    print(address, file=answers, flush=True)
     for line in sys.stdin:
         verb, name, *first = line.split()
         if verb == "add" and name == HEAD:
@@ -114,7 +116,8 @@ def main() -> None:
             ray.init(address=address, namespace="orchestrator", log_to_driver=False, logging_level="error")
             ray.kill(ray.get_actor("arbiter"))
             ray.shutdown()
-        print(nodes[name].all_processes["raylet"][0].process.pid if name in nodes else 0, flush=True)
+        raylet = nodes[name].all_processes["raylet"][0].process.pid if name in nodes else 0
+        print(raylet, file=answers, flush=True)
     cluster.shutdown()
 
 
