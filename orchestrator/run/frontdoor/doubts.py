@@ -9,8 +9,9 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from itertools import combinations
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -48,7 +49,7 @@ def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple
     all_doubts += _about_twins(request, answer, {doubt.output for doubt in all_doubts})
     all_doubts += _about_lines(request, answer)
     all_doubts += _about_left_out(request, answer)
-    all_doubts += _about_left_out_names(request, answer)
+    all_doubts += _about_names(request, answer)
     all_doubts += about_replies(request, answer)
     all_doubts += _about_mentions(request, answer)
     all_doubts += _about_empty_files(request, answer)
@@ -301,8 +302,15 @@ _NAMES = re.compile(rf"\b{_NAME}(?:, {_NAME})+,? (?:and|und|et|y|e) {_NAME}\b")
 _BETWEEN = re.compile(r",? (?:and|und|et|y|e) |, ")
 
 
-def _about_left_out_names(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
-    # an answer with a part for each of several names has none for these
+# may well say the same to each
+_TO_SEVERAL = re.compile(
+    r"\b(?:invit\w*|letters?|e?-?mails?|messages?|cards?|greetings?|reminders?|einladung\w*|brief\w*|nachricht\w*|karten?|gruss\w*"
+    r"|lettres?|courriels?|cartes?|cartas?|correos?|mensajes?|tarjetas?)\b"
+)
+
+
+def _about_names(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
+    # an answer with a part for each of several names has none for these, or the same part for two
     order = instruction(request)
     lists = [match[0] for match in _NAMES.finditer(order)]
     if len(lists) != 1 or len(answer.outputs) != 1 or not _EACH_NAME.search(folded(order)):
@@ -313,6 +321,23 @@ def _about_left_out_names(request: str, answer: WrittenAnswer) -> Iterator[Doubt
     missing = [name for name in names if name not in text]
     if missing and sum(any(line.startswith(name) for line in lines) for name in names) > 1:
         yield Doubt(f"The answer says nothing of {' and '.join(missing)}.", output)
+    elif not _TO_SEVERAL.search(folded(order)) and not _SAME.search(folded(order)):
+        parts = _parts_of(names, text)
+        same = [(a, b) for a, b in combinations(parts, 2) if _alike(parts[a], parts[b])]
+        if same:
+            yield Doubt(f"The answer says the same of {' and '.join(same[0])}.", output)
+
+
+def _parts_of(names: Sequence[str], text: str) -> dict[str, list[str]]:
+    # the words below or behind each name at the start of a line, without the names
+    parts: dict[str, list[str]] = {}
+    current, own = "", {word for name in names for word in words(name)}
+    for line in text.splitlines():
+        plain = line.lstrip("#*_-> \t")
+        current = next((name for name in names if plain.startswith(name)), current)
+        if current:
+            parts.setdefault(current, []).extend(word for word in words(line) if word not in own)
+    return parts
 
 
 # Such as "is empty", "has no content", "0 bytes", "there is nothing", "blank".

@@ -72,7 +72,24 @@ def _about_items_for_each(wishes: Wishes, name: str, text: str, inputs: Collecti
     if most < items.number or least > items.number:
         measured = f"at most {most}" if most < items.number else f"{least}"
         doubt = f"You asked for {each} for each {whole}, so {items.number} in all; the answer has {measured}."
-        yield Doubt(doubt, name, demand=f"Give exactly {each} for each {whole}, and no more.")
+        corrected = _first_of_each(text, each, len(files))
+        yield Doubt(doubt, name, corrected, demand=f"Give exactly {each} for each {whole}, and no more.")
+
+
+def _first_of_each(text: str, each: Amount, lists: int) -> str | None:
+    # None if the text is not as many numbered lists, each of which has enough items
+    lines = text.splitlines()
+    numbers = [(at, int(match[1])) for at, line in enumerate(lines) if (match := _LISTED.match(line))]
+    runs = [number for _, number in numbers].count(1)
+    if runs != lists or [number for _, number in numbers].count(each.number) != lists:
+        return None
+    dropped: set[int] = set()
+    for at, number in numbers:
+        if number > each.number:
+            end = next((after for after in range(at + 1, len(lines)) if lines[after][:1].strip()), len(lines))
+            dropped.update(range(at, end))
+    remaining = "\n".join(line for at, line in enumerate(lines) if at not in dropped).strip()
+    return remaining if each.of not in _QUESTIONS or remaining.count("?") == each.number * lists else None
 
 
 def _kind(file: str) -> str:
@@ -113,6 +130,7 @@ def _is_csv(text: str) -> bool:
 
 _LISTED = re.compile(r"(?m)^\s*(?:[-*•\u2013]\s+\S|\d{1,3}[.)]\s+\S)")
 _NUMBERED = re.compile(r"^ {0,3}(?:#+ *|[*_]{1,2}|[A-Z][a-z]+ )?(\d{1,3})[.):]")
+_LISTED = re.compile(r"^ {0,3}(\d{1,3})[.)]\s")
 _BULLET = re.compile(r"^(\s*)[-*•\u2013+]\s+\S")
 
 

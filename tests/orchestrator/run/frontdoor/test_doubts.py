@@ -379,9 +379,14 @@ def test_an_answer_with_lines_for_some_of_the_files_is_doubted() -> None:
 def test_an_answer_with_parts_for_some_of_the_names_is_doubted() -> None:
     request = "Write one paragraph each for Oslo, Lima and Bonn about what to do on a rainy day."
     rain = "There are museums and cafes for a day on which it rains from the morning to the evening."
-    some = f"Oslo:\n{rain}\n\n**Bonn**\n{rain}"
+    market = "The market under the roof of the old station is open, and a tram goes there from the centre."
+    some = f"Oslo:\n{rain}\n\n**Bonn**\n{market}"
     assert against(request, some) == ["The answer says nothing of Lima."]
     assert against(request, f"{some}\n\nIn Lima it never rains.") == []
+    same = f"{some}\n\n## Lima\n{rain}"
+    assert against(request, same) == ["The answer says the same of Oslo and Lima."]
+    letters = request.replace("one paragraph", "one letter")
+    assert against(letters, same) == [], "letters to several may be the same"
     assert against("Which of Oslo, Lima and Bonn is the largest? One sentence each.", f"Oslo is. {rain}") == []
     assert against("Compare Oslo, Lima and Bonn.", some) == [], "nobody spoke of each of them"
     german = "Schreib bitte für Wien, Genf und Graz je einen Absatz darüber, was man dort sehen kann."
@@ -404,6 +409,26 @@ def test_a_number_of_items_for_each_file_of_a_kind_is_counted() -> None:
     assert demands(request, question, **texts) == ["Give exactly 2 questions for each chapter, and no more."]
     assert against(request, question, **texts, **{"notes.txt": "Bees."}) == [], "the notes may be a chapter, too"
     assert against("Two questions per pupil, please.", question, **texts) == []
+
+
+def test_items_above_the_number_for_each_file_are_left_out_by_code() -> None:
+    request = "Write two quiz questions with their answers for each chapter."
+    inputs = dict.fromkeys(("chapter1.txt", "chapter2.txt"), "Bees dance. The queen lays many eggs.")
+
+    def quiz(*counts: int) -> str:
+        items = ["".join(f"{number}. What?\n   - That.\n\n" for number in range(1, count + 1)) for count in counts]
+        return "\n".join(f"**Chapter {number}**\n{listed}" for number, listed in enumerate(items, 1))
+
+    def corrected(text: str) -> list[str] | None:
+        (doubt,) = doubts(request, tuple(inputs), WrittenAnswer({"s1.txt": text}, {"s1.txt": text}, inputs))
+        return None if doubt.corrected is None else doubt.corrected.split()
+
+    assert corrected(quiz(3, 4)) == quiz(2, 2).split()
+    assert corrected(quiz(3, 2)) == quiz(2, 2).split()
+    assert corrected(quiz(3, 2).replace("**Chapter 1**", "Chapter 1: Bees")) is not None
+    assert corrected(quiz(4, 1)) is None
+    assert corrected("What? That.\n" * 5) is None
+    assert corrected(quiz(3, 3).replace("2. What?", "2. What? Why?")) is None, "what is one question, nobody knows"
 
 
 def test_a_reply_with_a_sentence_of_the_mail_as_its_own_is_doubted() -> None:
