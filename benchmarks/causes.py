@@ -11,20 +11,17 @@ Causes = Mapping[str, str]
 
 JOBS: Final[Causes] = {
     "points more right than one chat, 1.5b, code": "One script is right in each chat and never here, one program "
-    "with tests in two rounds here and in no chat; the other 13 jobs do not differ. What the gates refuse does not "
-    "become right: of eight further answers to two jobs, at temperature 0.7, none was right, with the failed assertion "
-    "or without.",
+    "with tests in two rounds here and in no chat; the other 13 jobs do not differ. The model knows no better: of 56 "
+    "chats about seven of these jobs, at temperature 0.8, four were right. What the gates refuse does not become right "
+    "either: of eight further answers to two jobs, none was right, with the failed assertion or without.",
     "points more right, code, ladder against one chat": "The 1.5B that writes the chat writes the code of the ladder, "
     "too. Of 44 answers, 38 are judged as the chat's in the same round; one script is right in each chat and never "
     "here.",
     "times as long, code, ladder against one chat": "Answers that gates refused, and the model wrote again, take two "
     "to three times as long, the others 0.5 to 1.5 times; the interval contains 1.",
-    "times as long as one chat, 1.5b, parts, both right": "Both sides are right in ten pairs of four jobs only. A "
-    "table that takes 630 tokens here, and 123 in the chat, takes 3.0 to 3.5 times as long, one answer that a doubt "
-    "had written again 9.9 times, and the other six pairs 0.4 to 1.3 times.",
-    "share of false done as a multiple of before, 1.5b": "Code doubts only what is certain (ADR 33), so wrong facts "
-    "and missing content pass. Of 38 wrong answers to held-out jobs that look right, 19 are to requests with "
-    "independent parts.",
+    "times as long as one chat, 1.5b, parts, both right": "Both sides are right in nine pairs of three jobs only. "
+    "A table that takes 630 tokens here, and 123 in the chat, takes 3.0 to 3.5 times as long, one answer that a doubt "
+    "had written again 9.9 times, and the other five pairs 0.4 to 1.3 times.",
 }
 
 CRITICAL_PATH: Final[Causes] = {
