@@ -2,11 +2,14 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Final
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Message
 from orchestrator.engine.errors import BadGrammar
+from orchestrator.registry.prompts import PromptSet
+from orchestrator.run.gates.planned import file_name, is_json
 from orchestrator.run.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.run.steps.attempt import (
     GRACE,
@@ -24,12 +27,15 @@ from orchestrator.run.steps.means import Means
 from orchestrator.run.steps.role import PREVIOUS_LENGTHS, shortened, step_messages, with_evidence
 from orchestrator.run.steps.tools.attempt import ToolRunner
 from orchestrator.run.steps.trivial import refuse_trivial
+from orchestrator.task.taskir.models import Step
 
 # The share of the context for the next answer if the prompt shows the previous one.
 ROOM: Final = 1 / 3
 # The temperature after a cut-off answer if the role has none: without randomness, a small model that found no end
 # finds none the next time.
 AFTER_CUT_OFF: Final = 0.7
+DATA: Final = (".csv", ".tsv", ".yaml", ".yml", ".xml", ".html", ".toml", ".ini")  # files that are no prose and no code
+ONLY_FILE: Final = "Write only the content of {name}."
 
 
 def runner(means: Means) -> StepRunner:
@@ -66,12 +72,22 @@ def _temperature(attempt: Attempt) -> float | None:
     return AFTER_CUT_OFF if cut and attempt.role.prompts.shorter and not attempt.role.temperature else None
 
 
+def _order(step: Step, prompts: PromptSet) -> str:
+    # Asked for a file of data, a small model explains at length how a program would write it, and shows it at the end.
+    # The embedded models were not trained on this sentence.
+    names = [
+        name for name in map(file_name, step.outputs) if PurePosixPath(name).suffix in DATA and name in step.action
+    ]
+    only = prompts.shorter and len(step.outputs) == 1 and names and not is_json(step, step.outputs[0])
+    return f"{step.action}\n{ONLY_FILE.format(name=names[0])}" if only else step.action
+
+
 async def _prompt(attempt: Attempt, models: Models) -> tuple[Message, ...]:
     role = attempt.role
 
     def prompt(length: int) -> tuple[Message, ...]:
         previous = shortened(attempt.previous, length)
-        action = with_evidence(attempt.step.action, attempt.failures, role.prompts, previous)
+        action = with_evidence(_order(attempt.step, role.prompts), attempt.failures, role.prompts, previous)
         return step_messages(role.system, role.persona, attempt.inputs, action)
 
     # Show as much of the previous answer as leaves room for a new one.

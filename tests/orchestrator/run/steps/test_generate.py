@@ -184,6 +184,27 @@ async def test_after_an_answer_that_was_cut_off_it_is_asked_with_some_randomness
     assert script.asked[0].temperature == expected, "what a role says itself stays"
 
 
+@pytest.mark.parametrize(
+    ("prompts", "output", "action", "only"),
+    [
+        ("general", "a.csv", "Put the names into a.csv.", True),
+        ("general", "a.csv", "List the names.", False),
+        ("general", "a.txt", "Put the names into a.txt.", False),
+        ("general", "a.json", "Put the names into a.json.", False),
+        ("tiny", "a.csv", "Put the names into a.csv.", False),
+    ],
+)
+async def test_a_file_of_data_is_asked_for_without_words_around_it(
+    prompts: str, output: str, action: str, only: bool
+) -> None:
+    script = Script(['["Ada"]'])
+    work = attempt(output)
+    step, role = work.step.model_copy(update={"action": action}), replace(work.role, prompts=prompt_set(prompts))
+    await GenerateRunner().run(replace(work, step=step, role=role), script.models)
+    order = script.asked[0].messages[1].content
+    assert order == f"Task: {action}" + (f"\nWrite only the content of {output}." if only else "")
+
+
 def test_long_evidence_keeps_its_ends() -> None:
     told = with_evidence("Go.", [Failure(FailureKind.CODE, "", "begin" + "x" * 100_000 + "end")], prompt_set("general"))
     assert len(told) < 700
