@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from orchestrator.run.gates.contract import Artifact, Gate, GateContext, GateError
@@ -19,9 +19,9 @@ PROGRAM: Final = (Path(__file__).parent / "inside" / "start_all.py").read_text(e
 SECONDS: Final = 3  # a program that still runs then has started
 _LIMITS: Final = replace(CODE_LIMITS, wall=30.0)
 
-# The last lines of a traceback: where each call was, and which exception it was. Python's format, not that of messages.
+# Lines of a traceback: where each call was, and behind the last one which exception it was.
 _FRAME: Final = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)', re.MULTILINE)
-_EXCEPTION: Final = re.compile(r"^(?P<name>[A-Z]\w*): (?P<message>.*)", re.MULTILINE)
+_EXCEPTION: Final = re.compile(r"^(?P<name>[\w.]+)(?:: (?P<message>.*))?$", re.MULTILINE)
 _FROM: Final = re.compile(r"cannot import name '\w+' from '(?P<module>[\w.]+)'")
 _MISTAKES: Final = frozenset(("NameError", "UnboundLocalError", "AttributeError", "TypeError"))
 # Without arguments and input, a value may be missing that a user gives.
@@ -56,10 +56,12 @@ class Smoke(Gate):
 
 
 def _mistakes(traceback: str, started: Collection[str], modules: Collection[str]) -> Iterator[Finding]:
-    frames = [(PurePosixPath(match["file"]).name, int(match["line"])) for match in _FRAME.finditer(traceback)]
-    own = [(name, line) for file, line in frames for name in started if PurePosixPath(name).name == file]
-    *_, ended = [None, *_EXCEPTION.finditer(traceback)]
-    if ended is None or not own or not _is_mistake(ended["name"], ended["message"], modules):
+    frames = [*_FRAME.finditer(traceback)]
+    own = [
+        (name, int(frame["line"])) for frame in frames for name in started if f"/{frame['file']}".endswith(f"/{name}")
+    ]
+    ended = _EXCEPTION.search(traceback, frames[-1].end()) if frames else None
+    if ended is None or not own or not _is_mistake(ended["name"], ended["message"] or "", modules):
         return
     name, line = own[-1]
     yield Finding(name, line, "", f"it ends at once when it is started: {ended[0]}")

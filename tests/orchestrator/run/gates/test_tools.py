@@ -27,6 +27,16 @@ ADD = "def add(a: int, b: int) -> int:\n    return a + b\n"
 TEST = "from add import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
 DOCUMENTED = '"""Say so.\n```\nx = 1\n```\n"""\n'
 READS_STDIN = "import sys\n\n\nfor line in sys.stdin.splitlines():\n    print(line)\n"
+OTHER_CAUSE = """
+class NoFile(Exception):
+    pass
+
+
+try:
+    len(1)
+except TypeError as error:
+    raise NoFile("a.txt") from error
+"""
 GIVES_UP = "import pytest\n\n\ndef add(a, b):\n    pytest.exit('enough', 0)\n"
 UNCHECKED = "import typing\n\n\n@typing.no_type_check\ndef f(a: int) -> str:\n    return a\n"
 
@@ -116,6 +126,7 @@ async def test_what_nobody_means_fails_lint(run: RunJob, mistake: str, code: str
         "input('Your name: ')\n",
         "while True:\n    pass\n",
         "x = 'x' * 10**12\n",
+        OTHER_CAUSE,
         "from .b import x\n",
         "import urllib.request\n\nurllib.request.urlopen('http://127.0.0.1:1/')\n",
         "import sys\n\nprint('TypeError: of a message', file=sys.stderr)\nsys.exit(1)\n",
