@@ -23,7 +23,7 @@ def test_what_the_root_names_is_there() -> None:
         for place in attached_part.commands.values():
             assert callable(resolve_name(place.target)) or isinstance(resolve_name(place.target), typer.Typer)
     assert callable(resolve_name(PROPOSALS))
-    assert [*ROOT.commands] == ["memory", "frontdoor", "procedures", "nodes", "standby"]
+    assert [*ROOT.commands] == ["memory", "frontdoor", "procedures", "nodes", "cluster", "standby"]
 
 
 async def test_what_executes_procedures_is_made_when_it_is_first_needed(tmp_path: Path) -> None:
