@@ -25,6 +25,8 @@ ROOT: Final = Path(__file__).parents[2]
 TOKEN: Final = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
 """What every process of the cluster needs: its nodes, and the daemon, whose bridge gets its environment."""
 HEAD: Final = "head-of-ray"
+ANSWER: Final = "answer: "
+"""How lines begin that are no messages of Ray, which prints what happens to nodes."""
 SETTINGS: Final = {"num_cpus": 0, "include_dashboard": False}
 PRIORITY: Final = {"RAY_worker_niceness": "0"}
 """Lets engines of nodes have the priority of those of the head."""
@@ -50,7 +52,10 @@ class RayNodes:
 
     def _line(self) -> str:
         assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
+        for line in self._process.stdout:
+            if line.startswith(ANSWER):
+                return line.removeprefix(ANSWER).strip()
+        return ""
 
     def _do(self, command: str) -> int:
         assert self._process.stdin is not None
@@ -93,11 +98,9 @@ def main() -> None:
     import ray
     from ray.cluster_utils import Cluster
 
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # Ray prints what happens to nodes
     cluster = Cluster(initialize_head=True, head_node_args=(head := {**SETTINGS, "node_name": HEAD}))
     address, nodes = cluster.address, {HEAD: cluster.head_node}
-    print(address, file=answers, flush=True)
+    print(f"{ANSWER}{address}", flush=True)
     for line in sys.stdin:
         verb, name, *first = line.split()
         if verb == "add" and name == HEAD:
@@ -117,7 +120,7 @@ def main() -> None:
             ray.kill(ray.get_actor("arbiter"))
             ray.shutdown()
         raylet = nodes[name].all_processes["raylet"][0].process.pid if name in nodes else 0
-        print(raylet, file=answers, flush=True)
+        print(f"{ANSWER}{raylet}", flush=True)
     cluster.shutdown()
 
 
