@@ -25,7 +25,7 @@ _RAY: Final = (sys.executable, "-m", "ray.scripts.scripts")
 
 
 class RayStart(NamedTuple):
-    """How Ray is to be started."""
+    """The options of one start of Ray."""
 
     address: str  # of this machine
     control_plane: str  # ADDRESS:PORT

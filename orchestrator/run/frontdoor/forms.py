@@ -65,9 +65,9 @@ def _about_items_for_each(wishes: Wishes, name: str, text: str, inputs: Collecti
         return
     each, whole = wishes.items_for_each
     files = [file for file in inputs if related(_kind(file), whole)]
-    items = replace(each, number=each.number * len(files))
     if len(files) < 2 or len(files) < len(inputs):
         return
+    items = replace(each, number=each.number * len(files))
     most, least = _most_items(items.of, text), text.count("?") if items.of in _QUESTIONS else 0
     if most < items.number or least > items.number:
         measured = f"at most {most}" if most < items.number else f"{least}"

@@ -30,19 +30,22 @@ def about_replies(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     """Yield a doubt for each reply with a sentence in which the writer of what was read speaks of themselves."""
     if not _REPLY.search(folded(instruction(request))):
         return
-    sentences = {
-        said: file for file, text in answer.inputs.items() for said in _sentences(text) if _OF_THE_WRITER.search(said)
+    files = {
+        sentence: file
+        for file, text in answer.inputs.items()
+        for sentence in _sentences(text)
+        if _OF_THE_WRITER.search(sentence)
     }
     for name, text in answer.outputs.items():
         own_lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(">"))
-        said = next((said for said in _sentences(own_lines) if said in sentences), None)
-        if said is not None and name not in sentences.values():
-            demand = f"Reply to {sentences[said]} as the one who got it, in sentences that are not in it."
-            yield Doubt(f"A sentence of {sentences[said]} is in the reply, as if it were its own.", name, demand=demand)
+        file = next((files[sentence] for sentence in _sentences(own_lines) if sentence in files), None)
+        if file is not None and name not in files.values():
+            demand = f"Reply to {file} as the one who got it, in sentences that are not in it."
+            yield Doubt(f"A sentence of {file} is in the reply, as if it were its own.", name, demand=demand)
 
 
 def _sentences(text: str) -> Iterator[str]:
     for match in _SENTENCE.finditer(text):
-        said = words(match[0])
-        if len(said) >= _LEAST_WORDS:
-            yield " ".join(said)
+        sentence = words(match[0])
+        if len(sentence) >= _LEAST_WORDS:
+            yield " ".join(sentence)

@@ -48,8 +48,8 @@ class Smoke(Gate):
             return self.passed()
         modules = {stem_of(name) for name in started}
         try:
-            crashes: list[tuple[str, str]] = json.loads(outcome.stdout)
-            mistakes = [mistake for _, traceback in crashes for mistake in _mistakes(traceback, started, modules)]
+            tracebacks: list[str] = json.loads(outcome.stdout)
+            mistakes = [mistake for traceback in tracebacks for mistake in _mistakes(traceback, started, modules)]
         except (ValueError, TypeError) as error:
             raise GateError(f"the report of the starts cannot be read: {error}", final=True) from error
         return self.failed(format_findings(mistakes, files)) if mistakes else self.passed()

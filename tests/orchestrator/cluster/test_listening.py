@@ -45,8 +45,8 @@ def environ(tmp_path: Path) -> dict[str, str]:
     """The environment of a process that may compile the library."""
     if shutil.which("cc") is None:
         pytest.skip("the library needs a C compiler")
-    kept = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", ADDRESS)}
-    return {**kept, "XDG_STATE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", ADDRESS)}
+    return {**environment, "XDG_STATE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
 
 
 def bound(environ: dict[str, str], *wanted: tuple[int, int, bool, str, int], then: str = "") -> Any:

@@ -1,7 +1,7 @@
 """Start the Python files in the arguments, each in a process of its own, without arguments and without input.
 
-The first argument is how many seconds each may run. Prints the tracebacks of those that end by an exception, as a JSON
-list of [file, traceback].
+The first argument is how many seconds each may run. Prints a JSON list of the tracebacks of those that end by an
+exception.
 """
 
 import json
@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 seconds, *files = sys.argv[1:]
-crashes: list[tuple[str, str]] = []
+tracebacks: list[str] = []
 for file in files:
     try:
         run = subprocess.run(  # noqa: S603 - in the sandbox
@@ -23,5 +23,5 @@ for file in files:
     except subprocess.TimeoutExpired:
         continue
     if run.returncode == 1:  # that of an exception which nothing has handled
-        crashes.append((file, run.stderr[-4000:].decode("utf-8", "replace")))
-json.dump(crashes, sys.stdout)
+        tracebacks.append(run.stderr[-4000:].decode("utf-8", "replace"))
+json.dump(tracebacks, sys.stdout)

@@ -390,8 +390,8 @@ def test_an_answer_with_parts_for_some_of_the_names_is_doubted() -> None:
     assert against("Which of Oslo, Lima and Bonn is the largest? One sentence each.", f"Oslo is. {rain}") == []
     assert against("Compare Oslo, Lima and Bonn.", some) == [], "nobody spoke of each of them"
     german = "Schreib bitte für Wien, Genf und Graz je einen Absatz darüber, was man dort sehen kann."
-    seen = "Dort ist vieles zu sehen, das man nicht kennt, und es wird in der Stadt auch viel gebaut."
-    assert against(german, f"Wien: {seen}\nGraz: {seen}") == ["The answer says nothing of Genf."]
+    sights = "Dort ist vieles zu sehen, das man nicht kennt, und es wird in der Stadt auch viel gebaut."
+    assert against(german, f"Wien: {sights}\nGraz: {sights}") == ["The answer says nothing of Genf."]
 
 
 def test_a_number_of_items_for_each_file_of_a_kind_is_counted() -> None:
@@ -445,8 +445,8 @@ def test_a_reply_with_a_sentence_of_the_mail_as_its_own_is_doubted() -> None:
     assert against(request, f"> I would like to collect the roses myself.\n{own}", **mail) == [], "a quotation"
     assert against("Shorten the mail.", "I would like to collect the roses myself.", **mail) == []
     german = {"mail.txt": "Guten Tag, ich möchte die Rosen am Samstag gern selbst abholen.\nDeniz"}
-    said = "Guten Tag, ich möchte die Rosen am Samstag gern selbst abholen."
-    assert against("Beantworte die Mail kurz.", said, **german) == [doubt.replace("mail_kim", "mail")]
+    copy = "Guten Tag, ich möchte die Rosen am Samstag gern selbst abholen."
+    assert against("Beantworte die Mail kurz.", copy, **german) == [doubt.replace("mail_kim", "mail")]
 
 
 def test_a_summary_that_copies_nearly_all_of_its_inputs_is_doubted() -> None:
