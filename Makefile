@@ -104,7 +104,7 @@ bench-cluster: $(READY)  ## what a step costs on three nodes of a Ray cluster on
 bench-jobs: $(READY)  ## sixty requests by one chat, directly and by a plan, checked by code; continues where it stopped (hours; ARGS="--model 1.5b --half tuning --rounds 1")
 	$(BIN)/python -m benchmarks.jobs $(ARGS)
 
-parl: $(READY)  ## train the frontdoor in all arms with three seeds, and measure them next to controls; continues where it stopped (four hours of one core; ARGS="--arms seconds --seeds 0", ARGS=train, ARGS=publish to ship the adapter that wins)
+parl: $(READY)  ## train the frontdoor in all arms with three seeds, and measure them next to controls; continues where it stopped (ten hours of one core; ARGS="--arms seconds --seeds 0", ARGS=train, ARGS=publish to ship the adapter that wins)
 	$(BIN)/python -c "import torch" 2> /dev/null || PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]'
 	$(BIN)/python -m benchmarks.parl $(ARGS)
 

@@ -165,14 +165,12 @@ CLUSTER: Final[Causes] = {
 }
 
 PARL: Final[Causes] = {
-    "collapse rate without the parallel reward": "The embedded frontdoor imitates plans that are right before it is "
-    "trained, so only 14 % of its wide plans are too narrow, and the answers alone bring that to 10 %. There is less "
-    "to lose than in models that were never shown a plan.",
+    "collapse rate without the parallel reward": "The embedded frontdoor was made on plans that are right, and does "
+    "not collapse: 7 % of its wide plans are too narrow before the training, 14 % after the imitation that it begins "
+    "with, and 10 % after rewards for answers alone. A model that was never shown a plan has more to lose.",
     "collapse rate": "The interval contains the goal. The arm that ships counts seconds, and on two cores, where width "
     "gains little, 11 % of its wide plans are narrow, on 96 cores 2 %. With critical steps as cost (annealed) it is "
     "1 %.",
-    "steps whose removal changes nothing": "All arms have 6 to 7 %, the supervised one as well, and the interval "
-    "contains the goal. The reward counts a step whose output is read as used, whatever the answer takes from it.",
     "wide requests on 16 cores": "It misses by 0.0004. Only four wide requests are answered rightly by one agent, too: "
     "at width 16 the path is 0.35 of the agent's, at widths 2 to 8 0.78 to 0.84.",
     "right plans for natural requests": "The training rewards plans for its own families of requests only, and the "

@@ -43,7 +43,8 @@ def card(results: Mapping[str, Any]) -> str:
         "",
         *([f"{why}.", ""] if (why := rules_as_good(results)) else []),
         "- **Training**: imitation of plans that are right, then GRPO in the harness with frozen workers"
-        f" (`make parl`, arm `{WINNER}`, seed {shipped['seed']}), in {results['hours']:.1f} hours on one core.",
+        f" (`make parl`, arm `{WINNER}`, seed {shipped['seed']}), which took {results['hours']:.1f} hours of one core"
+        " after the imitation.",
         f"- **Gain** over the frontdoor without it, in answers less the price of time: {gain['gain']:+.3f}"
         f" ({gain['low']:+.3f} to {gain['high']:+.3f}) on {results['requests']} held-out requests.",
         f"- **Scale**: {shipped['scale']}. In full it would unlearn some of the requests that it is not trained on: of"

@@ -226,15 +226,17 @@ class Harness:
         return self._best[key]
 
     def removable_share(self, request: PlannedRequest, machine: Machine, plan: str) -> float:
-        """Return the share of a plan's steps without which the answer is as right as with them.
+        """Return the share of a plan's steps without which the plan runs, and its answer is as right as with them.
 
-        Answers do not depend on the machine, so it is tried on one. Raises what `run` does.
+        A plan that is refused without a step needs that step, whatever the direct answer in its place would be. Answers
+        do not depend on the machine, so it is tried on one. Raises what `run` does.
         """
         key = (request.name, plan)
         if key not in self._removable:
             whole = self.run(request, machine, FixedPlan(plan)).result.score
-            shorter = [self.run(request, machine, FixedPlan(each)).result.score for each in without_a_step(plan)]
-            self._removable[key] = sum(score >= whole for score in shorter) / len(shorter) if shorter else 0.0
+            shorter = [self.run(request, machine, FixedPlan(each)) for each in without_a_step(plan)]
+            needless = sum(len(run.plans) == 1 and run.result.score >= whole for run in shorter)
+            self._removable[key] = needless / len(shorter) if shorter else 0.0
         return self._removable[key]
 
     def _writer(self, registry: Registry, policy: Policy, note: Callable[[SampledPlan], None], attempt: int) -> Write:

@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import page, results
 from benchmarks.parl.agents import RepeatedAgent, together, used_by
-from benchmarks.parl.arms import ARMS, CONTROLS, SHIPPED, SUPERVISED, a_step_each, widest
-from benchmarks.parl.figures import estimate, gain_over, goals, row, rows_of, time_share
+from benchmarks.parl.arms import ARMS, CONTROLS, SHIPPED, SUPERVISED, WINNER, a_step_each, widest
+from benchmarks.parl.figures import REMOVAL, estimate, gain_over, goals, removal_goal, row, rows_of, time_share
 from benchmarks.parl.memory_modes import CHOICES, by_memory
 from benchmarks.parl.publish import CARD, NAME, best_seed, card, publish, with_card
 from benchmarks.parl.scale import greatest_harmless
@@ -102,12 +102,13 @@ def test_a_goal_is_open_if_only_its_interval_reaches_it() -> None:
     mixed = [*runs(BEST, 17), *(replace(run, request="narrow") for run in runs(NARROW, 1))]
     controls = {name: runs(NARROW, 18) for name in CONTROLS}
     arms: Any = dict.fromkeys((SUPERVISED, *ARMS), [mixed] * 3)
-    written = results.with_states(goals(rows_of(controls, arms), arms, controls, hours=1.0))
+    rows = rows_of(controls, arms)
+    written = results.with_states([*goals(rows, arms, controls, hours=1.0), removal_goal(rows[WINNER])])
     by_name = {goal["name"]: goal for goal in written}
     collapse = by_name["collapse rate"]
     assert 0.05 < collapse["value"] < collapse["interval"][1]
     assert (collapse["interval"][0] <= 0.05, collapse["state"]) == (True, "open")
-    removed = by_name["steps whose removal changes nothing"]
+    removed = by_name[REMOVAL]
     assert (removed["value"], removed["state"]) == (None, "not measured")
     assert all("interval" in goal for goal in written if goal["value"] is not None and "hours" not in goal["name"])
 

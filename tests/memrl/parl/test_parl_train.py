@@ -101,6 +101,20 @@ def test_the_machine_decides_how_wide_records_are_gathered(base: Registry, tmp_p
         assert harness.best(request, large).width == 6
 
 
+def test_a_step_is_needless_only_if_the_plan_runs_without_it(base: Registry, tmp_path: Path) -> None:
+    machine = machines_for(base)[0]
+    chained, independent = (make_request(family, 2, "harness") for family in ("chained", "independent"))
+    with RealEngines(base, tmp_path / "answers.jsonl") as engines:
+        harness = Harness(base, engines, tmp_path)
+        refused = harness.run(chained, machine, FixedPlan("{}"))
+        assert (refused.result.score, refused.result.steps) == (1.0, 1), "a direct answer is right"
+        assert harness.removable_share(chained, machine, chained.plans[0]) == 0, "the second step reads the first"
+        plan = json.loads(independent.plans[0])
+        action, file = "Extract the names from {each}.", next(iter(independent.files))
+        plan["plan"].append({"role": "worker", "action": action, "each": [file]})
+        assert harness.removable_share(independent, machine, json.dumps(plan)) == pytest.approx(1 / 3)
+
+
 def test_the_other_worker_understands_the_same_prompts(base: Registry) -> None:
     assert other_worker(base) == "medium"
 
