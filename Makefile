@@ -75,7 +75,8 @@ bench-gates: $(READY)  ## what gates and escalation bring and cost, on 200 tasks
 bench-engine: $(READY)  ## the engine against its peers; goes on where it stopped (one to three hours; ARGS="--budget 60"); `python -m benchmarks.engine further` for undecided cells
 	$(BIN)/python -m benchmarks.engine all $(ARGS)
 
-bench-http: $(READY)  ## our daemon against llama-server over HTTP, idle and beside busy loops; goes on where it stopped (an hour and more, most of it llama-server's beside a busy loop; and the build)
+bench-http: $(READY)  ## our daemon against llama-server over HTTP, idle and beside busy loops, with a second model if it can be downloaded; goes on where it stopped (an hour and more, most of it llama-server's beside a busy loop; and the build)
+	-$(BIN)/orchestrator models get qwen2.5-coder-0.5b --folder build/bench/models
 	$(BIN)/python -m benchmarks.engine all --suite user-path $(ARGS)
 
 bench-text: $(READY)  ## prompt lookup on summarising and editing real texts with SmolLM2, beside llama-server (half an hour; and the build)

@@ -94,8 +94,8 @@ SMOLLM2 = Packaged(
 )  # SmolLM2-135M-Instruct: a trained model with a real vocabulary, of 49,152 tokens
 
 CODER = "qwen2.5-coder-0.5b"
-# Measured over HTTP if the user has put this file, which `orchestrator models get` downloads, next to the others.
-CODER_FILE = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+# Measured over HTTP if it is here, as `orchestrator models get` with the folder of the other models puts it.
+CODER_FILE = "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
 
 _LARGE = _shape(1024, 38, 16, 2816)
 _DRAFT_LAYERS = 2

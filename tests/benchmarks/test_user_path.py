@@ -87,6 +87,7 @@ def test_the_row_says_which_model_was_there(tmp_path: Path) -> None:
     assert {cell.model for cell in suite.cells(tmp_path)} == {INSTEAD.name}
     SMOLLM2.file(tmp_path).touch()
     assert {cell.model for cell in suite.cells(tmp_path)} == {SMOLLM2.name}
+    (tmp_path / CODER_FILE).parent.mkdir(parents=True)
     (tmp_path / CODER_FILE).touch()
     coder = [cell.name for cell in suite.cells(tmp_path) if cell.model == CODER]
     assert len(groups(suite.cells(tmp_path))) == 2, "each model has its own servers"
