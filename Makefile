@@ -6,7 +6,7 @@ WORKERS ?= 4
 
 .PHONY: setup run test test-slow test-train test-cluster test-library test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-cluster bench-jobs parl lock clean
 
-setup: $(READY)  ## install everything into .venv
+setup: $(READY)  ## install everything into .venv, but PyTorch and Ray (the extras `train` and `ray`), which few targets need
 
 $(READY): pyproject.toml requirements.lock tools/setup.sh tools/smollm2.txt
 	PYTHON=$(PYTHON) sh tools/setup.sh

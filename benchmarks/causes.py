@@ -173,15 +173,15 @@ PARL: Final[Causes] = {
     "collapse rate": "The interval contains the goal. The arm that ships counts seconds, and on two cores, where width "
     "gains little, 11 % of its wide plans are narrow, on 96 cores 2 %. With critical steps as cost (annealed) it is "
     "1 %.",
-    "wide requests on 16 cores": "It misses by 0.0004. Only four wide requests are answered rightly by one agent, too: "
-    "at width 16 the path is 0.35 of the agent's, at widths 2 to 8 0.78 to 0.84.",
+    "wide requests on 16 cores": "It misses by 0.0004. Only four wide requests are answered correctly by one agent, "
+    "too: at width 16 the path is 0.35 of the agent's, at widths 2 to 8 0.78 to 0.84.",
     "right plans for natural requests": "The training rewards plans for its own families of requests only, and the "
     "model unlearns others: 45 of 90 plans are right instead of 57. So `frontdoor train` counts such requests before "
     "it promotes an adapter, and this one does not ship.",
 }
 
 _ONE_REQUEST: Final = (
-    "The model is small: the Qwen models of 0.5B and 1.5B plan 40 and 43 of these 50 requests rightly, the latter "
+    "The model is small: the Qwen models of 0.5B and 1.5B plan 40 and 43 of these 50 requests correctly, the latter "
     "after less training (0.55 against 0.9 million tokens). 34 are right here, and 35 would reach the goal."
 )
 
@@ -190,7 +190,7 @@ ADAPTERS: Final[Mapping[str, Causes]] = {
     "smollm2-135m": {
         "unseen requests": _ONE_REQUEST,
         "wide and narrow requests": "The model is small: the Qwen models of 0.5B and 1.5B plan 30 and 29 of these 40 "
-        "requests rightly, and this one 21. It has learned generated requests better: 82 of 100 are right.",
+        "requests correctly, and this one 21. It has learned generated requests better: 82 of 100 are right.",
         "requests whose plan is wider": "The adapter splits too much: 7 of 40 plans are too wide, and 1 of 24 is too "
         "narrow. Why is not known.",
     },

@@ -328,9 +328,9 @@ def _machine_table(rows: Sequence[Results]) -> Iterator[str]:
     )
     yield ""
     yield (
-        "Seconds are the mean critical path of right answers, so an arm that answers more of the long requests rightly "
-        "has more of them. By machine, the arm that ships; the width is that of requests whose best plan "
-        "is wide on this machine:"
+        "Seconds are the mean critical path of right answers, so an arm that answers more of the long requests "
+        "correctly has more of them. By machine, the arm that ships; the width is that of requests whose best plan is "
+        "wide on this machine:"
     )
     yield ""
     yield f"| machine | {' | '.join(figures)} | best plan's width |"
@@ -375,7 +375,7 @@ def _clock_table(worker: str, clock: Results) -> Iterator[str]:
         "computes for them: that is the orchestrator's own time. Planning is no part of the path, only of the time "
         "until the answer. Off is the simulated share from the measured one, in the median over requests; seconds are "
         "medians of critical paths. The interval of a single request is one over rounds alone."
-        + (" All wide requests that both answer rightly are planned as one step on two cores." if both == 1 else "")
+        + (" All wide requests that both answer correctly are planned as one step on two cores." if both == 1 else "")
     )
     yield ""
     yield (
@@ -440,7 +440,7 @@ def _adapter(results: Results) -> str:
     counted = [rows["adapter", name] for name in ("unseen", "wide")]
     right, count = (sum(row[key] for row in counted) for key in ("right", "count"))
     return (
-        f"With it, {results['model']} plans {right} of {count} natural requests rightly; of 50 of these "
+        f"With it, {results['model']} plans {right} of {count} natural requests correctly; of 50 of these "
         f"{rows['prompt', 'unseen']['right']} with the prompt that ships and {rows['bare', 'unseen']['right']} bare."
     )
 
@@ -473,7 +473,7 @@ def _real_model(results: Results) -> str:
     right = results["right"]
     done = [count for kind, count in right.items() if kind in TASKS]
     return (
-        f"It plans {right['plan']['right']} of {right['plan']['of']} requests rightly, and does "
+        f"It plans {right['plan']['right']} of {right['plan']['of']} requests correctly, and does "
         f"{sum(count['right'] for count in done)} of {sum(count['of'] for count in done)} small tasks."
     )
 
@@ -484,7 +484,7 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "Sixty requests as people write them, with small files, and checks of the answers by code: 20 for which one "
         "call is enough, 25 with independent parts, 15 with code. One chat with the files pasted, a direct answer and "
         "the orchestrator alternate, with the same models at temperature 0. Seconds and tokens are medians. False "
-        "done: wrong, and neither failed nor marked as doubtful. No frontdoor of these models plans rightly often "
+        "done: wrong, and neither failed nor marked as doubtful. No frontdoor of these models plans correctly often "
         "enough to be asked, so the orchestrator answers directly too; it differs from one chat by the files that it "
         "reads, and by gates, retries, escalation and doubts. Half of the jobs were held out at first. Both halves "
         "have been run more than once since, as each publication measured all sixty, so the held-out half is no longer "

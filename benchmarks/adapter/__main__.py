@@ -39,7 +39,7 @@ MEASURED: Final = {
     "adapter": ("unseen", "wide", "tuning", "generated"),
     "prompt": ("unseen", "tuning"),
     "bare": ("unseen",),
-}  # the systems that are measured, and on which requests: those that plan little rightly take long
+}  # the systems that are measured, and on which requests: those that plan little correctly take long
 TUNED_ON: Final = ("tuning", "generated")
 
 # How many tokens to train on, unless another number is given. Two cores with AVX2 compute 100 to 190 a second.
@@ -217,7 +217,7 @@ def _digest(file: Path) -> str:
 
 
 def _row(model: str, system: str, setup: PlanningSetup, name: str, requests: Sequence[RealRequest]) -> dict[str, Any]:
-    """Return what one system plans rightly of one set of requests, with the goals that are about these."""
+    """Return what one system plans correctly of one set of requests, with the goals that are about these."""
     measured = asyncio.run(evaluate(model_file(model), setup, requests, lambda line: None, model))
     right, count = measured.count("plan")
     low, high = wilson(right, count)

@@ -1,4 +1,4 @@
-"""Count what the worker extracts and the judge judges rightly, with an adapter and without one, through the product."""
+"""Count what the worker extracts and the judge judges correctly, with an adapter and without, through the product."""
 
 import asyncio
 import json
@@ -106,7 +106,7 @@ async def counted(model: Path, adapter: Path | None, count: int, say: Say) -> di
 
 
 def published() -> list[tuple[str, bool]]:
-    """Return the kind of each natural task and whether the model does it rightly, from the published results."""
+    """Return the kind of each natural task and whether the model does it correctly, from the published results."""
     document = json.loads(PUBLISHED.read_text("utf-8"))
     return [(row["kind"], row["right"]) for row in document["results"] if row["kind"] != "plan"]
 

@@ -8,7 +8,7 @@ With the embedded models as workers, a step takes milliseconds. With `--worker F
 the worker's prompts, and as many tokens as it has for the embedded worker's answers, whose texts the steps then get: so
 answers are as right as on simulated machines, and seconds are those of a model as large as they assume.
 
-Wide requests that both answer rightly on the simulated machine with 2 cores are timed, and some of each family. The
+Wide requests that both answer correctly on the simulated machine with 2 cores are timed, and some of each family. The
 command continues where it stopped, and completes the results of `python -m benchmarks.parl`.
 """
 
@@ -63,7 +63,7 @@ from orchestrator.task.modes import Mode
 
 ROUNDS: Final = 5
 REQUESTS: Final = 54  # held-out ones among which those that are timed are chosen
-SAMPLE: Final = 1  # timed requests of each family, in addition to wide ones that both answer rightly
+SAMPLE: Final = 1  # timed requests of each family, in addition to wide ones that both answer correctly
 MINUTES: Final = 12.0
 TIMED: Final = "timed"  # the model of `--worker` in the registry
 PLANNED: Final[Mode] = "as-planned"
@@ -170,8 +170,8 @@ class ClockBench:
     def choose(self, requests: Sequence[PlannedRequest], sample: int) -> list[tuple[PlannedRequest, Row]]:
         """Return the requests to time with how they went on simulated machines.
 
-        These are the wide ones that both answer rightly, and the first ones of each family that are no wider than those
-        of a training.
+        These are the wide ones that both answer correctly, and the first ones of each family that are no wider than
+        those of a training.
         """
         role = self._base.roles[FRONTDOOR]
         counts: dict[str, int] = {}

@@ -64,7 +64,7 @@ def completed(
     natural: Mapping[str, Mapping[str, Sequence[bool]]],
     checkpoint: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return published results with those of a model. `natural` says of which requests each system plans rightly."""
+    """Return published results with those of a model. `natural` says of which requests each system plans correctly."""
     supervised, trained = (_all(natural[system]) for system in SYSTEMS)
     gains = [float(after) - float(before) for before, after in zip(supervised, trained, strict=True)]
     goals = list(_goals(model, report, mean_interval(gains)))

@@ -60,7 +60,7 @@ def clocked(report: Report, result: MeasuredPlan) -> ClockedRun:
 
 
 def rows_of(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """Return the figures of wide requests, of those that both answer rightly, and of each family."""
+    """Return the figures of wide requests, of those that both answer correctly, and of each family."""
     groups: dict[str, Callable[[Pair], bool]] = {
         BOTH_RIGHT: lambda pair: pair.wide and pair.both_right,
         WIDE_REQUESTS: lambda pair: pair.wide,
@@ -118,7 +118,7 @@ def _not_computing(runs: Sequence[ClockedRun]) -> float:
 
 
 def goal(rows: Sequence[dict[str, Any]], worker: str | None) -> dict[str, Any] | None:
-    """Return the goal with what was measured; None if no wide request was answered rightly by both.
+    """Return the goal with what was measured; None if no wide request was answered correctly by both.
 
     `worker` is the name of the model that computed the worker's answers, unless it is the registry's.
     """

@@ -89,7 +89,7 @@ class FixedPlan:
         self._text = text
 
     def write(self, request: Generation) -> SampledPlan:
-        """Return the plan, without tokens."""
+        """Return the fixed plan, for which no tokens are recorded."""
         schema = compact_json(request.schema)
         return SampledPlan(messages=request.messages, schema=schema, tokens=(), text=self._text)
 

@@ -1,4 +1,4 @@
-"""Count the natural requests that are planned rightly: a training may unlearn what is unlike its own requests."""
+"""Count the natural requests that are planned correctly: a training may unlearn what is unlike its own requests."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ MOST_LOST: Final = 0.02  # of the requests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NaturalPlans:
-    """How many of the natural requests each of two frontdoors plans rightly."""
+    """How many of the natural requests each of two frontdoors plans correctly."""
 
     count: int
     current: int
@@ -30,7 +30,7 @@ class NaturalPlans:
         return self.current - self.candidate > MOST_LOST * self.count
 
 
-def planned_rightly(
+def planned_correctly(
     base: Registry,
     lora: Adapters,
     requests: Sequence[RealRequest],
@@ -39,7 +39,7 @@ def planned_rightly(
     *,
     by_cores: bool,
 ) -> int:
-    """Return how many requests the frontdoor of a registry plans rightly with these adapters in place of its own.
+    """Return how many requests the frontdoor of a registry plans correctly with these adapters in place of its own.
 
     Logs go to `folder`. `progress` gets how many are done. Raises EngineError and PoolError.
     """

@@ -29,7 +29,7 @@ from orchestrator.memrl.parl.engines import ANSWERS, RealEngines
 from orchestrator.memrl.parl.harness import GreedyPolicy, Harness, scratch_of
 from orchestrator.memrl.parl.history import rated_requests
 from orchestrator.memrl.parl.machines import machines_for, other_worker
-from orchestrator.memrl.parl.natural import NaturalPlans, planned_rightly
+from orchestrator.memrl.parl.natural import NaturalPlans, planned_correctly
 from orchestrator.memrl.parl.promote import keep_adapter, promote, values_with
 from orchestrator.memrl.parl.requests import PlannedRequest, held_out_requests
 from orchestrator.memrl.parl.reward import RewardSettings, stage_over
@@ -239,7 +239,7 @@ def _natural(base: Registry, adapter: Path, most: int, place: Path, progress: Pr
     role, requests = base.roles[FRONTDOOR], real_requests("tuning")[:most]
     count = len(requests)
     with scratch_of(place) as logs:
-        planned = partial(planned_rightly, base, requests=requests, folder=logs)
+        planned = partial(planned_correctly, base, requests=requests, folder=logs)
         current = planned(role.lora, progress=lambda done: progress(done, 2 * count), by_cores=role.plans_by_cores)
         adapters = (*role.lora, Lora(file=str(adapter)))
         candidate = planned(adapters, progress=lambda done: progress(count + done, 2 * count), by_cores=True)
@@ -262,7 +262,7 @@ def _lines(report: dict[str, Any], comparison: Comparison, natural: NaturalPlans
     for name, figures in (("Before", comparison.current), ("After", comparison.candidate)):
         yield f"{name:<12} {_figures(figures)}"
     counts = f"{natural.candidate} instead of {natural.current} of {natural.count}"
-    yield f"Unlike these {counts} natural requests are planned rightly"
+    yield f"Unlike these {counts} natural requests are planned correctly"
     if report["promoted"]:
         yield "Promoted; `orchestrator frontdoor undo` takes it back"
     elif report["better"]:

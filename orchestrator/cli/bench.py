@@ -53,8 +53,8 @@ def model(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Measure a model: which of 100 natural requests it plans rightly, which of 40 tasks it does rightly, and what its
-    steps should read.
+    """Measure a model: which of 100 natural requests it plans correctly, which of 40 tasks it does correctly, and
+    what its steps should read.
 
     Plans come from the real frontdoor, and answers pass the real gates. A plan is right if its steps read the right
     files and depend on each other in the right way. Nothing is journaled, and no daemon is asked. The shares that are

@@ -46,7 +46,7 @@ class DownloadProgress(Protocol):
     """Receives the progress of downloads."""
 
     def begin(self, name: str, size: int | None, done: int) -> None:
-        """A file starts. It has `size` bytes (None if unknown), of which `done` were transferred before."""
+        """Begin the file `name` of `size` bytes (None if unknown); an earlier transfer has left `done` bytes of it."""
 
     def advance(self, count: int) -> None:
         """`count` more bytes of the file were transferred."""

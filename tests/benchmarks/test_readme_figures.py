@@ -120,11 +120,11 @@ def test_the_docs_say_what_a_training_of_the_frontdoor_gains() -> None:
         return f"{rows[name][figure]['value']:.0%}"[:-1]
 
     right, before = share("seconds", "success"), share("as shipped", "success")
-    assert f"the embedded one, which ships so trained, does {right} % of unseen requests rightly, before" in README
+    assert f"the embedded one, which ships so trained, does {right} % of unseen requests correctly, before" in README
     assert f"{parl['shipped']['row']['success']['value']:.0%}" == f"{right}%", "as the arm has, all seeds together"
     learning = " ".join((ROOT / "docs" / "learning.md").read_text(encoding="utf-8").split())
     gain = parl["gains"]["as shipped"]
-    assert f"{right} % of held-out requests are answered rightly instead of {before} %" in learning
+    assert f"{right} % of held-out requests are answered correctly instead of {before} %" in learning
     assert f"the gain is {gain['gain']:.2f} ({gain['low']:.2f} to {gain['high']:.2f}) over the frontdoor" in learning
     assert f"at a scale of {parl['shipped']['scale']}:" in learning
     narrow, by_seconds = share("annealed", "collapse"), share("seconds", "collapse")

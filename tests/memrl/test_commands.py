@@ -16,7 +16,7 @@ TASK = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with one task, which is done rightly whatever is written."""
+    """A folder with one task, which is done correctly whatever is written."""
     made = tmp_path / "tasks"
     made.mkdir()
     (made / "greet.json").write_text(json.dumps(TASK))

@@ -120,7 +120,7 @@ def test_what_was_measured_of_all_gives_the_roles(header: GgufHeader) -> None:
         "another one may plan better than that"
     )
     nothing = MeasuredShares(plans=0.0, answers=0.0, code=0.0)
-    assert composed(*(replace(one, measured=nothing) for one in models)).roles == by_size, "none did anything rightly"
+    assert composed(*(replace(one, measured=nothing) for one in models)).roles == by_size, "none did anything correctly"
 
 
 def test_a_small_model_that_plans_best_plans_and_does_not_judge(header: GgufHeader) -> None:

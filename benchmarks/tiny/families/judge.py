@@ -64,8 +64,8 @@ class Claim:
     def __str__(self) -> str:
         if self.told is None:
             return f"{self.about} {self.value}, missing"
-        rightly = "right" if self.told == self.value else "wrong"
-        return f"{self.about} {self.value or 'none'}, told {self.told}: {rightly}"
+        correctly = "right" if self.told == self.value else "wrong"
+        return f"{self.about} {self.value or 'none'}, told {self.told}: {correctly}"
 
 
 def critique(claims: Sequence[Claim]) -> str:

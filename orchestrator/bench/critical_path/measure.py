@@ -234,7 +234,7 @@ def _speedup(pairs: Sequence[tuple[float, float]]) -> Interval | None:
 
 
 def _typical(rows: Sequence[TaskMeasurement]) -> PathTime:
-    """Return where the time of the run with the median wall time went, or of the two whose mean is the median."""
+    """Return where the time of the median run went: by wall time, and the mean of two if their number is even."""
     ranked = sorted(rows, key=lambda row: row.wall)
     middle = [row.where for row in ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1]]
     names = PathTime.__dataclass_fields__

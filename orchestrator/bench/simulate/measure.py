@@ -333,7 +333,7 @@ Reports = Sequence[Report]
 
 
 class _Compared(NamedTuple):
-    """The rounds of a task, of which the first one was cold."""
+    """The reports of a task, measured and simulated, one for each round; the first round began without a cache."""
 
     measured: Reports
     simulated: Reports

@@ -1,7 +1,7 @@
 """Compare what a text says of the rows of its own table with the table: that one is the cheapest, or the fastest.
 
-A small model fills a table rightly and then reads it wrongly. Only what every reading of the table contradicts counts,
-in English, German, French and Spanish.
+A small model fills a table correctly and then reads it wrongly. Only what every reading of the table contradicts
+counts, in English, German, French and Spanish.
 """
 
 import re

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bench.real.requests import real_requests
-from orchestrator.memrl.parl.natural import NaturalPlans, planned_rightly
+from orchestrator.memrl.parl.natural import NaturalPlans, planned_correctly
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.options import Lora
 from orchestrator.registry.sources.catalogue import read_catalogue
@@ -25,7 +25,7 @@ def test_plans_are_counted_with_the_adapters_in_question(tmp_path: Path) -> None
     base, requests, done = load_registry(path), real_requests("tuning")[:4], list[int]()
     adapter = Lora(file=str(read_catalogue()["smollm2-135m"].adapters["frontdoor"].path))
     right, bare = (
-        planned_rightly(base, lora, requests, tmp_path / "logs", done.append, by_cores=False)
+        planned_correctly(base, lora, requests, tmp_path / "logs", done.append, by_cores=False)
         for lora in ((adapter,), ())
     )
     assert bare < right

@@ -91,7 +91,7 @@ def counter(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_the_next_turn_starts_from_the_state_of_an_answer_that_ended_among_drafts(counter: Loaded, length: int) -> None:
     llama, spec, alone = counter
     llama.clear()
-    # What follows on 26 is drafted wrongly, and all else rightly.
+    # What follows on 26 is drafted wrongly, and all else correctly.
     prompt = (*range(10, 40), *text(200, 60), 26, 400, *MESSAGE_END, 20)
     with driven_loop(llama, spec) as parent:
         _, (first,) = computed(parent, prompt, max_tokens=40, stop_tokens=(20 + length,))
