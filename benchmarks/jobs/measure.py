@@ -16,7 +16,7 @@ from statistics import median
 from threading import Lock
 from typing import Any, Final, Literal, Self
 
-from benchmarks.jobs import code, one_call, parts
+from benchmarks.jobs import code, one_call, parts, unseen_parts
 from benchmarks.jobs.arms import Arm, ArmMissing, JobDaemon, ModelSetup, Row, job_daemon
 from benchmarks.jobs.chat_files import files_in
 from benchmarks.jobs.job import BenchJob, Group, JobAnswer
@@ -25,7 +25,7 @@ from orchestrator.bench.goals import Goal, at_least, at_most
 from orchestrator.engine.processor import cpu_model
 
 Half = Literal["tuning", "held-out", "all"]
-JOBS: Final[tuple[BenchJob, ...]] = (*one_call.JOBS, *parts.JOBS, *code.JOBS)
+JOBS: Final[tuple[BenchJob, ...]] = (*one_call.JOBS, *parts.JOBS, *code.JOBS, *unseen_parts.JOBS)
 GROUPS: Final[tuple[Group, ...]] = ("one-call", "parts", "code")
 ARMS: Final[tuple[Arm, ...]] = ("chat", "direct", "orchestrator")
 MAIN, LADDER = "1.5b", "ladder"

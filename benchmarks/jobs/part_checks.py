@@ -31,6 +31,24 @@ def each_part(parts: Mapping[str, tuple[str, Check]], file: str = "") -> Check:
     return check
 
 
+def each_section(parts: Mapping[str, tuple[str, Check]], file: str = "") -> Check:
+    """Return a check that applies to each section of a text the check of that section.
+
+    `parts` has the pattern of a section's heading and its check, by the section's name. What follows the pattern, in
+    its line and up to the next heading, is the section.
+    """
+    headings = {name: pattern for name, (pattern, _) in parts.items()}
+
+    def check(answer: JobAnswer) -> list[str]:
+        contents = sections(headings, answer.file(file) if file else answer.text)
+        missing = [f"there is no section {name}" for name in parts if not contents.get(name, "").strip()]
+        return missing or [
+            f"{name}: {fault}" for name, (_, judge) in parts.items() for fault in judge(JobAnswer(contents[name]))
+        ]
+
+    return check
+
+
 def unlike(patterns: Mapping[str, str], most: float = 0.8) -> Check:
     """Return a check that a text does not say the same of two parts: that no likeness (0 to 1) is above `most`.
 
@@ -127,6 +145,19 @@ def passages_about(patterns: Mapping[str, str], text: str) -> dict[str, str]:
     for (start, name), (end, _) in pairwise([*mentions, (len(text), "")]):
         passages[name] = passages.get(name, "") + text[start:end]
     return passages
+
+
+def sections(headings: Mapping[str, str], text: str) -> dict[str, str]:
+    """Return the sections of a text in their order. A heading starts a line; marks and a number may precede it."""
+    starts = sorted(
+        (match.start(), match.end(), name)
+        for name, pattern in headings.items()
+        for match in re.finditer(rf"^[^\w\n]*(?:\d+[.)][^\w\n]*)?(?:{pattern})", text, re.IGNORECASE | re.MULTILINE)
+    )
+    contents: dict[str, str] = {}
+    for (_, start, name), (end, _, _) in pairwise([*starts, (len(text), 0, "")]):
+        contents[name] = contents.get(name, "") + text[start:end]
+    return contents
 
 
 def _columns(patterns: Mapping[str, str], text: str) -> dict[str, str]:
