@@ -49,7 +49,7 @@ def adapted(*adapters: Path, by_cores: bool = False) -> PlanningSetup:
 
 
 def as_request(example: PlanExample) -> RealRequest:
-    """Return a generated example as a request of benchmarks/real, of which only the generated plan is right."""
+    """Return a generated example as a request of orchestrator.bench.real, of which only the generated plan is right."""
     return RealRequest(request=example.request, files=example.files, right=(tuple(map(_right, example.parts)),))
 
 
