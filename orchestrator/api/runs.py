@@ -672,7 +672,7 @@ def _picture(service: Service, run: str, window: Window, *, may_change: bool) ->
 
 
 def _price(expected: JobForecast) -> Response:
-    plan = expected.forecast
+    plan, direct = expected.forecast, expected.direct
     summary = {
         "task": dump_task(plan.task),
         "mode": plan.mode,
@@ -683,7 +683,8 @@ def _price(expected: JobForecast) -> Response:
         "run_seconds": plan.run_seconds,
         "range_seconds": plan.run_range,
         "serial_seconds": plan.serial_seconds,
-        "direct_seconds": expected.direct_seconds,
+        "direct_seconds": None if direct is None else direct.seconds,
+        "direct_has_data": None if direct is None else direct.generations > 0,
         "prompt_tokens": round(sum(step.prompt_tokens for step in plan.predicted.values())),
         "output_tokens": round(sum(step.output_tokens for step in plan.predicted.values())),
         "bytes_to_load": dict(expected.bytes_to_load),

@@ -72,7 +72,7 @@ from orchestrator.task.events import (
     Usage,
 )
 from orchestrator.task.failures import failures_shown_to, previous_answer
-from orchestrator.task.prediction import predict_run, predict_seconds
+from orchestrator.task.prediction import PredictedPath, predict_path, predict_run
 from orchestrator.task.stages import waiting_for_models
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import KINDS, Step, TaskInput
@@ -419,13 +419,13 @@ class RunEffects:
             check=self._state.check,
             mode=self._accepted.mode,
             sizes=self._accepted.sizes,
-            predict=self._predicted_seconds if is_compared(self._accepted) else None,
+            predict=self._predicted_path if is_compared(self._accepted) else None,
         )
 
-    def _predicted_seconds(self, steps: Sequence[Step]) -> float:
+    def _predicted_path(self, steps: Sequence[Step]) -> PredictedPath:
         accepted = self._accepted
         graph = analyze(steps, labels=(REQUEST_LABEL,), files=accepted.files)
-        return predict_seconds(graph, accepted.rates, accepted.sizes, accepted.mode, accepted.pace)
+        return predict_path(graph, accepted.rates, accepted.sizes, accepted.mode, accepted.pace)
 
     def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedPart], None]:
         return lambda part: emit(self._steps_planned(part))

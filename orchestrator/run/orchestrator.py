@@ -60,6 +60,7 @@ from orchestrator.task.events import (
     PlanFinished,
     PlanKey,
     PlanPersona,
+    Prediction,
     RetryRequested,
     RoleRates,
     RunAccepted,
@@ -69,7 +70,7 @@ from orchestrator.task.events import (
     StepsPlanned,
 )
 from orchestrator.task.modes import Mode
-from orchestrator.task.prediction import pace_of, plan_key, predict_run, predict_seconds, predict_step
+from orchestrator.task.prediction import PredictedPath, pace_of, plan_key, predict_path, predict_run, predict_step
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step, TaskIR
 
@@ -101,9 +102,9 @@ def _objects(event: StepReused) -> Iterator[str]:
     yield from filter(None, event.originals.values())
 
 
-def _direct_seconds(answer: DirectAnswer, rates: Mapping[str, RoleRates], sizes: Mapping[str, int]) -> float:
+def _predicted(answer: DirectAnswer, rates: Mapping[str, RoleRates], sizes: Mapping[str, int]) -> Prediction:
     read = sum(sizes.get(name, 0) for name in answer.inputs)
-    return predict_step(answer.step(), rates, read).seconds
+    return predict_step(answer.step(), rates, read)
 
 
 def _mode_reason(why_usual: str, decision: Decision) -> str:
@@ -129,7 +130,7 @@ class JobForecast:
     bytes_to_load: Mapping[str, int]  # of the memory budget, by model; 0 for one that is loaded
     memory_bytes: int  # of its models together, weights and KV cache, loaded or not
     memory_budget: int  # bytes that all loaded models may take
-    direct_seconds: float | None  # of answering the request in one step; None if that is the plan, or impossible
+    direct: Prediction | None  # of answering the request in one step; None if that is the plan, or impossible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,12 +353,13 @@ class Orchestrator(StateFolder):
             )
         )
         mode = decision.mode or usual
+        direct = _predicted(answer, rates, sizes)
         choice = ModeChoice(
             reason=_mode_reason(why if mode == usual else "", decision),
             propensity=decision.propensity,
             router=decision.router,
             advice=decision.advice,
-            forecast=ModeForecast(direct_seconds=_direct_seconds(answer, rates, sizes)),
+            forecast=ModeForecast(direct_seconds=direct.seconds, direct_assumed=not direct.generations),
         )
         return mode, choice
 
@@ -446,8 +448,8 @@ class Orchestrator(StateFolder):
         mode, choice = await self._choose_mode(job, files, sizes, rates)
         replans = registry.defaults.max_replans
 
-        def predict(steps: Sequence[Step]) -> float:
-            return predict_seconds(analyze(steps, labels=(REQUEST_LABEL,), files=files), rates, sizes, mode)
+        def predict(steps: Sequence[Step]) -> PredictedPath:
+            return predict_path(analyze(steps, labels=(REQUEST_LABEL,), files=files), rates, sizes, mode)
 
         context = PlanContext(
             request=request,
@@ -492,7 +494,7 @@ class Orchestrator(StateFolder):
         if job.request is not None and planned.mode != "direct" and why_no_direct(registry) is None:
             files = checked.files
             answer = await asyncio.to_thread(direct_answer, job.request, files, sizes, registry)
-            direct = _direct_seconds(answer, rates, sizes)
+            direct = _predicted(answer, rates, sizes)
         models = {role: registry.roles[role].model for role in {step.actor for step in planned.task.plan.steps}}
         return JobForecast(
             forecast=Forecast.of(planned, checked.graph, rates, sizes, pace_of(key, earlier)),
@@ -501,7 +503,7 @@ class Orchestrator(StateFolder):
             bytes_to_load={model: self.pool.bytes_to_load(model) for model in sorted({*models.values()})},
             memory_bytes=sum(self.pool.bytes_of(model) for model in {*models.values()}),
             memory_budget=self.pool.budget,
-            direct_seconds=direct,
+            direct=direct,
         )
 
     def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:

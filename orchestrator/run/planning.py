@@ -15,6 +15,7 @@ from orchestrator.registry.models import Registry
 from orchestrator.run.steps.attempt import Models
 from orchestrator.task.events import Failure, ModeForecast, PlanOrigin, PlanPersona, ReplanOutcome, Usage
 from orchestrator.task.modes import Mode, Priority
+from orchestrator.task.prediction import PredictedPath
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Context, Plan, Step, TaskInput, TaskIR
 
@@ -31,8 +32,8 @@ Accept = Callable[[PlannedPart], None]  # takes a part that is complete and chec
 # Raises InvalidTask for steps that do not fit behind those that were accepted or checked before.
 CheckSteps = Callable[[Sequence[Step]], object]
 
-# Returns the predicted length, in seconds, of the critical path of a plan with these steps.
-Predict = Callable[[Sequence[Step]], float]
+# Returns the predicted critical path of a plan with these steps.
+Predict = Callable[[Sequence[Step]], PredictedPath]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -211,6 +211,9 @@ class ModeForecast:
 
     direct_seconds: float
     plan_seconds: float | None = None  # critical path; None if the plan was not known yet
+    # True if no measured generation is behind the seconds; False in journals of early versions
+    direct_assumed: bool = False
+    plan_assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -290,16 +290,26 @@ def predict_run(graph: StepGraph, accepted: RunAccepted) -> dict[str, Prediction
     return predict_plan(graph, accepted.rates, accepted.sizes, accepted.mode, accepted.pace)
 
 
-def predict_seconds(
+@dataclass(frozen=True, slots=True)
+class PredictedPath:
+    """The predicted length of a plan's critical path, in seconds."""
+
+    seconds: float
+    assumed: bool = False  # no measured generation is behind the prediction of any of its steps
+
+
+def predict_path(
     graph: StepGraph,
     rates: Mapping[str, RoleRates],
     sizes: Mapping[str, int],
     mode: Mode = "as-planned",
     pace: float = 1.0,
-) -> float:
-    """Return the seconds of a plan's critical path; arguments as in `predict_plan`."""
-    seconds = {name: prediction.seconds for name, prediction in predict_plan(graph, rates, sizes, mode, pace).items()}
-    return critical_path(graph.before, graph.order, seconds).seconds
+) -> PredictedPath:
+    """Return the predicted critical path of a plan; arguments as in `predict_plan`."""
+    predicted = predict_plan(graph, rates, sizes, mode, pace)
+    seconds = {name: prediction.seconds for name, prediction in predicted.items()}
+    path = critical_path(graph.before, graph.order, seconds)
+    return PredictedPath(path.seconds, not any(predicted[step].generations for step in path.steps))
 
 
 def predict_step(step: Step, rates: Mapping[str, RoleRates], input_bytes: float | None = None) -> Prediction:

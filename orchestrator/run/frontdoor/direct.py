@@ -8,7 +8,7 @@ direct answer may lose what a plan could bring. So doubtful words count as divis
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import chain
 from math import inf
@@ -33,6 +33,7 @@ from orchestrator.run.gates.planned import default_gates
 from orchestrator.run.planning import Accept, PlannedPart, Predict
 from orchestrator.task.analysis import PlanAnalysis
 from orchestrator.task.events import ModeForecast
+from orchestrator.task.prediction import PredictedPath
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step
 
@@ -339,7 +340,7 @@ class PlanTrial:
         self.kept = False  # whether the plan was preferred
         self._direct, self._predict, self._accept, self._early = direct, predict, accept, early
         self._held: list[PlannedPart] = []
-        self._seconds = predict([direct.step()])
+        self._direct_path = predict([direct.step()])
 
     def __call__(self, part: PlannedPart) -> None:
         """Take the next part of the plan."""
@@ -369,21 +370,30 @@ class PlanTrial:
             return ""
         if len(self._steps) == 1:
             return "the plan has only one step"
-        if (plan := self._predict(self._steps)) <= CLEARLY_FASTER * self._seconds:
+        plan, direct = self._predict(self._steps), self._direct_path
+        if plan.seconds <= CLEARLY_FASTER * direct.seconds:
             return ""
         return (
             f"the plan's {len(self._steps)} steps wait for each other and only pass texts on: it was predicted to take "
-            f"{plan:.1f} s, and a direct answer {self._seconds:.1f} s"
+            f"{_expected(plan)}, and a direct answer {_expected(direct)}"
         )
 
     def forecast(self, steps: Sequence[Step] = ()) -> ModeForecast:
         """Return the predicted seconds of a direct answer, and of these steps or of those that are held."""
-        plan = steps or self._steps
-        return ModeForecast(direct_seconds=self._seconds, plan_seconds=self._predict(plan) if plan else None)
+        direct, planned = self._direct_path, steps or self._steps
+        forecast = ModeForecast(direct_seconds=direct.seconds, direct_assumed=direct.assumed)
+        if not planned:
+            return forecast
+        plan = self._predict(planned)
+        return replace(forecast, plan_seconds=plan.seconds, plan_assumed=plan.assumed)
 
     @property
     def _steps(self) -> list[Step]:
         return [*chain.from_iterable(part.steps for part in self._held)]
+
+
+def _expected(path: PredictedPath) -> str:
+    return f"{path.seconds:.1f} s{' (assumed, no data)' if path.assumed else ''}"
 
 
 def gains(steps: Sequence[Step], direct: DirectAnswer) -> str:

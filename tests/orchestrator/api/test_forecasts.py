@@ -10,6 +10,7 @@ import pytest
 from tests.orchestrator.api.daemon_process import RECORDS, executed, summary
 
 REQUEST = "Summarize a, b, c and d, then compare them"
+CODE = "Write a Python function that counts the words of a.txt, save it as count.py"
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +40,7 @@ def test_a_task_has_a_price_and_a_picture(client: httpx2.Client) -> None:
     low, high = body["range_seconds"]
     assert 0 < low <= body["run_seconds"] <= high
     assert body["output_tokens"] > 0
-    assert body["direct_seconds"] is None
+    assert (body["direct_seconds"], body["direct_has_data"]) == (None, None)
     assert list(body["bytes_to_load"]) == ["tiny-large"]
     assert 0 < body["memory_bytes"] <= body["memory_budget"]
     assert body["bytes_to_load"]["tiny-large"] in (0, body["memory_bytes"])
@@ -57,6 +58,14 @@ def test_a_request_is_planned_and_compared_with_a_direct_answer(client: httpx2.C
     task: dict[str, Any] = body["task"]
     done = executed(client, {"task": task, "mode": body["mode"], "directory": str(RECORDS)})
     assert done["status"] == "done"
+    body = client.post("/v1/forecasts", json={"request": REQUEST, "directory": str(RECORDS)}).raise_for_status().json()
+    assert (body["has_data"], body["direct_has_data"]) == (True, True)
+
+
+def test_times_of_a_role_that_has_not_run_are_assumed(client: httpx2.Client) -> None:
+    body = client.post("/v1/forecasts", json={"request": CODE, "directory": str(RECORDS), "mode": "as-planned"})
+    assert body.raise_for_status().json()["direct_seconds"] > 0
+    assert body.json()["direct_has_data"] is False
 
 
 def test_problems_of_a_task_are_listed_by_their_place(client: httpx2.Client) -> None:

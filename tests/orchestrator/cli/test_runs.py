@@ -182,7 +182,15 @@ def test_a_request_with_nothing_to_split_is_answered_directly(finished: Finished
     explained = finished.command("explain", "last", "S1")
     assert finished.command("explain", "last").out == explained.out, "it has only one step"
     assert "Mode" in explained.out
-    assert "direct: the request has nothing to split; predicted: a direct answer" in " ".join(explained.out.split())
+    mode = " ".join(explained.out.split()).partition("Mode ")[2].partition(" Waited for")[0]
+    assert mode.startswith("direct: the request has nothing to split; predicted: a direct answer ")
+    assert "no data" not in mode, "the worker has done such steps here"
+
+
+def test_a_prediction_without_data_is_marked(command: Cli) -> None:
+    assert command("run", "Summarize b.txt.", "--dir", RECORDS).code == 0
+    explained = " ".join(command("explain", "last").out.split())
+    assert re.search(r"predicted: a direct answer [\d.]+ s \(assumed, no data\) Waited for", explained), explained
 
 
 def test_any_request_is_answered_directly_where_the_user_wants_it(finished: Finished) -> None:

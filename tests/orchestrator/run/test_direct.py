@@ -79,6 +79,17 @@ async def test_a_request_with_parts_is_planned_and_compared(orchestrator: Orches
     assert report.why_direct == ""
 
 
+async def test_a_forecast_without_data_is_assumed(tmp_path: Path) -> None:
+    async with Orchestrator.open(tmp_path / "home", REGISTRY) as opened:
+        runs = [await execute(opened, free(request)) for request in (WHOLE, WHOLE, WIDE)]
+    first, second, wide = (report_of(tmp_path / "home", run).forecast for run in runs)
+    assert first is not None
+    assert second is not None
+    assert wide is not None
+    assert [first.direct_assumed, second.direct_assumed] == [True, False]
+    assert (wide.direct_assumed, wide.plan_assumed) == (False, False)
+
+
 @pytest.mark.parametrize(
     ("quality", "reason"),
     [

@@ -22,9 +22,10 @@ async def test_a_direct_answer_has_no_direct_alternative(tmp_path: Path) -> None
     request = "Summarize a, b, c and d, then compare them"
     async with Orchestrator.open(tmp_path, ON_DEMAND) as orchestrator:
         planned = await orchestrator.forecast(Job(request, None, RECORDS, "as-planned"))
-        assert planned.direct_seconds is not None
-        assert planned.direct_seconds > 0
+        assert planned.direct is not None
+        assert planned.direct.seconds > 0
+        assert planned.direct.generations == 0, "nothing has run here"
         direct = await orchestrator.forecast(Job(request, None, RECORDS, "direct"))
         assert direct.forecast.mode == "direct"
-        assert direct.direct_seconds is None
+        assert direct.direct is None
         assert len(direct.forecast.graph.steps) == 1

@@ -55,7 +55,7 @@ export function New() {
     setProblem(null);
     try {
       const answer = await ask("POST", "/v1/forecasts", job, { signal: stop.signal });
-      setForecast(job.task === edited ? { ...answer, of: edited, direct_seconds: forecast.direct_seconds, goes_on_after: forecast.goes_on_after } : answer);
+      setForecast(job.task === edited ? { ...answer, of: edited, direct_seconds: forecast.direct_seconds, direct_has_data: forecast.direct_has_data, goes_on_after: forecast.goes_on_after } : answer);
       setSelected(null);
     } catch (error) {
       if (!stop.signal.aborted) {
@@ -220,7 +220,7 @@ function Plan({ forecast, kind, waiting, selected, onSelect, task, edit, edited,
     [t("new_output"), number(forecast.output_tokens)],
     [t("new_models"), loads.map(([model, size]) => `${line(model)}: ${size ? t("new_to_load", { size: bytes(size) }) : t("new_loaded")}`).join(", ")],
     [t("new_memory"), t("new_memory_of", { size: bytes(forecast.memory_bytes), budget: bytes(forecast.memory_budget) })],
-    [t("new_direct_time"), forecast.direct_seconds === null ? null : duration(forecast.direct_seconds)],
+    [t("new_direct_time"), forecast.direct_seconds === null ? null : forecast.direct_has_data ? duration(forecast.direct_seconds) : t("new_no_data")],
   ];
   const isDirect = forecast.mode === "direct";
   return html`<section aria-labelledby="plan-title" class="plan">

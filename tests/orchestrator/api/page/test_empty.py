@@ -10,6 +10,7 @@ from tests.orchestrator.api.callers import daemon_with
 from tests.orchestrator.api.daemon_process import Running, lasting, submitted
 from tests.orchestrator.api.page.browser import PATIENCE, check_view, link_of, visiting
 from tests.orchestrator.api.page.test_files import WORDS
+from tests.orchestrator.api.page.test_plan_edit import planned
 
 expect.set_options(timeout=PATIENCE)
 
@@ -49,6 +50,14 @@ def test_an_empty_view_says_what_will_be_there(daemon: Running, browser: Browser
             if place == "doctor":
                 page.get_by_label(WORDS["log_level"][language]).select_option("error")
             check(keys)
+
+
+def test_a_forecast_without_data_has_no_times(daemon: Running, browser: Browser) -> None:
+    with daemon.client() as client, visiting(browser, daemon, link_of(client)) as visit:
+        figures = planned(visit).locator(".figures > div")
+        for name in ("predicted", "new_direct_time"):
+            figure = figures.filter(has=visit.page.get_by_text(WORDS[name][0], exact=True))
+            expect(figure.locator("dd")).to_have_text(WORDS["new_no_data"][0])
 
 
 def test_a_run_without_an_answer_says_what_would_be_there(daemon: Running, browser: Browser) -> None:

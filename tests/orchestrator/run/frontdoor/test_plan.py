@@ -17,6 +17,7 @@ from orchestrator.run.frontdoor.planner import make_plan
 from orchestrator.run.planning import PlanError, Planned, PlannedPart
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import FailureKind, ModeForecast, Usage
+from orchestrator.task.prediction import PredictedPath
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.models import Step
 from tests.orchestrator.model_calls import ModelCalls, count_characters
@@ -295,8 +296,8 @@ async def test_a_plan_with_listed_names_ends_where_it_begins_to_repeat_itself() 
 def compared(direct_seconds: float = 1.0, **more: Any) -> PlanRequest:
     """Return the request if nobody has forced a plan. Each step of a plan is predicted to take a second."""
 
-    def predict(steps: Sequence[Step]) -> float:
-        return direct_seconds if steps[0].action == TEXT else float(len(steps))
+    def predict(steps: Sequence[Step]) -> PredictedPath:
+        return PredictedPath(direct_seconds if steps[0].action == TEXT else float(len(steps)))
 
     return replace(REQUEST, predict=predict, **more)
 
