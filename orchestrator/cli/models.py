@@ -206,7 +206,7 @@ def _lacking(registry: Registry, changes: Mapping[str, _RoleChange], file: Path)
             keys = f"`system: {adapter.system}` and `lora: [{{file: {adapter.path}}}]`"
             yield f"an adapter for this model as {role} ships, and the role does not use it: give the role {keys}"
     if not registry.models and changes and "frontdoor" not in changes:
-        yield "there is no role frontdoor, so no request in words can be planned: give a model --role frontdoor too"
+        yield "there is no role frontdoor, so requests in words get no plan: give a model --role frontdoor too"
 
 
 def _as_yaml(proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleChange], *, written: bool) -> str:

@@ -172,7 +172,7 @@ def check_job_given(
         check_model(registry, job.model)
     files = (*prior, *(list_files(job.directory) if job.directory else ()))
     if job.task is None:
-        _check_request(job.request or "", (why_no_direct if job.mode == "direct" else planner.why_not)(registry))
+        _check_request(job.request or "", _why_refused(job, registry, planner))
         if problems := _unreadable_named(job, files, prior):
             raise InputError(*problems)
         messages = tuple(map(str, _base_models((planner.planned_by(registry).role,), registry)))
@@ -304,6 +304,14 @@ def _why_unreadable(directory: Path | None, where: str, name: str) -> Problem | 
     except UnreadableFile as error:
         return Problem(where, str(error), f"a text file under {directory}")
     return None
+
+
+def _why_refused(job: Job, registry: Registry, planner: Planner) -> Problem | None:
+    if job.mode == "direct":
+        return why_no_direct(registry)
+    problem = planner.why_not(registry)
+    # what cannot be planned is answered directly, unless the user wants a plan
+    return why_no_direct(registry) if problem is not None and job.any_mode else problem
 
 
 def _check_request(request: str, no_planner: Problem | None) -> None:

@@ -40,7 +40,7 @@ from orchestrator.run.planning import PlanContext, PlannedPart, PlannedTask, Pla
 from orchestrator.run.record.forecast import Forecast
 from orchestrator.run.record.repeated import Repeat, repeated_events
 from orchestrator.run.record.view import accepted_in
-from orchestrator.run.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
+from orchestrator.run.routing import RULES, CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.run.sandbox.sandbox import Interpreters, SandboxOnDemand, why_no_sandbox
 from orchestrator.run.scheduler.commands import Command
 from orchestrator.run.scheduler.run import fresh_state
@@ -332,11 +332,17 @@ class Orchestrator(StateFolder):
     async def _choose_mode(
         self, job: Job, files: Sequence[str], sizes: Mapping[str, int], rates: Mapping[str, RoleRates]
     ) -> tuple[Mode, ModeChoice | None]:
-        """Return how a job is run, and how the router chose that; None if it had no choice."""
-        planner, registry = self._ports.planner.planned_by(self.registry), self.registry
-        if job.request is None or not job.any_mode or planner.role not in registry.roles:
+        """Return how a job is run, and how that was chosen; None if the job says it."""
+        registry = self.registry
+        planner, problem = self._ports.planner.planned_by(registry), self._ports.planner.why_not(registry)
+        if job.request is None or not job.any_mode or (problem is None and planner.role not in registry.roles):
             return job.mode, None
         answer = await asyncio.to_thread(direct_answer, job.request, files, sizes, registry)  # of maybe many files
+        direct = _predicted(answer, rates, sizes)
+        forecast = ModeForecast(direct_seconds=direct.seconds, direct_assumed=not direct.generations)
+        if problem is not None:
+            reason = f"no plan can be made: {problem.what}"
+            return "direct", ModeChoice(reason=reason, propensity=1.0, router=RULES, forecast=forecast)
         why = why_direct(answer, registry.roles[planner.role].plan_quality) if fits(answer, sizes, registry) else ""
         planned: Mode = "as-planned" if job.mode == "direct" else job.mode  # an earlier run of it may have been direct
         # The rules: directly if no plan can be expected to be better.
@@ -353,13 +359,12 @@ class Orchestrator(StateFolder):
             )
         )
         mode = decision.mode or usual
-        direct = _predicted(answer, rates, sizes)
         choice = ModeChoice(
             reason=_mode_reason(why if mode == usual else "", decision),
             propensity=decision.propensity,
             router=decision.router,
             advice=decision.advice,
-            forecast=ModeForecast(direct_seconds=direct.seconds, direct_assumed=not direct.generations),
+            forecast=forecast,
         )
         return mode, choice
 

@@ -129,14 +129,26 @@ async def test_a_document_has_its_plan_and_no_direct_answer(orchestrator: Orches
         await orchestrator.submit(asked)
 
 
-async def test_a_registry_without_a_frontdoor_answers_directly_if_it_is_told_to(tmp_path: Path) -> None:
+async def test_a_registry_without_a_frontdoor_answers_directly(tmp_path: Path) -> None:
     roles = {name: role for name, role in REGISTRY.roles.items() if name != "frontdoor"}
     registry = replace(REGISTRY, roles=MappingProxyType(roles))
     async with Orchestrator.open(tmp_path / "home", registry) as opened:
-        run = await execute(opened, Job(WHOLE, None, RECORDS, "direct"))
+        run = await execute(opened, free(WIDE))
+        forced = await execute(opened, Job(WHOLE, None, RECORDS, "direct"))
+        planned = await opened.plan(free(WHOLE))
         with pytest.raises(InputError, match="there is no frontdoor"):
             await opened.submit(Job(WHOLE, None, RECORDS, "as-planned"))
-    assert report_of(tmp_path / "home", run).status == "done"
+    report = report_of(tmp_path / "home", run)
+    assert (report.status, report.mode, len(report.steps)) == ("done", "direct", 1)
+    assert report.why_direct == planned.reason == "no plan can be made: there is no frontdoor"
+    assert report_of(tmp_path / "home", forced).status == "done"
+
+
+async def test_a_registry_that_can_do_no_steps_refuses_requests(tmp_path: Path) -> None:
+    registry = replace(REGISTRY, roles=MappingProxyType({"frontdoor": REGISTRY.roles["frontdoor"]}))
+    async with Orchestrator.open(tmp_path / "home", registry) as opened:
+        with pytest.raises(InputError, match="roles: none can do steps"):
+            await opened.submit(free(WHOLE))
 
 
 class Planning:
