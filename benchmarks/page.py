@@ -483,12 +483,13 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "Better than one call",
         "Sixty requests as people write them, with small files, and checks of the answers by code: 20 for which one "
         "call is enough, 25 with independent parts, 15 with code. One chat with the files pasted, a direct answer and "
-        "the orchestrator alternate, with the same models at temperature 0. Seconds and tokens are medians. False "
-        "done: wrong, and neither failed nor marked as doubtful. No frontdoor of these models plans correctly often "
-        "enough to be asked, so the orchestrator answers directly too; it differs from one chat by the files that it "
-        "reads, and by gates, retries, escalation and doubts. Half of the jobs were held out at first. Both halves "
-        "have been run more than once since, as each publication measured all sixty, so the held-out half is no longer "
-        "unseen.",
+        "the orchestrator alternate, with the same models at temperature 0. Seconds and tokens are medians. Points "
+        "count each job once, however many rounds it has, and times are compared within a round and on the same "
+        "processor. False done: wrong, and neither failed nor marked as doubtful. No frontdoor of these models plans "
+        "correctly often enough to be asked, so the orchestrator answers directly too; it differs from one chat by the "
+        "files that it reads, and by gates, retries, escalation and doubts. Half of the jobs were held out at first. "
+        "Both halves have been run more than once since, as each publication measured all sixty, so the held-out half "
+        "is no longer unseen.",
         _jobs,
         _job_counts,
         causes.JOBS,

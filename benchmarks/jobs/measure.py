@@ -10,9 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from itertools import chain
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from threading import Lock
 from typing import Any, Final, Literal, Self
 
@@ -251,9 +253,16 @@ def goals_with_intervals(runs: Sequence[JudgedRun], before: EarlierVersion | Non
     """
     names = list(dict.fromkeys(run.job for run in runs))
     draw, drawn = random.Random(0), defaultdict[str, list[float]](list)  # noqa: S311 (no secrets)
+
+    @cache
+    def copy(job: str, number: int) -> list[JudgedRun]:
+        # a job that is drawn again is another job
+        return [replace(run, job=f"{job} {number}") for run in runs if run.job == job]
+
     for _ in range(BOOTSTRAP):
         counts = Counter(draw.choices(names, k=len(names)))
-        for goal in goals_of([run for run in runs for _ in range(counts[run.job])], before):
+        copies = (copy(job, number) for job, count in counts.items() for number in range(count))
+        for goal in goals_of([*chain.from_iterable(copies)], before):
             drawn[goal.name].append(float(goal.value))
     rows = []
     for goal in goals_of(runs, before):
@@ -300,7 +309,7 @@ def _false_done(runs: Sequence[JudgedRun], before: EarlierVersion) -> Iterator[G
         if now:
             # The earlier version has done one half, so what it did there stands for the other half, too.
             against = "" if _is_in(before.half, half == "held-out") else f", before's of {before.half} jobs"
-            share = sum(run.false_done for run in now) / len(now) / then
+            share = _share_by_job(now, lambda run: run.false_done) / then
             name = f"share of false done as a multiple of before, {MAIN}, {half} jobs{against}"
             yield at_most(name, share, FALSE_DONE)
 
@@ -314,14 +323,29 @@ def _some(runs: Iterable[JudgedRun], model: str, arm: Arm, group: str) -> list[J
 
 
 def _points(runs: Sequence[JudgedRun]) -> float:
-    return 100 * sum(run.right for run in runs) / len(runs)
+    return 100 * _share_by_job(runs, lambda run: run.right)
+
+
+def _share_by_job(runs: Iterable[JudgedRun], holds: Callable[[JudgedRun], bool]) -> float:
+    """Return the mean over the jobs of the share of their rounds: each job counts once, however many rounds it has."""
+    rounds = defaultdict[str, list[bool]](list)
+    for run in runs:
+        rounds[run.job].append(holds(run))
+    return fmean(map(fmean, rounds.values()))
 
 
 def _pairs(runs: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> list[float]:
-    """Return the ratios of the seconds of the same jobs in the same rounds. A refused request took no time."""
-    seconds = {(run.job, run.round): run.seconds for run in others if run.exit_code != REFUSED}
-    pairs = ((run.seconds, seconds.get((run.job, run.round))) for run in runs if run.exit_code != REFUSED)
+    """Return the ratios of the seconds of the same jobs in the same rounds on the same processor.
+
+    A refused request took no time.
+    """
+    seconds = {_pair_key(run): run.seconds for run in others if run.exit_code != REFUSED}
+    pairs = ((run.seconds, seconds.get(_pair_key(run))) for run in runs if run.exit_code != REFUSED)
     return [seconds / other_seconds for seconds, other_seconds in pairs if seconds is not None and other_seconds]
+
+
+def _pair_key(run: JudgedRun) -> tuple[str, int, str]:
+    return run.job, run.round, run.processor
 
 
 def _ratio(runs: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> float:

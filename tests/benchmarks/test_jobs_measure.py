@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.daemon.process import BenchmarkFailed
 from benchmarks.jobs.__main__ import main
@@ -108,6 +110,30 @@ def test_a_refused_request_takes_no_time_that_could_be_compared() -> None:
     goals = {goal.name: goal.value for goal in goals_of([*runs, refused, chat])}
     assert goals["times as long, code, ladder against one chat"] == 1.0
     assert goals["points more right, code, ladder against one chat"] == -33.3333
+
+
+def test_times_on_different_processors_are_not_compared() -> None:
+    chat = _run("a", "chat")
+    slower = replace(_run("a", "orchestrator", seconds=40), processor="another processor")
+    assert not any("times as long" in goal.name for goal in goals_of([chat, slower]))
+    again = [replace(chat, round=1), replace(_run("a", "orchestrator", seconds=9), round=1)]
+    goals = {goal.name: goal.value for goal in goals_of([chat, slower, *again])}
+    assert goals["times as long as one chat, 1.5b, one-call"] == 0.9
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.lists(st.booleans(), min_size=1, max_size=4), min_size=1))
+def test_each_job_counts_once_however_many_rounds_it_has(rounds: dict[str, list[bool]]) -> None:
+    runs = [
+        replace(_run(job, "orchestrator", *([] if right else ["bad"])), round=number)
+        for job, answers in rounds.items()
+        for number, right in enumerate(answers)
+    ]
+    chats = [_run(job, "chat", "bad") for job in rounds]
+    points = {goal.name: goal.value for goal in goals_of([*runs, *chats])}
+    shares = [100 * sum(answers) / len(answers) for answers in rounds.values()]
+    assert points["points more right than one chat, 1.5b, all jobs"] == pytest.approx(
+        sum(shares) / len(shares), abs=1e-4
+    )
 
 
 def test_intervals_of_goals_come_from_drawing_the_jobs_again() -> None:
