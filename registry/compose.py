@@ -413,8 +413,8 @@ def _note(model: Candidate, casting: _Casting, fitted: Fit) -> str:
 def _measured_note(model: Candidate) -> str:
     assert model.measured is not None, "it was measured"
     code = "" if model.measured.code is None else f", {model.measured.code:.0%} of the code passes its tests"
-    shares = f"{model.measured.plans:.0%} of the plans and {model.measured.answers:.0%} of the small tasks are right"
-    return f"{model.id} was measured: {shares}{code}"
+    plans = f"{model.measured.plans:.0%} of the plans for the tuning and unseen requests of `bench model`"
+    return f"{model.id} was measured: {plans} and {model.measured.answers:.0%} of its small tasks are right{code}"
 
 
 def _adapter_notes(model: Candidate, casting: _Casting) -> Iterator[str]:

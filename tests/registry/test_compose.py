@@ -110,8 +110,8 @@ def test_what_was_measured_of_all_gives_the_roles(header: GgufHeader) -> None:
         "the largest one is too slow to plan, and the smallest about as good a worker as the best"
     )
     assert (
-        "m4 was measured: 90% of the plans and 65% of the small tasks are right, 20% of the code passes its tests"
-        in (made.notes)
+        "m4 was measured: 90% of the plans for the tuning and unseen requests of `bench model` and 65% of its small "
+        "tasks are right, 20% of the code passes its tests" in made.notes
     )
     by_size = composed(*models).roles
     by_plans = {**by_size, "frontdoor": "m4", "judge": "m4"}

@@ -47,7 +47,8 @@ def test_models_that_were_measured_get_the_roles_that_they_are_good_at(command: 
     assert told["roles"]["frontdoor"] == "medium"
     assert told["roles"]["worker"] == "large"
     assert any(
-        note.startswith("medium was measured: 95% of the plans and 20% of the small tasks") for note in told["notes"]
+        note.startswith("medium was measured: 95% of the plans for the tuning and unseen requests of `bench model` and")
+        for note in told["notes"]
     )
     measure(folder, folder / "draft.gguf", MeasuredShares(plans=0.0, answers=0.85, code=0.0))
     roles = command("init", "--force", "--json").json["roles"]
@@ -120,8 +121,17 @@ def test_a_model_that_was_measured_to_plan_badly_is_not_asked_for_plans(command:
     composed = command("init", "--model", smollm2(), "--out", tmp_path / "a.yaml", "--json").json
     (warning,) = (warning for warning in composed["warnings"] if "answered directly" in warning)
     assert re.fullmatch(
-        r"the plans of .* are right \d\d% of the time, so .*: `run --mode as-planned` .* anyway", warning
+        r"the plans of .* are right for \d\d% of the unseen and wide requests of `bench model`, so .*"
+        r": `run --mode as-planned` .* anyway",
+        warning,
     )
+
+
+def test_the_share_of_right_plans_names_its_requests(command: Cli, folder: Path) -> None:
+    measure(folder, folder / "large.gguf", MeasuredShares(plans=0.5, answers=0.9, code=0.0))
+    warnings = command("init", "--model", "large", "--json").json["warnings"]
+    share = "the plans of large are right for 50% of the tuning and unseen requests of `bench model`, so requests are"
+    assert any(warning.startswith(share) for warning in warnings), warnings
 
 
 @pytest.mark.parametrize("how", ["init", "init --model", "models add", "models import"])
