@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import causes, page
 from benchmarks import results as results_module
+from orchestrator.bench.real.requests import real_requests
 from orchestrator.registry.sources.catalogue import read_catalogue
 
 ROOT = Path(__file__).parents[2]
@@ -193,6 +194,20 @@ def test_the_catalogue_says_what_was_measured_of_a_model(model: str) -> None:
     assert measured.plans == pytest.approx(share("plan"), abs=0.001)
     assert measured.answers == pytest.approx(share("extract", "count", "classify"), abs=0.001)
     assert measured.code == pytest.approx(share("code"), abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("model", "cause"),
+    [
+        ("smollm2-135m", "unseen requests"),
+        ("qwen2.5-coder-0.5b", "wide and narrow requests"),
+        ("qwen2.5-coder-1.5b", "wide and narrow requests"),
+    ],
+)
+def test_the_kinds_of_wrong_plans_are_those_of_the_unseen_requests(model: str, cause: str) -> None:
+    unseen = {request.request for request in real_requests("unseen")}
+    wrong = [row for row in results(f"real_{model}")["results"] if row["name"] in unseen and not row["right"]]
+    assert f"Of the {len(wrong)} wrong plans" in causes.ADAPTERS[model][cause]
 
 
 def test_the_card_says_what_was_measured_of_the_worker_and_the_judge() -> None:
