@@ -652,9 +652,8 @@ def page(results: Mapping[str, Results]) -> str:
         "",
         "A ratio is paired: both sides ran alternately, in one run, on one machine, with the same model and tokens. "
         "Intervals are of 95 %. A goal is met if the value itself reaches what was wanted, open if only the better end "
-        "of its interval does, and missed otherwise. Goals for right plans are judged by the value alone. A goal that "
-        "holds for many cells shows its worst one, and is missed if one cell misses it. Below each table stands why "
-        "goals are not met.",
+        "of its interval does, and missed otherwise. A goal that holds for many cells shows its worst one, and is "
+        "missed if one cell misses it. Below each table stands why goals are not met.",
         "",
         *_overview(results),
         "",
