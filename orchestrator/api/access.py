@@ -21,7 +21,8 @@ from orchestrator.service.stored_responses import StoredResponses, UnknownRespon
 from orchestrator.service.uploaded_files import UnknownFile
 
 NEEDS: Final = by_name(ROUTES)
-SUBMIT: Final = "POST /v1/runs"  # opens the state folder itself, when it has checked the job
+# They open the state folder themselves, if they need it when they have checked the job.
+CHECKING: Final = frozenset({"POST /v1/runs", "POST /v1/forecasts"})
 MCP: Final = f"* {PATH}"  # its endpoint checks the permission itself
 
 
@@ -42,7 +43,7 @@ async def authorise(request: Request) -> None:
     access, route = access_in(request.scope), request.scope["route"]
     assert isinstance(route, APIRoute), "it is a dependency of such routes"
     access.require(NEEDS[f"{request.method} {route.path}"])
-    if f"{request.method} {route.path}" != SUBMIT:
+    if f"{request.method} {route.path}" not in CHECKING:
         await cast(Service, request.app.state.service).open()
     if FORCED_MODEL in request.headers:
         access.require(Permission.TEACH, f"what {FORCED_MODEL} asks for")

@@ -30,14 +30,13 @@ from orchestrator.api.openai.given_files import GivenFile, read_files
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.job import Job
 from orchestrator.run.journal.store import RunRow
-from orchestrator.run.orchestrator import JobForecast
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.record.attempt_prompts import SharedPrompts
 from orchestrator.run.record.chrome_trace import chrome_trace
 from orchestrator.run.record.comparison import Comparison, compare
 from orchestrator.run.record.diffs import result_diff
-from orchestrator.run.record.documents import attempt_document, joined, picture_document
-from orchestrator.run.record.picture import Window, picture_json, planned_picture
+from orchestrator.run.record.documents import attempt_document, forecast_document, picture_document
+from orchestrator.run.record.picture import Window
 from orchestrator.run.record.repeated import Repeat
 from orchestrator.run.record.report import Report, StepRow, build_report, explanation_json
 from orchestrator.run.record.spans import run_spans
@@ -521,16 +520,22 @@ async def trace(run: str, service: ServiceDep) -> Response:
 async def forecast(
     body: JobBody, request: Request, service: ServiceDep, access: AccessDep, limiter: LimiterDep
 ) -> Response:
-    """Check a job, plan it if it is a request, and return its picture and its price, without running it.
+    """Check a job, plan it if it is a request, and return its picture, report and price, without running it.
 
     An error lists the problems of a task. `prompt_tokens` leave out what the cache is expected to hold.
     """
     job = _described(body, service, access)
     async with AsyncExitStack() as stack:
         if body.files:
+            await service.open()
             job = await stack.enter_async_context(_with_files(job, body, service, access))
-        expected = await limiter.run_while_connected(request, lambda: service.orchestrator.forecast(job))
-    return await asyncio.to_thread(_price, expected)
+        # Only a request needs a generation.
+        expected = (
+            await service.forecast(job)
+            if job.request is None
+            else await limiter.run_while_connected(request, lambda: service.forecast(job))
+        )
+    return Response(await asyncio.to_thread(forecast_document, expected), media_type="application/json")
 
 
 @router.post("/plans")
@@ -669,30 +674,6 @@ def _picture(service: Service, run: str, window: Window, *, may_change: bool) ->
     since = now - report.accepted_at
     document = picture_document(report, drawn, since, service.position(run), may_change=may_change)
     return Response(document, media_type="application/json")
-
-
-def _price(expected: JobForecast) -> Response:
-    plan, direct = expected.forecast, expected.direct
-    summary = {
-        "task": dump_task(plan.task),
-        "mode": plan.mode,
-        "reason": plan.reason,
-        "goes_on_after": plan.goes_on_after,
-        "warnings": expected.warnings,
-        "has_data": plan.has_data,
-        "run_seconds": plan.run_seconds,
-        "range_seconds": plan.run_range,
-        "serial_seconds": plan.serial_seconds,
-        "direct_seconds": None if direct is None else direct.seconds,
-        "direct_has_data": None if direct is None else direct.generations > 0,
-        "prompt_tokens": round(sum(step.prompt_tokens for step in plan.predicted.values())),
-        "output_tokens": round(sum(step.output_tokens for step in plan.predicted.values())),
-        "bytes_to_load": dict(expected.bytes_to_load),
-        "memory_bytes": expected.memory_bytes,
-        "memory_budget": expected.memory_budget,
-    }
-    shown = planned_picture(plan, expected.models)
-    return Response(joined({**summary, "seconds": shown.seconds}, picture_json(shown)), media_type="application/json")
 
 
 def _step(report: Report, step: str) -> StepRow:

@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.report_view import (
+    expected_seconds,
     facts,
     format_drafts,
     format_gates,
@@ -112,15 +113,13 @@ def _add_mode(table: Table, report: Report, step: StepRow) -> None:
     direct = report.why_direct
     text = Text("direct: " if direct else f"{report.mode}: ").append(one_line(direct or report.mode_choice.reason))
     if (forecast := report.forecast) is not None:
-        direct_answer = _expected(forecast.direct_seconds, assumed=forecast.direct_assumed)
+        direct_answer = expected_seconds(forecast.direct_seconds, assumed=forecast.direct_assumed)
         text.append(f"; predicted: a direct answer {direct_answer}", style="dim")
         if forecast.plan_seconds is not None:
-            text.append(f", the plan {_expected(forecast.plan_seconds, assumed=forecast.plan_assumed)}", style="dim")
+            text.append(
+                f", the plan {expected_seconds(forecast.plan_seconds, assumed=forecast.plan_assumed)}", style="dim"
+            )
     table.add_row("Mode", text)
-
-
-def _expected(predicted: float, *, assumed: bool) -> str:
-    return f"{seconds(predicted)}{' (assumed, no data)' if assumed else ''}"
 
 
 def _add_waiting(table: Table, report: Report, step: StepRow) -> None:

@@ -72,11 +72,17 @@ class RunClient(Client):
     async def plan(self, job: Job) -> PlannedTask:
         """Plan a request, without running it. Raises InputError if the daemon uses another registry."""
         await self.check_registry()
-        mode = None if job.any_mode else job.mode
-        body = {"request": job.request, "directory": _text(job.directory), "mode": mode}
-        planned = await self.ask("POST", "/v1/plans", json=body)
+        planned = await self.ask("POST", "/v1/plans", json=_described(job))
         task = task_from(planned["task"])
         return PlannedTask(task, planned["goes_on_after"], planned["mode"], planned["reason"])
+
+    async def forecast(self, job: Job) -> dict[str, Any]:
+        """Return what can be predicted of a job, as `POST /v1/forecasts` answers. Nothing runs.
+
+        Raises InputError for a job that cannot be run, and if the daemon uses another registry.
+        """
+        await self.check_registry()
+        return await self.ask("POST", "/v1/forecasts", json=_described(job))
 
     async def _updates(self, run: str, last_event: int) -> AsyncGenerator[Update, None]:
         headers = {"Last-Event-ID": str(last_event)}
@@ -87,14 +93,12 @@ class RunClient(Client):
 
 def _job_json(job: Job) -> dict[str, Any]:
     limits = {"tokens": job.limits.tokens, "seconds": job.limits.seconds, "bytes": job.limits.bytes}
-    body: dict[str, Any] = {
-        "mode": None if job.any_mode else job.mode,
-        "priority": job.priority,
-        "directory": _text(job.directory),
-        "limits": limits,
-        "prior_task_ids": list(job.follows),
-    }
-    return body | ({"request": job.request} if job.task is None else {"task": dump_task(job.task)})
+    return {**_described(job), "priority": job.priority, "limits": limits, "prior_task_ids": list(job.follows)}
+
+
+def _described(job: Job) -> dict[str, Any]:
+    source = {"request": job.request} if job.task is None else {"task": dump_task(job.task)}
+    return {**source, "mode": None if job.any_mode else job.mode, "directory": _text(job.directory)}
 
 
 def _update(message: httpx2.ServerSentEvent) -> Update:
@@ -126,10 +130,10 @@ class Foreground:
         with SignalHandlers(self._display.end) as signals:
             await self._interruptible(self._run_all(starts, signals), signals)
 
-    async def plan(self, job: Job) -> PlannedTask:
-        """Plan a job without running it. Raises Cancelled if interrupted."""
+    async def ask(self, question: Callable[[RunClient], Coroutine[Any, Any, T]]) -> T:
+        """Return the answer to a question that starts no run. Raises Cancelled if interrupted."""
         with SignalHandlers(self._display.end) as signals:
-            return await self._interruptible(self._plan(job), signals)
+            return await self._interruptible(self._ask(question), signals)
 
     async def _interruptible(self, work: Coroutine[Any, Any, T], signals: "SignalHandlers") -> T:
         async with asyncio.TaskGroup() as group:
@@ -143,9 +147,9 @@ class Foreground:
             raise Cancelled
         return task.result()
 
-    async def _plan(self, job: Job) -> PlannedTask:
+    async def _ask(self, question: Callable[[RunClient], Coroutine[Any, Any, T]]) -> T:
         async with RunClient(self._options) as client:
-            return await client.plan(job)
+            return await question(client)
 
     async def _run_all(self, starts: tuple[StartRun, ...], signals: "SignalHandlers") -> None:
         async with RunClient(self._options) as client:

@@ -465,6 +465,10 @@ def facts() -> Table:
     return table
 
 
+def expected_seconds(predicted: float, *, assumed: bool) -> str:
+    return f"{seconds(predicted)}{' (assumed, no data)' if assumed else ''}"
+
+
 def format_path(steps: Sequence[str], signs: Glyphs) -> str:
     if not steps:
         return "-"

@@ -73,8 +73,7 @@ def run(
     parsed = source if isinstance(source, str) else resolve_name(TASK_IN)(source)
     job = make_job(parsed, check_folder(folder), mode, any_mode=not compare_serial)
     if dry_run:
-        with problems_in(source):
-            resolve_name(DRY_RUN)(options, job, full=full, as_json=as_json)
+        resolve_name(DRY_RUN)(options, source, job, full=full, as_json=as_json)
         return
     if out is not None:
         resolve_name(CHECK_TARGET)("--out", out, None if folder is None else str(folder))

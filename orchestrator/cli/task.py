@@ -1,8 +1,9 @@
 """The commands about tasks that run nothing: plan, validate, schema; and the dry run of `run`."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -10,27 +11,31 @@ from rich.text import Text
 
 from orchestrator.cli.documents import read_request_or_task, task_in
 from orchestrator.cli.forecast_view import print_forecast
-from orchestrator.cli.foreground import Foreground
+from orchestrator.cli.foreground import Foreground, RunClient
 from orchestrator.cli.live import RunDisplay
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.registry import registry_of_jobs
 from orchestrator.cli.report_view import format_gates, listed
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
-from orchestrator.cli.source import check_folder, problems_in, read_document
+from orchestrator.cli.source import Document, check_folder, problems_in, read_document
 from orchestrator.cli.terminal import counted, glyphs, print_json, print_notes, print_result
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.gates.planned import gates_for_step
-from orchestrator.run.job import CheckedJob, Job, check_job, known_rates
+from orchestrator.run.job import CheckedJob, Job, check_job
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.run.planning import PlannedTask
-from orchestrator.run.record.forecast import Forecast
 from orchestrator.run.sandbox.sandbox import SandboxOnDemand
 from orchestrator.service.configuration import load_configuration, tool_servers
 from orchestrator.task.analysis import StepGraph
-from orchestrator.task.prediction import pace_of, plan_key
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import dump_task, json_schema
+
+# What --json of a dry run has of a forecast, next to its report.
+FORECAST_KEYS: Final = (
+    *("task", "mode", "reason", "goes_on_after", "warnings", "has_data", "run_seconds", "range_seconds"),
+    *("direct_seconds", "direct_has_data", "prompt_tokens", "output_tokens"),
+    *("bytes_to_load", "memory_bytes", "memory_budget"),
+)
 
 TaskArgument = Annotated[str, typer.Argument(metavar="FILE", help="A TaskIR document, or - for stdin.")]
 
@@ -54,7 +59,8 @@ def plan(
             Problem(request, "is a TaskIR document, which has a plan already", "a request in plain language")
         )
     job = Job(request=source, task=None, directory=check_folder(folder), mode="as-planned")
-    print_json(dump_task(plan_of(options, job).task))
+    planned = asyncio.run(Foreground(options, RunDisplay()).ask(lambda client: client.plan(job)))
+    print_json(dump_task(planned.task))
 
 
 def validate(context: typer.Context, task: TaskArgument, folder: DirOption = None, as_json: JsonFlag = False) -> None:
@@ -68,7 +74,7 @@ def validate(context: typer.Context, task: TaskArgument, folder: DirOption = Non
         checked_job = check(checked, settings(context), Job(None, checked, check_folder(folder), "as-planned"))
     graph = graph_of(checked_job)
     if not as_json:
-        print_warnings(checked_job)
+        print_warnings(checked_job.warnings)
     waves = [list(wave) for wave in graph.waves]
     summary = {"valid": True, "steps": len(graph.steps), "waves": waves, "width": graph.width}
     body = {**summary, "gates": gates_json(checked), "warnings": [*checked_job.warnings]}
@@ -101,21 +107,17 @@ def schema() -> None:
     print_json(json_schema())
 
 
-def dry_run(options: Settings, job: Job, *, full: bool, as_json: bool) -> None:
-    """Print the forecast of a job. A request is planned first, but no step runs."""
-    planned = plan_of(options, job) if job.task is None else PlannedTask(job.task, mode=job.mode)
-    if job.task is None and planned.mode == "direct":
-        job = replace(job, mode="as-planned")  # the one step is a document now
-    checked = check(planned.task, options, job)
-    graph = graph_of(checked)
-    with JournalReader.open_to_read(options.home) as journal:
-        rates = known_rates(journal, registry_of_jobs(options))
-        key = plan_key(graph, planned.task, rates, checked.sizes, planned.mode)
-        pace = pace_of(key, journal.earlier_runs(key.shape) if key is not None else [])
-    forecast = Forecast.of(planned, graph, rates, checked.sizes, pace)
+def dry_run(options: Settings, source: str | Document, job: Job, *, full: bool, as_json: bool) -> None:
+    """Print the forecast of the job of a source. A request is planned first, but no step runs."""
+
+    async def ask(client: RunClient) -> dict[str, Any]:
+        with problems_in(source):
+            return await client.forecast(job)
+
+    forecast = asyncio.run(Foreground(options, RunDisplay()).ask(ask))
     if not as_json:
-        print_warnings(checked)
-    body = {**forecast.to_json(), "warnings": [*checked.warnings]}
+        print_warnings(forecast["warnings"])
+    body = {"dry_run": True, **{name: forecast[name] for name in FORECAST_KEYS}, **forecast["report"]}
     print_result(body, lambda console: print_forecast(console, forecast, full=full), as_json=as_json)
 
 
@@ -135,11 +137,6 @@ def graph_of(checked: CheckedJob) -> StepGraph:
     return checked.graph
 
 
-def print_warnings(checked: CheckedJob) -> None:
+def print_warnings(warnings: Sequence[str]) -> None:
     """Print on stderr what a task names that is not here, and can do without."""
-    print_notes("warning", checked.warnings)
-
-
-def plan_of(options: Settings, job: Job) -> PlannedTask:
-    """Let the frontdoor plan a job's request."""
-    return asyncio.run(Foreground(options, RunDisplay()).plan(job))
+    print_notes("warning", warnings)

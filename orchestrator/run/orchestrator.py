@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, get_args
@@ -21,7 +21,7 @@ from orchestrator.pool.status import PoolSnapshot
 from orchestrator.registry.models import Registry
 from orchestrator.registry.watch import Reload, Reloader, follow
 from orchestrator.run.effects import RunEffects
-from orchestrator.run.frontdoor.direct import DirectAnswer, direct_answer, fits, why_direct, why_no_direct
+from orchestrator.run.frontdoor.direct import direct_answer, fits, why_direct
 from orchestrator.run.gates.shares import JobRunner, JobShares
 from orchestrator.run.job import (
     FRONTDOOR_PLANNER,
@@ -32,12 +32,13 @@ from orchestrator.run.job import (
     check_job_given,
     escalation_targets,
 )
+from orchestrator.run.job_forecast import forecast_job, predict_direct, prior_sizes
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import Journal, keep_prompts
 from orchestrator.run.journal.objects import publish
 from orchestrator.run.loop import RunLoop
 from orchestrator.run.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
-from orchestrator.run.record.forecast import Forecast
+from orchestrator.run.record.forecast import JobForecast
 from orchestrator.run.record.repeated import Repeat, repeated_events
 from orchestrator.run.record.view import accepted_in
 from orchestrator.run.routing import RULES, CheckedRouter, Decision, DecisionContext, Router, RuleRouter
@@ -60,7 +61,6 @@ from orchestrator.task.events import (
     PlanFinished,
     PlanKey,
     PlanPersona,
-    Prediction,
     RetryRequested,
     RoleRates,
     RunAccepted,
@@ -70,16 +70,11 @@ from orchestrator.task.events import (
     StepsPlanned,
 )
 from orchestrator.task.modes import Mode
-from orchestrator.task.prediction import PredictedPath, pace_of, plan_key, predict_path, predict_run, predict_step
+from orchestrator.task.prediction import PredictedPath, pace_of, plan_key, predict_path, predict_run
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step, TaskIR
 
 log = structlog.get_logger(__name__)
-
-
-def _prior_sizes(journal: Journal, prior: Mapping[str, str]) -> dict[str, int]:
-    """Blocks on the disk."""
-    return {name: journal.objects.size(digest) for name, digest in prior.items()}
 
 
 def _repeated(journal: Journal, repeat: Repeat, accepted: RunAccepted) -> list[Event]:
@@ -102,11 +97,6 @@ def _objects(event: StepReused) -> Iterator[str]:
     yield from filter(None, event.originals.values())
 
 
-def _predicted(answer: DirectAnswer, rates: Mapping[str, RoleRates], sizes: Mapping[str, int]) -> Prediction:
-    read = sum(sizes.get(name, 0) for name in answer.inputs)
-    return predict_step(answer.step(), rates, read)
-
-
 def _mode_reason(why_usual: str, decision: Decision) -> str:
     if not why_usual:
         return decision.reason
@@ -118,19 +108,6 @@ def _mode_reason(why_usual: str, decision: Decision) -> str:
 def plans_no_task(_task: TaskIR, _registry: Registry) -> bool:
     """Default for `plans_task`: the steps of every task are its plan."""
     return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobForecast:
-    """What can be predicted of a job. Times are in seconds."""
-
-    forecast: Forecast
-    warnings: tuple[str, ...]  # what the job names that is not here, and can do without
-    models: Mapping[str, str]  # the registry's model of each role; a router may choose another
-    bytes_to_load: Mapping[str, int]  # of the memory budget, by model; 0 for one that is loaded
-    memory_bytes: int  # of its models together, weights and KV cache, loaded or not
-    memory_budget: int  # bytes that all loaded models may take
-    direct: Prediction | None  # of answering the request in one step; None if that is the plan, or impossible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +252,7 @@ class Orchestrator(StateFolder):
             ports = self._ports
             checked = await check_job(job, registry, journal, self.sandbox, ports.planner, ports.servers)
         rates = await self._role_rates()
-        sizes = {**checked.sizes, **await asyncio.to_thread(_prior_sizes, journal, checked.prior)}
+        sizes = {**checked.sizes, **await asyncio.to_thread(prior_sizes, journal, checked.prior)}
         mode, mode_choice = await self._choose_mode(job, checked.files, sizes, rates)
         as_given = job.task is not None and job.repeats is None and not self._ports.plans_task(job.task, registry)
         compared: PlanKey | None = None
@@ -338,7 +315,7 @@ class Orchestrator(StateFolder):
         if job.request is None or not job.any_mode or (problem is None and planner.role not in registry.roles):
             return job.mode, None
         answer = await asyncio.to_thread(direct_answer, job.request, files, sizes, registry)  # of maybe many files
-        direct = _predicted(answer, rates, sizes)
+        direct = predict_direct(answer, rates, sizes)
         forecast = ModeForecast(direct_seconds=direct.seconds, direct_assumed=not direct.generations)
         if problem is not None:
             reason = f"no plan can be made: {problem.what}"
@@ -448,7 +425,7 @@ class Orchestrator(StateFolder):
         registry, request, parts = self.registry, job.request or "", list[PlannedPart]()
         prior = job.found or {}
         checked = await asyncio.to_thread(check_job_given, job, registry, prior, planner=self._ports.planner)
-        sizes = {**checked.sizes, **await asyncio.to_thread(_prior_sizes, self.journal, prior)}
+        sizes = {**checked.sizes, **await asyncio.to_thread(prior_sizes, self.journal, prior)}
         files, rates = checked.files, await self._role_rates()
         mode, choice = await self._choose_mode(job, files, sizes, rates)
         replans = registry.defaults.max_replans
@@ -485,30 +462,15 @@ class Orchestrator(StateFolder):
 
         Raises InputError, and what `plan` raises.
         """
-        registry, journal, ports = self.registry, self.journal, self._ports
-        planned = PlannedTask(job.task, mode=job.mode) if job.task is not None else await self.plan(job)
-        mode: Mode = "as-planned" if planned.mode == "direct" else planned.mode  # its one step is a document now
-        as_task = replace(job, request=None, task=planned.task, mode=mode)
-        checked = await check_job(as_task, registry, journal, self.sandbox, ports.planner, ports.servers)
-        assert checked.graph is not None, "a task has a graph"
-        rates, prior = await self._role_rates(), checked.prior
-        sizes = {**checked.sizes, **await asyncio.to_thread(_prior_sizes, journal, prior)}
-        key = plan_key(checked.graph, planned.task, rates, sizes, mode)
-        earlier = await asyncio.to_thread(journal.earlier_runs, key.shape) if key is not None else []
-        direct = None
-        if job.request is not None and planned.mode != "direct" and why_no_direct(registry) is None:
-            files = checked.files
-            answer = await asyncio.to_thread(direct_answer, job.request, files, sizes, registry)
-            direct = _predicted(answer, rates, sizes)
-        models = {role: registry.roles[role].model for role in {step.actor for step in planned.task.plan.steps}}
-        return JobForecast(
-            forecast=Forecast.of(planned, checked.graph, rates, sizes, pace_of(key, earlier)),
-            warnings=checked.warnings,
-            models=models,
-            bytes_to_load={model: self.pool.bytes_to_load(model) for model in sorted({*models.values()})},
-            memory_bytes=sum(self.pool.bytes_of(model) for model in {*models.values()}),
-            memory_budget=self.pool.budget,
-            direct=direct,
+        return await forecast_job(
+            job,
+            PlannedTask(job.task, mode=job.mode) if job.task is not None else await self.plan(job),
+            registry=self.registry,
+            journal=self.journal,
+            rates=await self._role_rates(),
+            pool=self.pool,
+            sandbox=self.sandbox,
+            servers=self._ports.servers,
         )
 
     def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:

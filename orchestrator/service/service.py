@@ -19,12 +19,14 @@ from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.registry.load import load_registry
 from orchestrator.registry.models import Registry
 from orchestrator.run.job import CheckedJob, Job, check_job, job_of
+from orchestrator.run.job_forecast import forecast_unopened
 from orchestrator.run.journal.chats import ChatRated
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.orchestrator import Orchestrator, Ports
+from orchestrator.run.record.forecast import JobForecast
 from orchestrator.run.record.view import RunView, accepted_in
 from orchestrator.run.sandbox.sandbox import SandboxOnDemand
 from orchestrator.run.state_folder import StateFolder
@@ -246,9 +248,23 @@ class Service:
     async def _check_unopened(self, job: Job) -> tuple[Job, CheckedJob]:
         # Before the folder is opened, so that a job that cannot run here loads no model and leaves nothing behind.
         with JournalReader.open_to_read(self.home) as journal:
-            registry = self._registry.with_personas(entry.persona for entry in in_use(journal.personas()).values())
+            registry = self._registry_of(journal)
             job = await self._managed(job, registry)
             return job, await check_job(job, registry, journal, SandboxOnDemand(), servers=self._servers)
+
+    def _registry_of(self, journal: JournalReader) -> Registry:
+        return self._registry.with_personas(entry.persona for entry in in_use(journal.personas()).values())
+
+    async def forecast(self, job: Job) -> JobForecast:
+        """Return what can be predicted of a job without running it. A request is planned first, which needs a model.
+
+        Raises InputError, NotReady, JournalError, and PlanError if the planner's model cannot be asked.
+        """
+        if self._ready is None and job.task is not None:  # the folder need not be opened
+            with JournalReader.open_to_read(self.home) as journal:
+                return await forecast_unopened(job, job.task, self._registry_of(journal), journal, self._servers)
+        await self.open()
+        return await self.orchestrator.forecast(job)
 
     async def _managed(self, job: Job, registry: Registry) -> Job:
         if job.task is None:

@@ -1,16 +1,21 @@
-"""What the API and an exported page say of a run: its picture, its steps and their attempts, as JSON objects."""
+"""What the API and an exported page say of a run: its picture, its steps, attempts and forecast, as JSON objects."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.record.attempt_answers import attempt_answer
 from orchestrator.run.record.attempt_prompts import SharedPrompts, attempt_prompt
+from orchestrator.run.record.picture import picture_json, planned_picture
 from orchestrator.run.record.report import Report, StepRow
 from orchestrator.run.record.view import RunView
+from orchestrator.task.taskir.parse import dump_task
+
+if TYPE_CHECKING:  # commands that show runs do not import what plans them
+    from orchestrator.run.record.forecast import JobForecast
 
 
 def picture_document(
@@ -45,11 +50,40 @@ def picture_document(
         "predicted_seconds": report.critical_path.predicted_seconds,
         "seconds": report.wall_seconds if ended else max(report.wall_seconds, now),
     }
-    return joined(summary, drawn)
+    return _joined(summary, drawn)
 
 
-def joined(summary: Mapping[str, Any], drawn: bytes) -> bytes:
-    """Return one JSON object of two. A picture may have 10,000 rows, so it stays as it was encoded."""
+def forecast_document(expected: "JobForecast") -> bytes:
+    """Return a job before it runs as rows to draw, with its price, as a JSON object.
+
+    `report` has steps, edges, waves and critical path as in the report of a run.
+    """
+    plan, direct = expected.forecast, expected.direct
+    summary = {
+        "task": dump_task(plan.task),
+        "mode": plan.mode,
+        "reason": plan.reason,
+        "goes_on_after": plan.goes_on_after,
+        "warnings": expected.warnings,
+        "has_data": plan.has_data,
+        "run_seconds": plan.run_seconds,
+        "range_seconds": plan.run_range,
+        "serial_seconds": plan.serial_seconds,
+        "direct_seconds": None if direct is None else direct.seconds,
+        "direct_has_data": None if direct is None else direct.generations > 0,
+        "prompt_tokens": round(sum(step.prompt_tokens for step in plan.predicted.values())),
+        "output_tokens": round(sum(step.output_tokens for step in plan.predicted.values())),
+        "bytes_to_load": dict(expected.bytes_to_load),
+        "memory_bytes": expected.memory_bytes,
+        "memory_budget": expected.memory_budget,
+        "report": plan.to_json(),
+    }
+    drawn = planned_picture(plan, expected.models)
+    return _joined({**summary, "seconds": drawn.seconds}, picture_json(drawn))
+
+
+def _joined(summary: Mapping[str, Any], drawn: bytes) -> bytes:
+    # One JSON object of two. A picture may have 10,000 rows, so it stays as it was encoded.
     return msgspec.json.encode(summary)[:-1] + b"," + drawn[1:]
 
 

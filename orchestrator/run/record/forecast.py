@@ -11,7 +11,6 @@ from orchestrator.task.events import Prediction, RoleRates
 from orchestrator.task.modes import Mode
 from orchestrator.task.prediction import path_range, predict_plan
 from orchestrator.task.taskir.models import TaskIR
-from orchestrator.task.taskir.parse import dump_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class Forecast:
         return min(low * longer, self.run_seconds), max(high * longer, self.run_seconds)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the forecast with the keys of a run's report, as far as they apply."""
+        """Return the plan and its times with the keys of a run's report, as far as they apply."""
         steps = [
             {
                 "id": step.id,
@@ -103,12 +102,7 @@ class Forecast:
             for step in self.task.plan.steps
         ]
         return {
-            "dry_run": True,
-            "mode": self.mode,
-            "reason": self.reason,
             "steps": steps,
-            "goes_on_after": self.goes_on_after,
-            "has_data": self.has_data,
             "edges": [asdict(edge) for edge in self.graph.edges],
             "waves": [list(wave) for wave in self.graph.waves],
             "width": self.graph.width,
@@ -121,5 +115,17 @@ class Forecast:
                 "bound": self.bound,
                 "predicted_speedup": self.speedup,
             },
-            "task": dump_task(self.task),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobForecast:
+    """What can be predicted of a job. Times are in seconds."""
+
+    forecast: Forecast
+    warnings: tuple[str, ...]  # what the job names that is not here, and can do without
+    models: Mapping[str, str]  # the registry's model of each role; a router may choose another
+    bytes_to_load: Mapping[str, int]  # of the memory budget, by model; 0 for one that is loaded
+    memory_bytes: int  # of its models together, weights and KV cache, loaded or not
+    memory_budget: int  # bytes that all loaded models may take
+    direct: Prediction | None  # of answering the request in one step; None if that is the plan, or impossible

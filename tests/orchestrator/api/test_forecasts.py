@@ -37,6 +37,8 @@ def test_a_task_has_a_price_and_a_picture(client: httpx2.Client) -> None:
     (row,) = body["rows"]
     assert (row["state"], row["model"], row["critical"]) == ("waiting", "tiny-large", True)
     assert row["expected"][0] == 0
+    report = body["report"]
+    assert (report["waves"], report["width"], report["critical_path"]["steps"]) == ([["S1"]], 1, ["S1"])
     low, high = body["range_seconds"]
     assert 0 < low <= body["run_seconds"] <= high
     assert body["output_tokens"] > 0
@@ -76,7 +78,7 @@ def test_problems_of_a_task_are_listed_by_their_place(client: httpx2.Client) -> 
     places = {problem["where"] for problem in refused.json()["error"]["problems"]}
     assert "/plan/steps/0/actor" in places
     assert any(place.startswith("/plan/steps/0/inputs") for place in places)
-    for wrong in ({}, {"request": "a", "task": {}}):
+    for wrong in ({}, {"request": "a", "task": {}}, {**summary(), "mode": "direct"}):
         assert client.post("/v1/forecasts", json=wrong).status_code == 400
 
 

@@ -82,8 +82,8 @@ def test_what_is_wrong_with_a_task_is_reported_by_pointer(
     command: Cli, home: Path, tmp_path: Path, task: object, where: str, told: str
 ) -> None:
     file = _write(tmp_path, task)
-    for name in ("validate", "run"):
-        result = command(name, file, "--json")
+    for words in (["validate", file], ["run", file], ["run", file, "--dry-run"]):
+        result = command(*words, "--json")
         assert result.code == 2
         problems = result.json["problems"]
         assert any(where in problem["where"] and told in problem["what"] for problem in problems), problems
@@ -127,6 +127,8 @@ def test_a_dry_run_of_a_task_foretells_and_runs_nothing(command: Cli, home: Path
     told = command("run", FANOUT, "--dir", RECORDS, "--dry-run", "--json").json
     assert told["critical_path"]["steps"] == ["S1", "S2", "S3"]
     assert told["waves"] == [["S1", "S4", "S5"], ["S2"], ["S3"]]
+    assert 0 < told["memory_bytes"] == sum(told["bytes_to_load"].values()), "nothing is loaded"
+    assert (told["dry_run"], told["direct_seconds"]) == (True, None)
     ordered = [STEP, STEP | {"id": "S2", "depends_on": ["S1"], "outputs": ["b.txt"]}]
     file = _write(tmp_path, TASK | {"plan": {"steps": ordered}})
     assert "S1 → S2  order only\n" in command("run", file, "--dry-run").out

@@ -93,7 +93,13 @@ def test_a_run_is_followed_whatever_registry_the_command_has(
 def test_a_registry_that_the_daemon_does_not_go_by_is_refused_before_anything_is_submitted(
     command: Cli, daemon: Played
 ) -> None:
-    for words in (("submit", "Do it.", "--wait"), ("submit", "Do it."), ("run", "Do it."), ("plan", "Do it.")):
+    for words in (
+        ("submit", "Do it.", "--wait"),
+        ("submit", "Do it."),
+        ("run", "Do it."),
+        ("run", "Do it.", "--dry-run"),
+        ("plan", "Do it."),
+    ):
         refused = command("--registry", "no/such.yaml", *words)
         assert refused.code == 2
         assert "--registry no/such.yaml: the daemon that owns" in refused.err
@@ -106,14 +112,18 @@ def test_without_the_option_the_registry_is_that_of_the_daemon(
     command: Cli, daemon: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORCHESTRATOR_REGISTRY", "no/such.yaml")
-    for words, path in ((("run", "Do it."), "/v1/runs"), (("plan", "Do it."), "/v1/plans")):
+    task = tmp_path / "task.json"
+    task.write_text(json.dumps(TASK))
+    for words, path in (
+        (("run", "Do it."), "/v1/runs"),
+        (("run", "Do it.", "--dry-run"), "/v1/forecasts"),
+        (("run", task, "--dry-run"), "/v1/forecasts"),
+        (("plan", "Do it."), "/v1/plans"),
+    ):
         command(*words)
         assert daemon.got.pop()[1] == path
     daemon.registry = str(PACKAGED)
-    task = tmp_path / "task.json"
-    task.write_text(json.dumps(TASK))
     assert command("validate", task).code == 0
-    assert command("run", task, "--dry-run").code == 0
     assert command("--registry", "no/such.yaml", "validate", task).code == 2
 
 

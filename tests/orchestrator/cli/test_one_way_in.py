@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -22,10 +24,16 @@ from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.task.events import RatingGiven, RunFinished
 from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.api.daemon_process import RECORDS, running_daemon
+from tests.orchestrator.cli.cli_command import FANOUT, REQUEST, make_command
 
 STEP = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s"]}
 TASK = task_from({"objective": "a test", "plan": {"steps": [{**STEP, "max_tokens": 64}]}})
 JOB = Job(None, TASK, RECORDS, "as-planned")
+KEYS = {
+    *("dry_run", "mode", "reason", "steps", "goes_on_after", "has_data", "edges", "waves", "width", "critical_path"),
+    *("task", "warnings", "run_seconds", "range_seconds", "direct_seconds", "direct_has_data", "prompt_tokens"),
+    *("output_tokens", "bytes_to_load", "memory_bytes", "memory_budget"),
+}  # of a dry run
 
 
 @pytest.fixture(scope="module", params=["embedded", "daemon"])
@@ -62,6 +70,35 @@ async def test_jobs_are_run_watched_and_planned(chosen: Settings) -> None:
         assert planned.task.plan.steps
         with pytest.raises(InputError, match="request"):
             await opened.submit(Job(" ", None, None, "as-planned"))
+
+
+async def test_jobs_are_predicted(chosen: Settings) -> None:
+    async with RunClient(chosen) as opened:
+        task = await opened.forecast(JOB)
+        assert task["report"]["waves"] == [["S1"]]
+        assert 0 < task["memory_bytes"] <= task["memory_budget"]
+        assert task["direct_seconds"] is None
+        with pytest.raises(InputError, match="mode: direct is for requests in words"):
+            await opened.forecast(replace(JOB, mode="direct"))
+        planned = await opened.forecast(Job(REQUEST, None, RECORDS, "as-planned"))
+        assert planned["report"]["waves"] == [["S1", "S2", "S3", "S4"], ["S5"]]
+        assert planned["direct_seconds"] > 0
+
+
+def test_dry_runs_are_printed(chosen: Settings, tmp_path: Path) -> None:
+    command = make_command(chosen.home)
+    told = command("run", FANOUT, "--dir", RECORDS, "--dry-run", "--json").json
+    assert told["waves"] == [["S1", "S4", "S5"], ["S2"], ["S3"]]
+    assert told.keys() == KEYS
+    assert "S1 → S2  data  names.json\n" in command("run", FANOUT, "--dir", RECORDS, "--dry-run").out
+    wrong = tmp_path / "task.json"
+    wrong.write_text(FANOUT.read_text().replace('"worker"', '"wizard"', 1))
+    refused = command("run", wrong, "--dir", RECORDS, "--dry-run")
+    assert (refused.code, refused.out) == (2, "")
+    assert f'{wrong}: /plan/steps/0/actor: unknown role "wizard"' in refused.err
+    missing = command("run", "Summarize aa.txt", "--dir", RECORDS, "--dry-run")
+    assert (missing.code, missing.out) == (3, "")
+    assert missing.err.startswith("error: request: aa.txt is not among the files of the request")
 
 
 def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:

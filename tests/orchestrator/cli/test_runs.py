@@ -170,6 +170,7 @@ def test_a_dry_run_of_a_request_shows_the_plan(finished: Finished) -> None:
     result = finished.command("run", REQUEST, "--dir", RECORDS, "--dry-run")
     assert result.code == 0
     assert "  2  S5\n" in result.out
+    assert "\nDirect answer  " in result.out
     assert finished.command("runs", "--json").json == before
 
 

@@ -1,8 +1,10 @@
 """Events, folded into what the user sees: the live table, the report, an explanation."""
 
 import io
+import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
@@ -11,9 +13,10 @@ from orchestrator.cli.explain_view import print_explanation
 from orchestrator.cli.forecast_view import print_forecast
 from orchestrator.cli.live import progress_line, render
 from orchestrator.cli.report_view import compare_with_serial, format_speedup, print_report
-from orchestrator.cli.terminal import ASCII, UNICODE, Glyphs
+from orchestrator.cli.terminal import ASCII, UNICODE, Glyphs, seconds
 from orchestrator.run.planning import planned_task
-from orchestrator.run.record.forecast import Forecast
+from orchestrator.run.record.documents import forecast_document
+from orchestrator.run.record.forecast import Forecast, JobForecast
 from orchestrator.run.record.report import Report, build_report, explanation_json
 from orchestrator.run.record.view import RunView
 from orchestrator.run.updates import Progress
@@ -32,6 +35,7 @@ from orchestrator.task.events import (
     ModelAwaited,
     PlanFinished,
     PlanningStarted,
+    Prediction,
     ReplanFinished,
     ReplanOutcome,
     ReplanStarted,
@@ -44,6 +48,7 @@ from orchestrator.task.events import (
     Usage,
     encode_event,
 )
+from orchestrator.task.prediction import predict_step
 from orchestrator.task.taskir.models import Step
 from orchestrator.task.taskir.parse import dump_task
 
@@ -385,11 +390,11 @@ def test_a_frame_says_that_more_steps_may_come() -> None:
 def test_a_dry_run_says_that_the_plan_goes_on() -> None:
     planned = planned_task("List and summarize", [_step(1, "List each file in a.txt.", "request")], "S1")
     graph = analyze_task(planned.task)
-    told = Forecast.of(planned, graph, {})
+    forecast = _answer(Forecast.of(planned, graph, {}))
     console, written = _console()
-    print_forecast(console, told, full=False)
+    print_forecast(console, forecast, full=False)
     assert "The plan continues after S1, when its output is known; more steps may follow.\n" in written.getvalue()
-    assert told.to_json()["goes_on_after"] == "S1"
+    assert forecast["goes_on_after"] == "S1"
     assert "continues after S1" in dump_task(planned.task)["context"]["notes"]
     whole = planned_task("List", [_step(1, "List each file in a.txt.", "request")], None)
     assert "context" not in dump_task(whole.task)
@@ -488,26 +493,28 @@ def test_a_dry_run_shows_a_range_and_what_it_is_known_from() -> None:
     planned = planned_task("Say", [_step(1, "Say hello.", "request"), _step(2, "Say it again.", "s1.txt")], None)
     graph = analyze_task(planned.task)
     rates = {"worker": RoleRates(generations=20, spread=0.1)}
-    told = Forecast.of(planned, graph, rates).to_json()
-    low, high = told["critical_path"]["predicted_range"]
-    assert 0.8 * told["critical_path"]["predicted_seconds"] < low < high
-    assert told["steps"][0]["predicted_from"]["basis"] == "worker"
+    forecast = _answer(Forecast.of(planned, graph, rates))
+    report = forecast["report"]
+    low, high = report["critical_path"]["predicted_range"]
+    assert 0.8 * report["critical_path"]["predicted_seconds"] < low < high
+    assert report["steps"][0]["predicted_from"]["basis"] == "worker"
     console, written = _console()
-    print_forecast(console, Forecast.of(planned, graph, rates), full=False)
+    print_forecast(console, forecast, full=False)
     assert "in 9 of 10 cases" in " ".join(written.getvalue().split())
     assert "2 of 2 by others of their role" in " ".join(written.getvalue().split())
 
 
 def test_a_dry_run_without_data_says_so_and_names_no_times() -> None:
     planned = planned_task("Say", [_step(1, "Say hello.", "request"), _step(2, "Say it again.", "s1.txt")], None)
-    unknown = Forecast.of(planned, analyze_task(planned.task), {})
+    unknown = _answer(Forecast.of(planned, analyze_task(planned.task), {}), direct=predict_step(STEPS[0], {}))
     console, written = _console()
     print_forecast(console, unknown, full=False)
     text = " ".join(written.getvalue().split())
     assert "Critical path S1 → S2 no data: nothing like these steps has run here" in text
     assert " s " not in text
     assert "Speedup" not in text
-    assert not unknown.to_json()["has_data"]
+    assert not unknown["has_data"]
+    assert not unknown["direct_has_data"]
 
 
 def test_a_dry_run_says_which_steps_are_assumed() -> None:
@@ -517,12 +524,40 @@ def test_a_dry_run_says_which_steps_are_assumed() -> None:
     ]
     planned = planned_task("Say", steps, None)
     rates = {"worker": RoleRates(generations=20, spread=0.1)}
-    forecast = Forecast.of(planned, analyze_task(planned.task), rates)
+    forecast = _answer(Forecast.of(planned, analyze_task(planned.task), rates))
     console, written = _console()
     print_forecast(console, forecast, full=False)
-    assert forecast.to_json()["has_data"]
+    assert forecast["has_data"]
     known = "Known from 1 of 2 by others of their role, 1 of 2 by nothing but assumptions"
     assert known in " ".join(written.getvalue().split())
+
+
+def test_a_dry_run_says_what_a_direct_answer_and_its_models_take() -> None:
+    planned = planned_task("Say", [_step(1, "Say hello.", "request")], None)
+    rates = {"worker": RoleRates(generations=20, spread=0.1)}
+    direct = predict_step(planned.task.plan.steps[0], rates)
+    forecast = Forecast.of(planned, analyze_task(planned.task), rates)
+    for known, what in ((direct, ""), (replace(direct, generations=0), " (assumed, no data)")):
+        console, written = _console()
+        print_forecast(console, _answer(forecast, direct=known), full=False)
+        lines = [" ".join(line.split()) for line in written.getvalue().splitlines()]
+        assert f"Direct answer {seconds(direct.seconds)}{what}" in lines
+        assert "Memory 3.0 MiB of 1.0 GiB for its models, 2.0 MiB still to load" in lines
+
+
+def _answer(forecast: Forecast, direct: Prediction | None = None) -> dict[str, Any]:
+    expected = JobForecast(
+        forecast=forecast,
+        warnings=(),
+        models={"worker": "small"},
+        bytes_to_load={"small": 2 << 20},
+        memory_bytes=3 << 20,
+        memory_budget=1 << 30,
+        direct=direct,
+    )
+    answer = json.loads(forecast_document(expected))
+    assert isinstance(answer, dict)
+    return answer
 
 
 def test_every_event_has_a_line_without_control_characters() -> None:
