@@ -2,7 +2,7 @@
 
 `python -m benchmarks.jobs [--model 1.5b] [--half tuning] [--arm chat] [--jobs NAME]`. Answers that are in the log are
 not asked for again, so the command continues where it stopped; `--judge` only judges them again. Held-out jobs are for
-the end: no prompt, plan or route may be tuned on them.
+the end: no prompt, plan or route may be tuned on them. Once they were used so, others have to take their place.
 """
 
 import argparse
@@ -71,10 +71,10 @@ def _setups(options: argparse.Namespace) -> Mapping[str, ModelSetup]:
 
 def _print(runs: Sequence[JudgedRun], goals: Sequence[Row]) -> None:
     costs = f"{'seconds':>8} {'in':>7} {'out':>6} {'failed':>7} {'false ✓':>8}"
-    print(f"\n{'model':8} {'group':9} {'arm':13} {'right':>9} {costs}")
+    print(f"\n{'model':8} {'half':8} {'group':9} {'arm':13} {'right':>9} {costs}")
     for row in table(runs):
         right, tokens = f"{row['right']} of {row['of']}", f"{row['input_tokens']:7.0f} {row['output_tokens']:6.0f}"
-        names = f"{row['model']:8} {row['group']:9} {row['arm']:13}"
+        names = f"{row['model']:8} {row['half']:8} {row['group']:9} {row['arm']:13}"
         seconds = "-" if row["seconds"] is None else f"{row['seconds']:.1f}"
         print(f"{names} {right:>9} {seconds:>8} {tokens} {row['failed']:7} {row['false_done']:8}")
     for goal in goals:

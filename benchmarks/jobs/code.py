@@ -1,4 +1,4 @@
-"""The jobs with code and tests. Every second one is held out; the two halves are equally hard."""
+"""The jobs with code and tests. Prompts and rules were made with their results at hand."""
 
 import ast
 from collections.abc import Callable
@@ -569,7 +569,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         "empty string or a number without unit: ValueError",
         passes(_DURATION_TESTS, "durations.py"),
         outputs=("durations.py",),
-        held_out=True,
     ),
     BenchJob(
         "cart-bugs",
@@ -587,7 +586,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         passes(_PAGES_TESTS, "pages.py"),
         {"pages.py": _PAGES, "test_pages.py": _PAGES_GIVEN_TESTS},
         ("pages.py",),
-        held_out=True,
     ),
     BenchJob(
         "roman-with-tests",
@@ -614,7 +612,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             refuses("test_luhn.py", {"luhn.py": "def is_valid(number):\n    return True\n"}),
         ),
         outputs=("luhn.py", "test_luhn.py"),
-        held_out=True,
     ),
     BenchJob(
         "prices-refactored",
@@ -644,7 +641,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         ),
         {"shipping.py": _SHIPPING},
         ("shipping.py",),
-        held_out=True,
     ),
     BenchJob(
         "top-words-script",
@@ -663,7 +659,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         "standard library only.",
         passes(_SUMS_TESTS, "sums.py"),
         outputs=("sums.py",),
-        held_out=True,
     ),
     BenchJob(
         "calculator-in-two-files",
@@ -683,7 +678,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         "two decimals as well.",
         passes(_SHAPES_TESTS, "report.py", "shapes.py"),
         outputs=("shapes.py", "report.py"),
-        held_out=True,
     ),
     BenchJob(
         "bank-account",
@@ -702,7 +696,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         "moins deux mots comptent.",
         passes(_ANAGRAM_TESTS, "anagrammes.py"),
         outputs=("anagrammes.py",),
-        held_out=True,
     ),
     BenchJob(
         "todo-with-priorities",

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from statistics import fmean, median
 from threading import Lock
@@ -28,6 +28,7 @@ from orchestrator.engine.processor import cpu_model
 
 Half = Literal["tuning", "held-out", "all"]
 JOBS: Final[tuple[BenchJob, ...]] = (*one_call.JOBS, *parts.JOBS, *code.JOBS, *unseen_parts.JOBS)
+HALVES: Final[tuple[Half, ...]] = ("tuning", "held-out")
 GROUPS: Final[tuple[Group, ...]] = ("one-call", "parts", "code")
 ARMS: Final[tuple[Arm, ...]] = ("chat", "direct", "orchestrator")
 MAIN, LADDER = "1.5b", "ladder"
@@ -135,7 +136,7 @@ class JobBench:
                 for job in self.jobs:
                     for arm in self.arms:
                         if published := self._published.get((model, arm, job.name, number)):
-                            yield published
+                            yield replace(published, held_out=job.held_out)
                             continue
                         try:
                             row = self.row(model, arm, job, number, _not_measured)
@@ -209,16 +210,13 @@ def choose(half: Half, names: Sequence[str] = ()) -> list[BenchJob]:
 
 
 def table(runs: Sequence[JudgedRun]) -> list[Row]:
-    """Return the counts by model, group and arm, and those over all groups."""
+    """Return the counts by model, half, group and arm, and those over all groups."""
     rows = []
-    for model in dict.fromkeys(run.model for run in runs):
-        for group in (*GROUPS, "all"):
-            for arm in ARMS:
-                matching = [
-                    run for run in runs if run.model == model and run.arm == arm and group in (run.group, "all")
-                ]
-                if matching:
-                    rows.append({"model": model, "group": group, "arm": arm} | _counts(matching))
+    for model, half in product(dict.fromkeys(run.model for run in runs), HALVES):
+        of_half = [run for run in runs if _is_in(half, run.held_out)]
+        for group, arm in product((*GROUPS, "all"), ARMS):
+            if matching := _some(of_half, model, arm, group):
+                rows.append({"model": model, "half": half, "group": group, "arm": arm} | _counts(matching))
     return rows
 
 
@@ -273,10 +271,12 @@ def goals_with_intervals(runs: Sequence[JudgedRun], before: EarlierVersion | Non
 
 
 def _more_right(runs: Sequence[JudgedRun]) -> Iterator[Goal]:
-    for group in ("all", *GROUPS):
-        chat, ours = (_some(runs, MAIN, arm, group) for arm in ("chat", "orchestrator"))
+    for half, group in product(HALVES, ("all", *GROUPS)):
+        of_half = [run for run in runs if _is_in(half, run.held_out)]
+        chat, ours = (_some(of_half, MAIN, arm, group) for arm in ("chat", "orchestrator"))
         if chat and ours:
-            name = f"points more right than one chat, {MAIN}, {'all jobs' if group == 'all' else group}"
+            jobs = f"{'all jobs' if group == 'all' else group}{', held out' if half == 'held-out' else ''}"
+            name = f"points more right than one chat, {MAIN}, {jobs}"
             yield at_least(name, _points(ours) - _points(chat), POINTS if group == "all" else 0)
 
 

@@ -1,4 +1,4 @@
-"""The jobs for which one call of a model is enough. Every second one is held out; the two halves are equally hard."""
+"""The jobs for which one call of a model is enough. Prompts and rules were made with their results at hand."""
 
 import re
 from typing import Final
@@ -210,7 +210,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             words(12, 55),
         ),
         {"notice.txt": _NOTICE},
-        held_out=True,
     ),
     BenchJob(
         "mail-addresses",
@@ -239,7 +238,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             holds(lambda text: len(set(re.findall(r"\d{4}-\d\d-\d\d", text))) == 4, "there are other dates"),
         ),
         {"minutes.txt": _MINUTES},
-        held_out=True,
     ),
     BenchJob(
         "order-as-json",
@@ -279,7 +277,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             }
         ),
         {"booking.txt": _BOOKING},
-        held_out=True,
     ),
     BenchJob(
         "lift-notice-in-german",
@@ -327,7 +324,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         ),
         {"lettre.txt": _LETTER},
         ("letter.txt",),
-        held_out=True,
     ),
     BenchJob(
         "worn-shoes",
@@ -354,7 +350,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             words(2, 100),
         ),
         {"bad.txt": _POOL},
-        held_out=True,
     ),
     BenchJob(
         "incident-in-three-points",
@@ -399,7 +394,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             reworded(_REVIEW, 0.7),
         ),
         {"tent.txt": _REVIEW},
-        held_out=True,
     ),
     BenchJob(
         "stock-as-markdown",
@@ -441,7 +435,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         ),
         {"team.md": _TEAM},
         ("team.csv",),
-        held_out=True,
     ),
     BenchJob(
         "kind-of-ticket",
@@ -456,7 +449,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         "Would you say the guest in comment.txt is positive, negative or mixed about the hotel? One word.",
         every(mentions("mixed"), lacks("positive", "negative"), words(1, 25)),
         {"comment.txt": _COMMENT},
-        held_out=True,
     ),
     BenchJob(
         "sentence-with-mistakes",
@@ -495,7 +487,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             holds(lambda text: "Verspätung" in text, "Verspätung needs a capital"),
             words(15, 90),
         ),
-        held_out=True,
     ),
     BenchJob(
         "what-a-command-does",
@@ -550,6 +541,5 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             holds(lambda text: bool(re.search(r"(?<!\d)\d{5}-\d{4}(?!\d)", text)), "an example with a dash is missing"),
             words(15, 350),
         ),
-        held_out=True,
     ),
 )  # Twenty jobs, of which every second one is held out

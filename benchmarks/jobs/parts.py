@@ -189,7 +189,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         ),
         given.LIBRARY_NOTICE,
         ("notice.de.txt", "notice.fr.txt", "notice.es.txt"),
-        held_out=True,
     ),
     BenchJob(
         "boiler-notes",
@@ -207,7 +206,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         _labels,
         given.COMMENTS,
         ("labels.csv",),
-        held_out=True,
     ),
     BenchJob(
         "recall-audiences",
@@ -263,7 +261,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             ),
         ),
         given.OFFERS,
-        held_out=True,
     ),
     BenchJob(
         "contract-terms",
@@ -319,7 +316,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             each_part({name: (pattern, every(words(45, 120), language("de"))) for name, pattern in CITIES_DE.items()}),
             unlike(CITIES_DE),
         ),
-        held_out=True,
     ),
     BenchJob(
         "lamp-texts",
@@ -340,7 +336,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         ),
         given.LAMP,
         ("description.md", "post.txt", "specs.md"),
-        held_out=True,
     ),
     BenchJob(
         "module-review",
@@ -390,7 +385,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             _not_a_copy(given.MODULES),
         ),
         given.MODULES,
-        held_out=True,
     ),
     BenchJob(
         "shopping-lists",
@@ -439,7 +433,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             _not_a_copy({name: text for name, text in given.INTERVIEWS.items() if "interview" in name}),
         ),
         given.INTERVIEWS,
-        held_out=True,
     ),
     BenchJob(
         "avis-hotel",
@@ -490,7 +483,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         ),
         given.RECIPES_ES,
         ("recetas.json",),
-        held_out=True,
     ),
     BenchJob(
         "kundenmails",
@@ -511,7 +503,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         "i need 3 subject lines for each of our 4 newsletters (the txt files), max 8 words each and no emojis!!",
         _subject_lines(),
         given.NEWSLETTERS,
-        held_out=True,
     ),
     BenchJob(
         "guestbook-english",
@@ -570,7 +561,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
             _not_a_copy(given.LOGS),
         ),
         given.LOGS,
-        held_out=True,
     ),
     BenchJob(
         "glossary",
@@ -624,7 +614,6 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         ),
         given.CHAPTERS,
         ("quiz.md",),
-        held_out=True,
     ),
     BenchJob(
         "travel-claims",
@@ -662,6 +651,5 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         ),
         given.GUESTS,
         ("amara.txt", "bruno.txt", "chiyo.txt", "dimitri.txt"),
-        held_out=True,
     ),
 )

@@ -15,6 +15,7 @@ from benchmarks.jobs.chat_files import files_in, question_of
 from benchmarks.jobs.job import BenchJob, Group
 from benchmarks.jobs.measure import (
     ARMS,
+    JOBS,
     EarlierVersion,
     JobBench,
     JudgedRun,
@@ -172,10 +173,32 @@ def test_false_done_is_wrong_without_any_sign_of_it() -> None:
     assert (row["right"], row["of"], row["doubted"], row["failed"], row["false_done"]) == (1, 4, 1, 1, 1)
 
 
+def test_halves_are_counted_apart() -> None:
+    tuned = [_run("a", "chat", "bad"), _run("a", "orchestrator")]
+    held_out = [replace(run, job="b", held_out=True) for run in (_run("b", "chat"), _run("b", "orchestrator", "bad"))]
+    counts = {(row["half"], row["arm"]): row["right"] for row in table([*tuned, *held_out]) if row["group"] == "all"}
+    assert counts == {
+        ("tuning", "chat"): 0,
+        ("tuning", "orchestrator"): 1,
+        ("held-out", "chat"): 1,
+        ("held-out", "orchestrator"): 0,
+    }
+    goals = {goal.name: goal.value for goal in goals_of([*tuned, *held_out])}
+    assert goals["points more right than one chat, 1.5b, all jobs"] == 100
+    assert goals["points more right than one chat, 1.5b, all jobs, held out"] == -100
+
+
+def test_published_runs_are_of_the_half_that_their_job_is_in_now(tmp_path: Path) -> None:
+    job = JOBS[0]
+    published = replace(_run(job.name, "chat"), held_out=not job.held_out)
+    (judged,) = JobBench(tmp_path, [job], ["chat"], published=[published]).judged(["1.5b"], 1)
+    assert judged == replace(published, held_out=job.held_out)
+
+
 def test_halves_and_names_choose_jobs() -> None:
     assert {job.held_out for job in choose("tuning")} == {False}
     assert {job.held_out for job in choose("held-out")} == {True}
-    assert len(choose("all")) == 60
+    assert choose("all") == [*JOBS]
     assert {job.group for job in choose("all", ["code"])} == {"code"}
     assert [job.name for job in choose("tuning", ["slugify"])] == ["slugify"]
     with pytest.raises(KeyError):
