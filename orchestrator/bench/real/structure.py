@@ -51,12 +51,16 @@ def without_originals(steps: Sequence[Step]) -> list[Step]:
 
 
 def width(steps: Sequence[Step]) -> int:
-    """Return the largest number of steps at one depth: how many may run at once."""
+    """Return the largest number of steps at one depth: how many may run at once.
+
+    Each step comes after those that it reads or waits for.
+    """
     depths: dict[str, int] = {}
-    writers = {name: step.id for step in steps for name in step.outputs}
+    writers: dict[str, str] = {}
     for step in steps:
         before = {*step.depends_on, *(writers[name] for name in (*step.inputs, step.foreach) if name in writers)}
-        depths[step.id] = 1 + max((depths[id] for id in before if id in depths), default=0)
+        depths[step.id] = 1 + max((depths[id] for id in before), default=0)
+        writers |= dict.fromkeys(step.outputs, step.id)  # a later version of a file has another writer
     return max(Counter(depths.values()).values(), default=0)
 
 

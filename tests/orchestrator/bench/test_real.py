@@ -168,6 +168,12 @@ def test_width_is_what_may_run_at_once() -> None:
     assert [width([]), width([first, *chain]), width([first, *chain, parallel])] == [0, 1, 2]
 
 
+def test_a_step_waits_for_the_version_that_it_replaces() -> None:
+    first = Step(id="S1", actor="coder", action="Go.", inputs=("a.py",), outputs=("a.py",))
+    second = Step(id="S2", actor="coder", action="Go.", inputs=("a.py",), outputs=("a.py",))
+    assert width([first, second]) == 1
+
+
 def test_a_plan_is_right_if_it_has_one_of_the_right_structures() -> None:
     request = next(one for one in real_requests("tuning") if "Put them into changes.md" in one.request)
     first = Step(id="S1", actor="worker", action="Compare.", inputs=("new.md", "old.md"), outputs=("changes.md",))
