@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from benchmarks.jobs.chat_files import files_in
 from benchmarks.jobs.checks import every, lacks, mentions
 from benchmarks.jobs.job import BenchJob, JobAnswer
 from benchmarks.jobs.measure import JOBS as ALL_JOBS
 from benchmarks.jobs.part_checks import each_section, sections
 from benchmarks.jobs.part_files import folder
 from benchmarks.jobs.unseen_parts import JOBS
+from tests.benchmarks.chat_answers import Mistake, assert_refused, chat_answer
 from tests.benchmarks.test_jobs import worthless
 
 RIGHT = folder("""
@@ -405,7 +405,7 @@ Here is the table:
 On Tuesday Claire is busy and on Friday she leaves. The evening that all four can make is **Thursday**.
 """)
 
-WRONG: dict[str, list[tuple[str, str, str]]] = {
+WRONG: dict[str, list[Mistake]] = {
     "settings-formats": [
         ('"port": 8085', '"port": 8080', "settings.json: /port is 8080, not 8085"),
         ('language = "pt"', "language = pt", "settings.toml: it cannot be read"),
@@ -507,10 +507,6 @@ WRONG: dict[str, list[tuple[str, str, str]]] = {
 """By job, what is replaced in its right answer, by what, and which fault that has to be."""
 
 
-def _answer(job: BenchJob, text: str) -> JobAnswer:
-    return JobAnswer(text, files_in(text, job.outputs))
-
-
 @pytest.fixture(params=JOBS, ids=lambda job: job.name)
 def job(request: pytest.FixtureRequest) -> BenchJob:
     job: BenchJob = request.param
@@ -518,18 +514,13 @@ def job(request: pytest.FixtureRequest) -> BenchJob:
 
 
 def test_right_answers_in_different_words_are_accepted(job: BenchJob) -> None:
-    assert job.check(_answer(job, RIGHT[job.name])) == []
-    assert job.check(_answer(job, OTHER_WORDS[job.name])) == []
+    assert job.check(chat_answer(job, RIGHT[job.name])) == []
+    assert job.check(chat_answer(job, OTHER_WORDS[job.name])) == []
 
 
 def test_wrong_answers_are_refused_for_what_is_wrong(job: BenchJob) -> None:
-    right = RIGHT[job.name]
     assert len(WRONG[job.name]) >= 3
-    for old, new, fault in WRONG[job.name]:
-        wrong = re.sub(old, new, right, flags=re.MULTILINE)
-        assert wrong != right, old
-        faults = job.check(_answer(job, wrong))
-        assert any(fault in it for it in faults), (new, faults)
+    assert_refused(job, RIGHT[job.name], WRONG[job.name])
 
 
 def test_answers_without_content_are_refused(job: BenchJob) -> None:
@@ -563,7 +554,7 @@ def test_answers_without_content_are_refused(job: BenchJob) -> None:
 def test_other_words_for_a_detail_are_accepted(name: str, old: str, new: str) -> None:
     job = next(job for job in JOBS if job.name == name)
     assert re.search(old, RIGHT[name])
-    assert job.check(_answer(job, re.sub(old, new, RIGHT[name]))) == []
+    assert job.check(chat_answer(job, re.sub(old, new, RIGHT[name]))) == []
 
 
 def test_unseen_jobs_differ_from_all_others() -> None:
