@@ -18,7 +18,7 @@ from statistics import fmean, median
 from threading import Lock
 from typing import Any, Final, Literal, Self
 
-from benchmarks.jobs import code, one_call, parts, unseen_parts
+from benchmarks.jobs import code, one_call, parts, unseen_code, unseen_one_call, unseen_parts
 from benchmarks.jobs.arms import Arm, ArmMissing, JobDaemon, ModelSetup, Row, job_daemon
 from benchmarks.jobs.chat_files import files_in
 from benchmarks.jobs.job import BenchJob, Group, JobAnswer
@@ -27,7 +27,14 @@ from orchestrator.bench.goals import Goal, at_least, at_most
 from orchestrator.engine.processor import cpu_model
 
 Half = Literal["tuning", "held-out", "all"]
-JOBS: Final[tuple[BenchJob, ...]] = (*one_call.JOBS, *parts.JOBS, *code.JOBS, *unseen_parts.JOBS)
+JOBS: Final[tuple[BenchJob, ...]] = (
+    *one_call.JOBS,
+    *parts.JOBS,
+    *code.JOBS,
+    *unseen_one_call.JOBS,
+    *unseen_parts.JOBS,
+    *unseen_code.JOBS,
+)
 HALVES: Final[tuple[Half, ...]] = ("tuning", "held-out")
 GROUPS: Final[tuple[Group, ...]] = ("one-call", "parts", "code")
 ARMS: Final[tuple[Arm, ...]] = ("chat", "direct", "orchestrator")
