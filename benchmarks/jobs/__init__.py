@@ -1,9 +1,10 @@
-"""Measure whether the orchestrator answers requests better than one chat: 60 jobs whose answers are checked by code.
+"""Measure whether the orchestrator answers requests better than one chat: jobs whose answers are checked by code.
 
 job            a request, its files, and the check of its answer
 checks         small checks that compose; part_checks: those of answers with several parts
 hidden_tests   runs tests of model-written code in the sandbox
-one_call, parts, code    the jobs by group; half of each is held out; part_files: the files of `parts`
+one_call, parts, code    the jobs by group; part_files: the files of `parts`
+unseen_one_call, unseen_parts, unseen_code    those that are held out
 chat_files     what a chat is asked, and the files in its answer
 arms           one chat, a direct answer, or a plan
 measure        runs jobs in pairs, keeps answers, judges them, and counts
