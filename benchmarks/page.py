@@ -13,6 +13,7 @@ from benchmarks.causes import Causes
 from benchmarks.engine.cells import keeps_otherwise
 from benchmarks.engine.names import OURS, SERVER
 from benchmarks.engine.paired import ratio
+from benchmarks.jobs.measure import HALVES
 from orchestrator.memrl.reward import Stage
 
 Results = Mapping[str, Any]  # the results of one benchmark as they are written
@@ -160,14 +161,15 @@ def _jobs(results: Results) -> str:
         (row["half"], row["arm"]): row for row in results["table"] if (row["model"], row["group"]) == ("1.5b", "all")
     }
 
-    def share(half: str, arm: str) -> str:
-        return f"{100 * rows[half, arm]['right'] / rows[half, arm]['of']:.0f} %"
+    def shares(half: str) -> str:
+        ours, chat = (rows[half, arm] for arm in ("orchestrator", "chat"))
+        return (
+            f"{100 * ours['right'] / ours['of']:.0f} % of the {half} requests correctly with the orchestrator, and "
+            f"{100 * chat['right'] / chat['of']:.0f} % in one chat"
+        )
 
-    return (
-        f"Qwen2.5-Coder-1.5B answers {share('tuning', 'orchestrator')} of the requests correctly with the orchestrator "
-        f"and {share('tuning', 'chat')} in one chat; of those held out, {share('held-out', 'orchestrator')} and "
-        f"{share('held-out', 'chat')}."
-    )
+    measured = [shares(half) for half in HALVES if (half, "chat") in rows]
+    return f"Qwen2.5-Coder-1.5B answers {'; '.join(measured)}."
 
 
 def _job_counts(results: Results) -> Iterator[str]:
@@ -494,8 +496,8 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "processor. False done: wrong, and neither failed nor marked as doubtful. No frontdoor of these models plans "
         "correctly often enough to be asked, so the orchestrator answers directly too; it differs from one chat by the "
         "files that it reads, and by gates, retries, escalation and doubts. Prompts and rules were made with the "
-        "results of the 60 tuning jobs at hand. Those that are held out were written when that was done, without a "
-        "look at how requests are handled, and asked once.",
+        "results of the 60 tuning jobs at hand. The 28 that are held out were written when that was done, without a "
+        "look at how requests are handled; what has no row here was not asked.",
         _jobs,
         _job_counts,
         causes.JOBS,
