@@ -52,7 +52,7 @@ from orchestrator.task.events import (
     RunFinished,
 )
 from orchestrator.task.prediction import kind_of
-from orchestrator.task.urgency import Urgency, hurried_by
+from orchestrator.task.stages import Urgency, hurried_by
 
 # How long the loop waits for the disk to return the sizes of inputs, on which a choice may depend. It never waits for a
 # router: an attempt that is chosen later starts later, in its own commit.

@@ -1,10 +1,12 @@
-"""Report what happens before and after there is text: queues, prompt processing, gates.
+"""Pass signals between a run and what works for it: stages, waits and urgency.
 
-`following` sets the listener for all stages of models and gates inside its block, in any task. Nothing depends on a
-stage, and nothing journals it.
+Each is set by a context manager, and applies inside its block, in any task.
 
-A request for a model that has failed too often does not fail while the model is paused; it waits until the model is
-tried again. Context managers set how the requests inside of their block wait, in all its tasks.
+- Stages report what happens before and after there is text: queues, prompt processing, gates. Nothing depends on a
+  stage, and nothing journals it.
+- A request for a model that has failed too often does not fail while the model is paused; it waits until the model is
+  tried again. Its caller sets how long it may wait.
+- The user may say, while work is being done, that it goes first.
 """
 
 import asyncio
@@ -201,3 +203,50 @@ class _Pause:
 
     def end(self) -> None:
         self._ended = True
+
+
+class Urgency:
+    """Whether some work goes before other work. Once hurried, it stays so."""
+
+    def __init__(self) -> None:
+        self._hurried = False
+        self._heeding: set[Callable[[], None]] = set()
+
+    def hurry(self) -> None:
+        self._hurried = True
+        for act in tuple(self._heeding):
+            act()
+
+    @contextmanager
+    def heeded(self, act: Callable[[], None]) -> Iterator[None]:
+        if self._hurried:
+            act()
+        self._heeding.add(act)
+        try:
+            yield
+        finally:
+            self._heeding.discard(act)
+
+
+_urgency: ContextVar[Urgency | None] = ContextVar("urgency", default=None)
+
+
+@contextmanager
+def hurried_by(urgency: Urgency) -> Iterator[None]:
+    """Let an urgency be that of all work inside the block."""
+    token = _urgency.set(urgency)
+    try:
+        yield
+    finally:
+        _urgency.reset(token)
+
+
+@contextmanager
+def heeding(act: Callable[[], None]) -> Iterator[None]:
+    """Call `act` when the work around this block is hurried, or at once if it was before. `act` must not raise."""
+    urgency = _urgency.get()
+    if urgency is None:
+        yield
+        return
+    with urgency.heeded(act):
+        yield

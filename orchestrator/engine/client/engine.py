@@ -87,7 +87,6 @@ from orchestrator.registry.options import Adapters
 from orchestrator.registry.thinking import Thinking
 from orchestrator.task import stages
 from orchestrator.task.events import Usage
-from orchestrator.task.urgency import heeding
 
 OnText = Callable[[str], None]  # with `logprobs` it gets a `TextPiece`; it may raise `StopGenerating`
 NO_ADAPTERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -411,7 +410,7 @@ class Engine(asyncio.Protocol):
         try:
             if not isinstance(message, Submit):
                 return await waiting.future
-            with heeding(lambda: self._steer(Hurry(seq))):
+            with stages.heeding(lambda: self._steer(Hurry(seq))):
                 return await waiting.future
         finally:
             self._waiting.pop(seq, None)

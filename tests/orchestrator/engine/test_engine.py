@@ -18,7 +18,7 @@ import pytest_asyncio
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import BadGrammar, BadRequest, PromptTooLong
-from orchestrator.task.urgency import Urgency, hurried_by
+from orchestrator.task.stages import Urgency, hurried_by
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

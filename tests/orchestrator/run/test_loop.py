@@ -43,9 +43,9 @@ from orchestrator.task.events import (
     StepPrioritised,
     StepsPlanned,
 )
+from orchestrator.task.stages import heeding
 from orchestrator.task.taskir.models import TaskIR
 from orchestrator.task.taskir.parse import task_from
-from orchestrator.task.urgency import heeding
 from tests.orchestrator.run_jobs import REGISTRY, step
 
 RUN = "20260101-000000-abcdef"

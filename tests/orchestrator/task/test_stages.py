@@ -2,7 +2,7 @@
 
 import asyncio
 
-from orchestrator.task.urgency import Urgency, heeding, hurried_by
+from orchestrator.task.stages import Urgency, heeding, hurried_by
 
 
 async def test_all_tasks_of_the_work_heed_it() -> None:
