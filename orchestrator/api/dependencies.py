@@ -17,7 +17,7 @@ from orchestrator.service.callers import Access
 from orchestrator.service.permissions import FORCED_MODEL
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
-from orchestrator.service.telemetry import valid_traceparent
+from orchestrator.service.telemetry import parent_span
 
 Made = TypeVar("Made")
 Item = TypeVar("Item")
@@ -117,7 +117,8 @@ def _traceparent(
         ),
     ] = None,
 ) -> str:
-    return valid_traceparent(header)
+    # W3C Trace Context has an invalid one ignored.
+    return header if header is not None and parent_span(header) is not None else ""
 
 
 ServiceDep = Annotated[Service, Depends(_service)]

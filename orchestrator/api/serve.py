@@ -35,7 +35,7 @@ from orchestrator.run.journal.home import Home
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import Configuration, LogSettings, load_configuration
 from orchestrator.service.service import Service
-from orchestrator.service.telemetry import check_telemetry
+from orchestrator.service.telemetry import check_packages
 
 CLOSING_SECONDS: Final = 3
 EXTRA_CONNECTIONS: Final = 256  # more than requests: some wait between two requests, and others get an error
@@ -124,7 +124,8 @@ class Signals:
     def _on_reload(self) -> None:
         try:
             configuration = load_configuration()
-            check_telemetry(configuration.telemetry)
+            if configuration.telemetry.endpoint:
+                check_packages()
             address = tcp_address(configuration.server)
             if self._tls is not None and address is not None and address.tls:
                 renew(self._tls, configuration.server)

@@ -45,7 +45,7 @@ from orchestrator.service.quota import Totals, effective_limits, enforce_quota, 
 from orchestrator.service.ratings import rate, rate_chat
 from orchestrator.service.retention import Retention, VacuumResult, vacuum
 from orchestrator.service.steering import check_restart, steps_put_first
-from orchestrator.service.telemetry import RunExporter, check_telemetry
+from orchestrator.service.telemetry import RunExporter, check_packages
 from orchestrator.service.uploaded_files import UploadedFiles
 from orchestrator.task.events import RatingGiven, RunAccepted
 from orchestrator.task.modes import Priority
@@ -114,8 +114,8 @@ class Service:
 
         Raises JournalError, and InputError if runs are to be exported and the extra for that is not installed.
         """
-        if self.extent in (Extent.RUNS, Extent.DAEMON):
-            check_telemetry(self.configuration.telemetry)
+        if self.extent in (Extent.RUNS, Extent.DAEMON) and self.configuration.telemetry.endpoint:
+            check_packages()
         async with AsyncExitStack() as stack:
             self.loop = asyncio.get_running_loop()
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())

@@ -45,10 +45,10 @@ class CollectorUnavailable(Exception):
     """The collector cannot be reached, or cannot take anything now. The message says why."""
 
 
-def check_telemetry(settings: TelemetrySettings) -> None:
-    """Raise InputError if an endpoint is configured, and the packages that it needs are not installed."""
+def check_packages() -> None:
+    """Raise InputError if the packages that an endpoint needs are not installed."""
     try:
-        for package in PACKAGES if settings.endpoint else ():
+        for package in PACKAGES:
             version(package)
     except PackageNotFoundError as error:
         accepted = "pip install 'orchestrator[otel]', or no endpoint"
@@ -179,12 +179,8 @@ class ParentSpan:
     is_sampled: bool  # whether the caller records its trace
 
 
-def valid_traceparent(header: str | None) -> str:
-    """Return the header; empty if it is missing or invalid, as W3C Trace Context requires."""
-    return header if header is not None and parent_span(header) is not None else ""
-
-
 def parent_span(header: str) -> ParentSpan | None:
+    """Return the span that a header names; None if it is invalid."""
     match = _TRACEPARENT.fullmatch(header) if len(header) <= _MOST_CHARACTERS else None
     if match is None or (match[1] == "00" and match[5]):
         return None
