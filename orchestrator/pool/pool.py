@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
+from weakref import WeakKeyDictionary
 
 import structlog
 
 from orchestrator.engine.client.engine import Completion, Engine, OnText
 from orchestrator.engine.contract import (
     Embeddings,
+    EngineStats,
     Generation,
     Message,
     OfferedTool,
@@ -39,11 +41,10 @@ from orchestrator.pool.remote.wire import can_be_sent
 from orchestrator.pool.residency import Residency
 from orchestrator.pool.shipping import Carrier, NotCarried, Shipment, ship
 from orchestrator.pool.status import (
-    Counters,
     EngineState,
     MachineStatus,
     PoolSnapshot,
-    RoleCounts,
+    RoleUse,
     engine_state,
     sum_counters,
 )
@@ -53,6 +54,8 @@ from orchestrator.registry.thinking import Thinking
 from orchestrator.registry.watch import difference
 from orchestrator.task.events import Shipped, Usage
 from orchestrator.task.stages import Placed, pausing, tell
+
+COUNTERS_SECONDS: Final = 0.02  # to wait for the counters of engines that do not answer at once
 
 log = structlog.get_logger(__name__)
 
@@ -88,8 +91,8 @@ class Pool:
         self._log_dir = log_dir
         self.decoding = Decoding(self._topology)
         self._tasks = asyncio.TaskGroup()
-        self._counters = Counters(self._tasks)
-        self._role_counts = RoleCounts()
+        self._counters = _Counters(self._tasks)
+        self._role_counts = _RoleCounts()
         limits = self._limits()
         this = Machine(name="", topology=self._topology, bytes=limits[0].total, start_engine=start_engine)
         self._machines = Machines(this, self.decoding)
@@ -520,6 +523,60 @@ class Pool:
         await engine.wait_dead()
         managed.prompts.note(engine.died, *engine.lost_prompts)
         self._residency.on_engine_exit(replica, engine)
+
+
+class _Counters:
+    """The last counters of each engine. `tasks` must stay open."""
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._latest: WeakKeyDictionary[EngineHandle, EngineStats] = WeakKeyDictionary()
+        self._pending: dict[EngineHandle, asyncio.Task[None]] = {}
+
+    async def of(self, engines: Collection[EngineHandle]) -> Mapping[EngineHandle, EngineStats]:
+        """Return each engine's latest counters; engines that have never answered are left out."""
+        for engine in engines:
+            if engine not in self._pending:
+                self._pending[engine] = self._tasks.create_task(self._ask(engine))
+        if pending := [self._pending[engine] for engine in engines]:
+            await asyncio.wait(pending, timeout=COUNTERS_SECONDS)
+        return {engine: stats for engine in engines if (stats := self._latest.get(engine)) is not None}
+
+    async def _ask(self, engine: EngineHandle) -> None:
+        try:
+            with contextlib.suppress(EngineDied):
+                self._latest[engine] = await engine.stats()
+        finally:
+            del self._pending[engine]
+
+
+class _RoleCounts:
+    """What each role has asked of each model since the pool was opened."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, dict[str, RoleUse]] = {}
+
+    @contextlib.contextmanager
+    def asking(self, model: str, role: str) -> Iterator[Callable[[Usage], None]]:
+        """Count a request while the block runs. Yields a function that counts the answer."""
+        use = self._uses.setdefault(model, {}).setdefault(role, RoleUse())
+
+        def answered(usage: Usage) -> None:
+            use.answers += 1
+            use.prompt_tokens += usage.prompt_tokens
+            use.output_tokens += usage.output_tokens
+            use.cached_tokens += usage.cached_tokens
+            use.prefill_seconds += usage.prefill_seconds
+            use.decode_seconds += usage.decode_seconds
+
+        use.requests += 1
+        try:
+            yield answered
+        finally:
+            use.requests -= 1
+
+    def of(self, model: str) -> Mapping[str, RoleUse]:
+        return {role: dataclasses.replace(use) for role, use in self._uses.get(model, {}).items()}
 
 
 def _without(place: Place, cause: EngineError, lease_request: LeaseRequest) -> LeaseRequest:

@@ -1,20 +1,12 @@
 """The state of the pool and the counters of its engines, for the API and the command line."""
 
-import asyncio
-import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Final, Literal
-from weakref import WeakKeyDictionary
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from orchestrator.engine.contract import NOT_SET_UP, EngineStats, StepTimes
-from orchestrator.engine.errors import EngineDied
-from orchestrator.pool.handle import EngineHandle
-from orchestrator.task.events import Usage
-
-PATIENCE_SECONDS: Final = 0.02  # How long `Counters.of` waits for engines that do not answer at once.
 
 ModelState = Literal["unavailable", "unloaded", "waiting", "loading", "ready", "stopping", "broken"]
 
@@ -148,60 +140,6 @@ class EngineState:
     cells_by_role: Mapping[str, int]  # held by sequences of requests of a role
     finished_cells: int  # held by finished prompts alone, for others that start like them
     step_times: StepTimes | None  # None for an engine that does not generate
-
-
-class Counters:
-    """The last counters of each engine. `tasks` must stay open."""
-
-    def __init__(self, tasks: asyncio.TaskGroup) -> None:
-        self._tasks = tasks
-        self._latest: WeakKeyDictionary[EngineHandle, EngineStats] = WeakKeyDictionary()
-        self._pending: dict[EngineHandle, asyncio.Task[None]] = {}
-
-    async def of(self, engines: Collection[EngineHandle]) -> Mapping[EngineHandle, EngineStats]:
-        """Return each engine's latest counters; engines that have never answered are left out."""
-        for engine in engines:
-            if engine not in self._pending:
-                self._pending[engine] = self._tasks.create_task(self._ask(engine))
-        if pending := [self._pending[engine] for engine in engines]:
-            await asyncio.wait(pending, timeout=PATIENCE_SECONDS)
-        return {engine: stats for engine in engines if (stats := self._latest.get(engine)) is not None}
-
-    async def _ask(self, engine: EngineHandle) -> None:
-        try:
-            with contextlib.suppress(EngineDied):
-                self._latest[engine] = await engine.stats()
-        finally:
-            del self._pending[engine]
-
-
-class RoleCounts:
-    """What each role has asked of each model since the pool was opened."""
-
-    def __init__(self) -> None:
-        self._uses: dict[str, dict[str, RoleUse]] = {}
-
-    @contextlib.contextmanager
-    def asking(self, model: str, role: str) -> Iterator[Callable[[Usage], None]]:
-        """Count a request while the block runs. Yields a function that counts the answer."""
-        use = self._uses.setdefault(model, {}).setdefault(role, RoleUse())
-
-        def answered(usage: Usage) -> None:
-            use.answers += 1
-            use.prompt_tokens += usage.prompt_tokens
-            use.output_tokens += usage.output_tokens
-            use.cached_tokens += usage.cached_tokens
-            use.prefill_seconds += usage.prefill_seconds
-            use.decode_seconds += usage.decode_seconds
-
-        use.requests += 1
-        try:
-            yield answered
-        finally:
-            use.requests -= 1
-
-    def of(self, model: str) -> Mapping[str, RoleUse]:
-        return {role: replace(use) for role, use in self._uses.get(model, {}).items()}
 
 
 def sum_counters(counted: Sequence[EngineStats]) -> ModelCounters | None:
