@@ -25,7 +25,6 @@ from orchestrator.engine.contract import (
 from orchestrator.engine.errors import EngineDied, EngineError, ModelLoadFailed, NotStarted
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.dispatch import BATCH_SLACK, LeaseRequest
-from orchestrator.pool.engine_spec import Folders
 from orchestrator.pool.errors import ModelPinned, ModelRemote, PoolClosed, PoolError, UnknownModel
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
@@ -38,7 +37,7 @@ from orchestrator.pool.prompts import PrefixHashes, hash_prefixes
 from orchestrator.pool.remote.client import RemoteModel
 from orchestrator.pool.remote.errors import RemoteFailed, RemoteResting, Unanswered
 from orchestrator.pool.remote.wire import can_be_sent
-from orchestrator.pool.residency import Residency
+from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.shipping import Carrier, NotCarried, Shipment, ship
 from orchestrator.pool.status import (
     EngineState,

@@ -7,19 +7,20 @@ import asyncio
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import structlog
 
-from orchestrator.engine.contract import Generation, Message, SystemPrompt
+from orchestrator.engine.contract import EngineSpec, Generation, Message, SystemPrompt
 from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, MachineLost, ModelLoadFailed
 from orchestrator.pool.dispatch import LeaseRequest, Waiter
-from orchestrator.pool.engine_spec import Folders, engine_spec
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle
+from orchestrator.pool.machine import Topology
 from orchestrator.pool.machines import Machine, Machines
 from orchestrator.pool.managed_model import ManagedModel
 from orchestrator.pool.places import Place, Replica
@@ -34,6 +35,16 @@ log = structlog.get_logger(__name__)
 
 
 AHEAD_SLACK: Final = 300.0  # Seconds that prompts computed ahead may be late.
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Folders that engines write to. `prefixes` is for KV cells of prompts, of at most `prefix_bytes`; 0 for none."""
+
+    logs: Path
+    step_costs: Path | None = None
+    prefixes: Path | None = None
+    prefix_bytes: int = 0
 
 
 class Residency:
@@ -442,6 +453,36 @@ class Residency:
 
     def _closing(self, model: ManagedModel) -> PoolClosed:
         return PoolClosed(model.entry.id, f"model {model.entry.id}: the pool has stopped")
+
+
+def engine_spec(
+    entry: ModelEntry,
+    threads: int,
+    replica: Replica,
+    topology: Topology,
+    *,
+    folders: Folders,
+    system_prompts: tuple[SystemPrompt, ...] = (),
+) -> EngineSpec:
+    """Return what an engine of a model is started with: its entry's options, its place, and where it writes."""
+    assert entry.file is not None, "a model that another server runs has no engine here"
+    number, node = replica.replica_id[1], replica.node
+    return EngineSpec.of(
+        # A bound engine reads its weights into its own memory, which lies on its node if a pinned process touches it
+        # first. A mapped file lies wherever it was read first.
+        replace(entry.options, threads=threads, mmap=entry.options.mmap and node is None),
+        file=str(entry.file),
+        embeds=entry.embeds,
+        ranks=entry.ranks,
+        adapters=entry.adapters,
+        step_costs=str(folders.step_costs) if folders.step_costs is not None else None,
+        prefixes=str(folders.prefixes) if folders.prefixes is not None and folders.prefix_bytes else None,
+        prefix_bytes=folders.prefix_bytes,
+        system_prompts=system_prompts,
+        cpus=topology.node(node).cpus if node is not None else (),
+        log_file=str(folders.logs / (f"{entry.id}#{number}.log" if number else f"{entry.id}.log")),
+        name=entry.id,
+    )
 
 
 def _beginning(prompt: SystemPrompt) -> Generation:

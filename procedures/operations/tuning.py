@@ -23,9 +23,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineError
-from orchestrator.pool.engine_spec import Folders, engine_spec
 from orchestrator.pool.machine import Topology, memory_budget, nodes_for, read_topology
 from orchestrator.pool.places import Replica
+from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.procedures.durable import replace_file
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.ports import Operation, Work

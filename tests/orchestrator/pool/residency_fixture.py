@@ -23,7 +23,6 @@ from orchestrator.engine.errors import (
 )
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.dispatch import LeaseRequest
-from orchestrator.pool.engine_spec import Folders
 from orchestrator.pool.errors import PoolError
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.machine import Node, Topology
@@ -31,7 +30,7 @@ from orchestrator.pool.machines import Machine, Machines
 from orchestrator.pool.managed_model import ManagedModel
 from orchestrator.pool.places import Replica
 from orchestrator.pool.policy import PoolBudget, Rules
-from orchestrator.pool.residency import Residency
+from orchestrator.pool.residency import Folders, Residency
 from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.models import ModelEntry
 from orchestrator.registry.options import LoadOptions

@@ -12,9 +12,9 @@ import pytest
 from benchmarks.models import ModelShape, write_adapter, write_llama
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation, Message
-from orchestrator.pool.engine_spec import Folders, engine_spec
 from orchestrator.pool.machine import Node, Topology
 from orchestrator.pool.places import Replica
+from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.registry.load import load_registry
 from orchestrator.run.steps.role import resolve_role
 from tests.orchestrator.engine.llama_builds import copied

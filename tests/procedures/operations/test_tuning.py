@@ -12,8 +12,8 @@ import pytest
 from benchmarks.heads.compose import compose, head_file, read_head
 from benchmarks.heads.eagle import eagle_file
 from benchmarks.tiny.sizes import SIZES
-from orchestrator.pool.engine_spec import Folders
 from orchestrator.pool.machine import Node, Topology
+from orchestrator.pool.residency import Folders
 from orchestrator.procedures.errors import StepFailed
 from orchestrator.procedures.operations import tuning
 from orchestrator.procedures.operations.tuning import (
