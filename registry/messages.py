@@ -1,6 +1,5 @@
 """The messages of a conversation, and the tools that are offered with it. A leaf that engines share."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 
@@ -19,12 +18,6 @@ class Message(NamedTuple):
     content: str  # of a tool message: the tool's result
     tool_calls: tuple[ToolCall, ...] = ()  # rendered as text if the template does not support tool calls
     tool_call_id: str = ""  # the id of the call that a tool message answers
-
-    @property
-    def texts(self) -> Iterator[str]:
-        yield self.content
-        for call in self.tool_calls:
-            yield from (call.name, call.arguments)
 
 
 class OfferedTool(NamedTuple):

@@ -1,7 +1,7 @@
 """Define what a caller gives an engine and gets back. A leaf: it imports only messages and the options of a model."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
@@ -43,6 +43,16 @@ MAX_GRAMMAR_BYTES = 1 << 18
 MAX_CALL_GRAMMARS_BYTES = 1 << 20  # of all calls of one request together
 
 NOT_SET_UP = "not set up"  # `EngineStats.speculation` of an engine whose spec asks for no draft tokens
+
+
+def texts_of(messages: Iterable[Message], tools: Iterable[OfferedTool] = ()) -> Iterator[str]:
+    """Yield all texts of a conversation and of the tools that are offered with it."""
+    for message in messages:
+        yield message.content
+        for call in message.tool_calls:
+            yield from (call.name, call.arguments)
+    for tool in tools:
+        yield from tool
 
 
 class Infill(NamedTuple):
@@ -211,14 +221,11 @@ class Generation:
     @property
     def prompt_texts(self) -> Iterator[str]:
         """The texts of messages and tools, of a raw prompt or of a place to fill."""
-        for message in self.messages:
-            yield from message.texts
+        yield from texts_of(self.messages, self.tools)
         if isinstance(self.prompt, str):
             yield self.prompt
         if self.infill is not None:
             yield from self.infill.texts
-        for tool in self.tools:
-            yield from tool
 
     def problem(self) -> str | None:
         """Return why no engine can carry out this request, or None."""

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final, TypeVar
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Message, OfferedTool
+from orchestrator.engine.contract import Message, OfferedTool, texts_of
 from orchestrator.registry.options import Adapters
 from orchestrator.task.events import Usage
 from orchestrator.task.reuse import BLOCK, DIGEST_BYTES, MOST_BLOCKS, LossCause, with_other_engine
@@ -28,7 +28,7 @@ _Value = TypeVar("_Value")
 
 def hash_prefixes(messages: Sequence[Message], lora: Adapters = (), tools: Sequence[OfferedTool] = ()) -> PrefixHashes:
     """Return a hash for each whole block at the start of a prompt, which covers all blocks before it."""
-    text = "\0".join("\0".join((message.role, *message.texts)) for message in messages)
+    text = "\0".join("\0".join((message.role, *texts_of([message]))) for message in messages)
     # Prompts with different adapters share nothing, nor do those with different tools, which most chat templates put
     # first.
     digest = "".join(map(repr, filter(None, (lora, tuple(tools))))).encode("utf-8", "surrogatepass")

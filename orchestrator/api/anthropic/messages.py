@@ -29,6 +29,7 @@ from orchestrator.api.openai.calling import tool_prompt
 from orchestrator.api.openai.completion import AnsweringDep
 from orchestrator.api.openai.names import role_named
 from orchestrator.api.sse import DOCUMENTED_STREAM
+from orchestrator.engine.contract import texts_of
 from orchestrator.pool.errors import ModelRemote
 from orchestrator.service.service import Service
 
@@ -67,7 +68,7 @@ async def create(body: MessagesBody, answering: AnsweringDep, threads: StoredThr
 @router.post("/count_tokens")
 async def count_tokens(body: CountBody, request: Request, service: ServiceDep, limiter: LimiterDep) -> TokenCount:
     """Count the tokens that a conversation has as a prompt, with the role's own system prompt and the tools."""
-    check_length("messages", (text for message in messages_of(body) for text in message.texts), MAX_RENDERED)
+    check_length("messages", texts_of(messages_of(body)), MAX_RENDERED)
     return TokenCount(input_tokens=await limiter.run_while_connected(request, lambda: _count(body, service)))
 
 

@@ -18,7 +18,7 @@ from orchestrator.api.openai.chat import ToolBody, client_tools
 from orchestrator.api.openai.names import role_named
 from orchestrator.api.openai.protocol import ChatMessage, TemplateArguments, TokenIds, engine_messages
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTools
-from orchestrator.engine.contract import Message, OfferedTool, TokenizedText
+from orchestrator.engine.contract import TokenizedText, texts_of
 from orchestrator.errors import InputError, Problem
 from orchestrator.registry.options import MAX_CONTEXT
 
@@ -131,7 +131,7 @@ async def apply_template(
     role = role_named(body.model, service)
     toolbox = await read_body(body, lambda: ClientTools.of(client_tools(body.tools), None))
     chat = engine_messages(body.messages)
-    check_length("messages", prompt_texts(chat, toolbox.offered), MAX_RENDERED)
+    check_length("messages", texts_of(chat, toolbox.offered), MAX_RENDERED)
     messages, tools = tool_prompt(chat, role, toolbox)
     arguments = dict(body.chat_template_kwargs or {})
     if body.add_generation_prompt is not None:
@@ -140,13 +140,6 @@ async def apply_template(
         request, lambda: service.orchestrator.pool.render(role.model, messages, arguments, tools)
     )
     return TemplateAnswer(prompt=rendered)
-
-
-def prompt_texts(messages: Iterable[Message], tools: Iterable[OfferedTool]) -> Iterable[str]:
-    for message in messages:
-        yield from message.texts
-    for tool in tools:
-        yield from tool
 
 
 def check_length(where: str, texts: Iterable[str], most: int) -> None:

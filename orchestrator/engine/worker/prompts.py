@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from orchestrator.engine import protocol
-from orchestrator.engine.contract import Generation, Message, OfferedTool
+from orchestrator.engine.contract import Generation, Message, OfferedTool, texts_of
 from orchestrator.engine.errors import EngineError, PromptTooLong
 from orchestrator.engine.llama import Tokens, Vocabulary
 from orchestrator.engine.worker.chat import PromptTemplate
@@ -191,8 +191,7 @@ def is_long(command: Request | protocol.Embed) -> bool:
         case protocol.Detokenize(_, tokens):
             return len(tokens) > LONG_IDS
         case protocol.Count(_, messages, tools, _) | protocol.Render(_, messages, _, tools):
-            texts = sum(len(text) for message in messages for text in message.texts)
-            return texts + sum(len(text) for tool in tools for text in tool) > LONG
+            return sum(map(len, texts_of(messages, tools))) > LONG
 
 
 def prepared_or_error(maker: Preparing[CommandT, PreparedT], command: CommandT) -> PreparedT | EngineError:
