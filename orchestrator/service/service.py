@@ -26,6 +26,7 @@ from orchestrator.run.journal.journal import Journal
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import RunRow
 from orchestrator.run.orchestrator import Orchestrator, Ports
+from orchestrator.run.record.cache import KeptFigures
 from orchestrator.run.record.forecast import JobForecast
 from orchestrator.run.record.view import RunView, accepted_in
 from orchestrator.run.sandbox.sandbox import SandboxOnDemand
@@ -39,7 +40,6 @@ from orchestrator.service.cancelling import Cancellation, cancellation
 from orchestrator.service.configuration import Configuration, tool_servers
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.extent import Extent
-from orchestrator.service.figures import KeptFigures
 from orchestrator.service.queue import QueueLength, RunQueue, Submitted
 from orchestrator.service.quota import Totals, effective_limits, enforce_quota, why_full
 from orchestrator.service.ratings import rate, rate_chat

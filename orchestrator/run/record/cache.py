@@ -1,4 +1,4 @@
-"""Cache the views of recently requested runs, with their reports and pictures, and apply new events to them."""
+"""Cache the views of recently requested runs, with their reports and pictures, and the figures of ended runs."""
 
 import gc
 from collections import OrderedDict
@@ -8,12 +8,16 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
+from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.reader import JournalReader
+from orchestrator.run.journal.store import RunRow
+from orchestrator.run.record.comparison import RunFigures
 from orchestrator.run.record.picture import Drawing, Sketch, Window, drawing
 from orchestrator.run.record.report import Report, build_report
 from orchestrator.run.record.view import RunView
 
 EVENTS_KEPT: Final = 200_000  # in all views together; a view of 10,000 events takes about 12 MB
+FIGURES_KEPT: Final = 5000  # runs; those that were not listed for longest go first
 PICTURE_SECONDS: Final = 0.5  # for which all who look at a run that has not ended get the same picture
 
 
@@ -116,6 +120,34 @@ class ViewCache:
                     break
                 if run != current:
                     total -= self._entries.pop(run).events
+
+
+class KeptFigures:
+    """The figures of ended runs, for lists of runs. They do not change, and making them takes a report. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, RunFigures] = OrderedDict()
+        self._lock = Lock()
+
+    def of(self, views: ViewCache, row: RunRow) -> RunFigures | None:
+        """Return the figures of a run; None if it has no steps, or cannot be read. Blocks on the disk."""
+        with self._lock:
+            if row.run in self._kept:
+                self._kept.move_to_end(row.run)
+                return self._kept[row.run]
+        try:
+            report = views.report(row.run)
+        except JournalError:  # also for a run whose events are damaged: the others are listed all the same
+            return None
+        if not report.steps:
+            return None
+        figures = RunFigures.of(report)
+        if row.finished is not None:
+            with self._lock:
+                self._kept[row.run] = figures
+                while len(self._kept) > FIGURES_KEPT:
+                    self._kept.popitem(last=False)
+        return figures
 
 
 @dataclass(frozen=True, slots=True)
