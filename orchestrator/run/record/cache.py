@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from threading import Lock
 from typing import Final
 
@@ -163,8 +164,11 @@ class _Kept:
         self.events = 0
         self.report: Report | None = None  # None until it is built for this view
         self.drawn: _Drawn | None = None  # the latest picture of this view
-        self.sketch = Sketch()
         self._view: RunView | None = None
+
+    @cached_property
+    def sketch(self) -> Sketch:
+        return Sketch()
 
     @property
     def current(self) -> RunView:
