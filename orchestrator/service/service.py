@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar, get_args
 
@@ -101,7 +102,6 @@ class Service:
             self.cancel, lambda work: self._tasks.create_task(work), lambda: self.configuration.server.rejoin_seconds
         )
         self.figures = KeptFigures()
-        self.uploaded_files = UploadedFiles(home, lambda: self.configuration.folder, lambda: self.folder.clock.now())
         # Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError.
         self.read_tokens: Callable[[], None] = lambda: None
         self._make_attached = learner, procedures, cluster
@@ -144,6 +144,10 @@ class Service:
     @property
     def registry_file(self) -> Path:
         return self._registry.path
+
+    @cached_property
+    def uploaded_files(self) -> UploadedFiles:
+        return UploadedFiles(self.home, lambda: self.configuration.folder, lambda: self.folder.clock.now())
 
     @property
     def sandbox(self) -> SandboxOnDemand:
