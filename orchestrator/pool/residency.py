@@ -167,7 +167,8 @@ class Residency:
         if self._alarm is not None:
             self._alarm.cancel()
         for model in self._managed.values():
-            model.dispatcher.refuse(self._closing(model))
+            if model.dispatcher.waiting:
+                model.dispatcher.refuse(self._closing(model))
             model.reopen()
         for load in self._loads:
             load.cancel()
