@@ -67,8 +67,6 @@ async def pass_gates(
     checks: Checks, outputs: Mapping[str, bytes], models: Models
 ) -> tuple[Mapping[str, bytes], tuple[GateResult, ...]]:
     """Return the outputs, which a gate may have reformatted, and the results. Raises `AttemptError`."""
-    if not checks.gates:
-        return outputs, ()
     artifacts = [Artifact(name, data) for name, data in outputs.items()]
     # The step's time limit does not apply: gates have their own, since they run at a lower priority than engines.
     async with attempt_timeout(None):
