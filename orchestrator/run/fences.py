@@ -51,6 +51,7 @@ LANGUAGES: Final = {
     ".yml": "yaml yml",
     ".zsh": "zsh bash sh shell",
 }
+_DATA: Final = frozenset((".csv", ".tsv", ".json"))
 _MARKDOWN: Final = frozenset(("md", "markdown"))
 _TEXT: Final = frozenset(("", "text", "txt", "plaintext", *_MARKDOWN))
 # The name of an answer to which nobody gave one: sentences around its text may be what was asked for.
@@ -107,6 +108,11 @@ class FencedBlock:
 
 def is_code(name: str) -> bool:
     return _ending(name) in LANGUAGES
+
+
+def is_program(name: str) -> bool:
+    """Return whether a coder writes a file of this name: code or settings, but no table or other data."""
+    return is_code(name) and _ending(name) not in _DATA
 
 
 def file_text(answer: str, name: str, reads: Collection[str] = ()) -> str:

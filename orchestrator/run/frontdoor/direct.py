@@ -17,7 +17,7 @@ from typing import Final
 
 from orchestrator.errors import Problem
 from orchestrator.registry.models import LEAST_PLAN_QUALITY, Registry
-from orchestrator.run.frontdoor.listed import is_program
+from orchestrator.run.fences import is_program
 from orchestrator.run.frontdoor.references import (
     FileNames,
     default_output,

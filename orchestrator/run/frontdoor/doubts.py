@@ -15,10 +15,10 @@ from itertools import combinations
 from pathlib import PurePosixPath
 from typing import Final
 
+from orchestrator.run.fences import is_program
 from orchestrator.run.frontdoor.doubt import Doubt, WrittenAnswer
 from orchestrator.run.frontdoor.forms import FENCED, READ_BYTES, about_form, is_json, only_list
 from orchestrator.run.frontdoor.line_lists import ListForm
-from orchestrator.run.frontdoor.listed import is_program
 from orchestrator.run.frontdoor.references import names_file
 from orchestrator.run.frontdoor.replies import about_replies
 from orchestrator.run.frontdoor.request import RequestFiles, instruction

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from orchestrator.run.fences import is_code
 from orchestrator.run.frontdoor.each_words import EACH, items_in
 from orchestrator.run.frontdoor.references import FileNames
 from orchestrator.task.taskir.fields import REQUEST_LABEL
@@ -24,8 +23,6 @@ MAX_ACTION: Final = 400
 FIRST_PARTS: Final = 12  # these have schemas of their own, with exactly the earlier parts; later ones share one
 
 CODE_ROLES: Final = frozenset({"coder", "architect"})  # their outputs may be programs even if the request names none
-
-_DATA: Final = frozenset((".csv", ".tsv", ".json"))
 
 # the first word of the name of a file, unless that is a folder
 _BEGINNING = re.compile(r"[^\W\d_]{2,}(?![^\W\d_]*/)")
@@ -68,11 +65,6 @@ class Listed:
         lists, outputs = FileNames(files).lists(request), tuple(_new_files(request, files))
         items, changes = items_in(request, (*files, *outputs)), _CHANGES.search(request) is not None
         return cls(tuple(files), tuple(_patterns(files)), lists, outputs, items, changes, "{" in request)
-
-
-def is_program(name: str) -> bool:
-    """Return whether a coder writes a file of this name: code or settings, but no table or other data."""
-    return is_code(name) and PurePosixPath(name).suffix.lower() not in _DATA
 
 
 def listed_part(

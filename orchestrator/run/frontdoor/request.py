@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from orchestrator.run.frontdoor.listed import is_program
+from orchestrator.run.fences import is_program
 from orchestrator.run.frontdoor.references import names_file, ranges_of
 from orchestrator.run.frontdoor.sentences import (
     Use,

@@ -19,11 +19,12 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from orchestrator.registry.options import StepContext
+from orchestrator.run.fences import is_program
 from orchestrator.run.frontdoor.builder import PlanBuilder
 from orchestrator.run.frontdoor.clauses import MAKING, Clause, clauses_of, lost_words, made_by, speaks_of
 from orchestrator.run.frontdoor.compact import MAX_ACTION, MAX_READS, Part, PlanFlaw
 from orchestrator.run.frontdoor.each_words import EACH, name_for
-from orchestrator.run.frontdoor.listed import CODE_ROLES, is_program
+from orchestrator.run.frontdoor.listed import CODE_ROLES
 from orchestrator.run.frontdoor.references import FileNames, names_file, referred_part
 from orchestrator.run.frontdoor.request import RequestFiles, changed_programs
 from orchestrator.run.frontdoor.words import STOP_WORDS, concept, folded, related, words
