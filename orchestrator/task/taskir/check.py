@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 from orchestrator.errors import Problem
 from orchestrator.task.taskir.models import KINDS, Agent, Step, TaskIR, input_references
-from orchestrator.task.taskir.patterns import BadPattern, patterns_in, read_pattern
+from orchestrator.task.taskir.patterns import BadPattern, read_pattern
 from orchestrator.task.taskir.problems import MAX_PROBLEMS, format_known_names, format_value, pointer
-from orchestrator.task.taskir.validation import BadSchema, OutputSchema, schema_mismatch
+from orchestrator.task.taskir.validation import BadSchema, OutputSchema, patterns_in, schema_mismatch
 
 WRITE_ARTIFACT: Final = "write_artifact"  # the tool that writes outputs of its step, by name
 

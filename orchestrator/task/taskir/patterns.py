@@ -9,7 +9,6 @@ so the rest accepts all that the whole accepts.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -43,21 +42,6 @@ class LinearPattern:
     body: str | None  # without look-around, names and back-references; None if nothing can be matched
     ahead: tuple[tuple[str, bool], ...] = ()  # expressions that a text has to match too (True) or must not match
     relaxed: str = ""  # what is not matched and why; empty if the match is exact
-
-
-def patterns_in(schema: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield (path, pattern) for each pattern in a JSON Schema. `path` is where the schema itself is."""
-    # Recursion is bounded: a parsed document is at most MAX_DEPTH deep.
-    if isinstance(schema, dict):
-        for key, value in schema.items():
-            if key == "pattern" and isinstance(value, str):
-                yield (*path, key), value
-            if key == "patternProperties" and isinstance(value, dict):
-                yield from (((*path, key), pattern) for pattern in value)
-            yield from patterns_in(value, (*path, key))
-    elif isinstance(schema, list):
-        for index, value in enumerate(schema):
-            yield from patterns_in(value, (*path, index))
 
 
 def matches(pattern: str, text: str) -> bool:

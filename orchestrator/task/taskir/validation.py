@@ -26,7 +26,7 @@ from referencing.exceptions import Unresolvable
 
 from orchestrator.task.taskir.formats import FORMATS, NOT_ENFORCED
 from orchestrator.task.taskir.json_text import read_json
-from orchestrator.task.taskir.patterns import BadPattern, matches, patterns_in, read_pattern
+from orchestrator.task.taskir.patterns import BadPattern, matches, read_pattern
 from orchestrator.task.taskir.problems import pointer, schema_problem
 
 MESSAGE_LENGTH = 300  # characters of a jsonschema message that stay
@@ -135,6 +135,21 @@ def unenforced(schema: Any) -> Iterator[Mismatch]:
     for path, name in _places_of(("format",), schema):
         if isinstance(name, str) and name in NOT_ENFORCED:
             yield Mismatch(path, f"the format {name} is not checked; those that are: {', '.join(FORMATS)}")
+
+
+def patterns_in(schema: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield (path, pattern) for each pattern in a JSON Schema. `path` is where the schema itself is."""
+    # Recursion is bounded: a parsed document is at most MAX_DEPTH deep.
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key == "pattern" and isinstance(value, str):
+                yield (*path, key), value
+            if key == "patternProperties" and isinstance(value, dict):
+                yield from (((*path, key), pattern) for pattern in value)
+            yield from patterns_in(value, (*path, key))
+    elif isinstance(schema, list):
+        for index, value in enumerate(schema):
+            yield from patterns_in(value, (*path, index))
 
 
 def _places_of(
