@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 from orchestrator.errors import InputError, RequestIncomplete
 from orchestrator.run.attempt_context import AttemptContext, job_slack
 from orchestrator.run.attempt_stream import AttemptStream
-from orchestrator.run.frontdoor.corrections import corrected
 from orchestrator.run.frontdoor.direct import direct_answer
 from orchestrator.run.frontdoor.doubt import Doubt, WrittenAnswer
+from orchestrator.run.frontdoor.doubts import corrected
 from orchestrator.run.gates.contract import GateSkipped, RunJob
 from orchestrator.run.gates.planned import JUDGE, requested_gates, scope_of, unseen_tests
 from orchestrator.run.journal.errors import JournalError

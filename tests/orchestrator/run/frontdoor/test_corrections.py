@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.run.frontdoor.corrections import CorrectedAnswer, corrected
 from orchestrator.run.frontdoor.doubt import WrittenAnswer
+from orchestrator.run.frontdoor.doubts import CorrectedAnswer, corrected
 from orchestrator.run.frontdoor.line_lists import ListForm
 from orchestrator.run.frontdoor.words import folded
 
