@@ -20,8 +20,7 @@ from typing import Final
 
 from orchestrator.run.fences import is_program
 from orchestrator.run.frontdoor.doubt import Doubt, WrittenAnswer
-from orchestrator.run.frontdoor.forms import FENCED, READ_BYTES, about_form, is_json, only_list
-from orchestrator.run.frontdoor.line_lists import ListForm
+from orchestrator.run.frontdoor.forms import FENCED, READ_BYTES, ListForm, about_form, is_json, only_list
 from orchestrator.run.frontdoor.references import names_file
 from orchestrator.run.frontdoor.replies import about_replies
 from orchestrator.run.frontdoor.request import RequestFiles, instruction

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.run.frontdoor.doubt import WrittenAnswer
 from orchestrator.run.frontdoor.doubts import CorrectedAnswer, corrected
-from orchestrator.run.frontdoor.line_lists import ListForm
+from orchestrator.run.frontdoor.forms import ListForm
 from orchestrator.run.frontdoor.words import folded
 
 NOTES = {
