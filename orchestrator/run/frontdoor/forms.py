@@ -84,7 +84,7 @@ def _about_items_for_each(wishes: Wishes, name: str, text: str, inputs: Collecti
 def _first_of_each(text: str, each: Amount, lists: int) -> str | None:
     # None if the text is not as many numbered lists, each of which has enough items
     lines = text.splitlines()
-    numbers = [(at, int(match[1])) for at, line in enumerate(lines) if (match := _LISTED.match(line))]
+    numbers = [(at, int(match[1])) for at, line in enumerate(lines) if (match := _NUMBER.match(line))]
     runs = [number for _, number in numbers].count(1)
     if runs != lists or [number for _, number in numbers].count(each.number) != lists:
         return None
@@ -135,7 +135,7 @@ def _is_csv(text: str) -> bool:
 
 _LISTED = re.compile(r"(?m)^\s*(?:[-*•\u2013]\s+\S|\d{1,3}[.)]\s+\S)")
 _NUMBERED = re.compile(r"^ {0,3}(?:#+ *|[*_]{1,2}|[A-Z][a-z]+ )?(\d{1,3})[.):]")
-_LISTED = re.compile(r"^ {0,3}(\d{1,3})[.)]\s")
+_NUMBER = re.compile(r"^ {0,3}(\d{1,3})[.)]\s")
 _BULLET = re.compile(r"^(\s*)[-*•\u2013+]\s+\S")
 
 

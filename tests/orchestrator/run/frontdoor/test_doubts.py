@@ -231,6 +231,7 @@ RIGHT = [
     ("Show the prices as a Markdown table.", "| tea | 4 |\n|---|---|\n| milk | 2 |"),
     ("Show the prices as a Markdown table.", "Prices:\n\ntea | 4\n:---|---:\nmilk | 2\n"),
     ("Write the main facts as bullet points.", "- one\n- two"),
+    ("Write the main facts as bullet points.", "- Tea costs four euros.\n- Milk is cheap.\n- Bread is dear.\n"),
     ("Translate notes.txt into German.", GERMAN),
     ("Translate notes.txt from German into English.", ENGLISH),
     ("Translate 'good morning' into French.", "Bonjour"),
