@@ -467,5 +467,4 @@ def _child(step: Step, item: int) -> Step:
 
 
 def _can_be_repaired(row: RunStep) -> bool:
-    is_text = row.step.kind == "generate" and not row.step.tools
-    return is_text and not row.fans_out and row.parent is None and row.state is State.DONE
+    return not row.step.acts and not row.fans_out and row.parent is None and row.state is State.DONE
