@@ -600,9 +600,6 @@ class Memory:
         self._index.wait()
         self._graph.write()
 
-    def write_graph(self) -> None:
-        self._graph.write()
-
     def compact(self) -> Compacted:
         """Merge near-duplicates among new episodes, and drop those beyond the capacity: first seen once, then oldest.
 

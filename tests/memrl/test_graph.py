@@ -304,7 +304,7 @@ def test_a_damaged_graph_is_thrown_away_and_written_anew(
     memory = opened(tmp_path, MemoryOptions(graph=library))
     told(memory, "write a parser", 1.0, key=("r1", "S1", 1))
     asked = "MATCH (a:Attempt) RETURN count(a)"
-    memory.write_graph()
+    memory.rebuild()
     for damage in damages:
         (graph,) = tmp_path.glob("graph-*.*")
         graph.write_bytes(damage)
@@ -339,7 +339,7 @@ def test_the_process_that_writes_may_be_killed_at_any_moment(tmp_path: Path, lib
 
 def _write(memory: Memory) -> None:
     try:
-        memory.write_graph()
+        memory.rebuild()
     except GraphError as error:
         assert "signal 9" in str(error)  # noqa: PT017 -- it only fails if the process was killed
 
