@@ -73,7 +73,7 @@ def family_tasks(count: int, seed: int, families: Sequence[str] = tuple(STEP_FAM
     """Yield `count` tasks, one of each family in turn. Raises InputError for a family that has none."""
     for name in families:
         if name not in STEP_FAMILIES:
-            raise InputError(Problem("--family", f"there is none named {name!r}", ", ".join(STEP_FAMILIES)))
+            raise InputError(Problem("--family", f"{name!r} was not found", ", ".join(STEP_FAMILIES)))
     for number in range(count):
         name = families[number % len(families)]
         yield _family_task(STEP_FAMILIES[name], f"{name}-{seed}-{number}")

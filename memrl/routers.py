@@ -204,7 +204,7 @@ def evaluate(router: str, choices: Iterable[LoggedChoice], seed: int = 0) -> Eva
     """Return what a router would have earned. Raises InputError for an unknown router, or without choices. Pure."""
     logged = list(choices)
     if router not in ROUTERS:
-        raise InputError(Problem("ROUTER", f"there is none named {router!r}", ", ".join(ROUTERS)))
+        raise InputError(Problem("ROUTER", f"{router!r} was not found", ", ".join(ROUTERS)))
     if not logged:
         problem = "the journal has no choice that the memory advised on and whose outcome was checked or rated"
         raise InputError(Problem("ROUTER", problem, "another try after some runs with gates, or with ratings"))

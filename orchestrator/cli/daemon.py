@@ -94,7 +94,7 @@ def path_part(where: str, name: str) -> str:
     """Quote `name` as one segment of a URL path. Raises InputError, about `where`, if that is impossible."""
     if name in ("", ".", "..") or "/" in name or not name.isprintable():
         accepted = "a name without '/' and control characters, and neither '.' nor '..'"
-        raise InputError(Problem(where, f"there can be none named {name!r}", accepted))
+        raise InputError(Problem(where, f"{name!r} is not a valid name", accepted))
     return quote(name, safe="")
 
 
@@ -104,7 +104,7 @@ def key_header(key: str | None) -> dict[str, str]:
         return {}
     if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or key != key.strip():
         accepted = f"1 to {LONGEST_KEY} printable ASCII characters, with no space at either end"
-        raise InputError(Problem("--key", f"{key!r} cannot be one", accepted))
+        raise InputError(Problem("--key", f"{key!r} is not a valid key", accepted))
     return {"Idempotency-Key": key}
 
 

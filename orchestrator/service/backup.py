@@ -73,9 +73,8 @@ def find_backup(home: Path, name: str) -> Path:
     """Return the folder of a backup. Raises InputError, JournalError."""
     names = [backup.name for backup in backups(home)]
     if name not in names:
-        raise InputError(
-            Problem("backup", f"there is none named {name!r}", ", ".join(names) or "none, since there are no backups")
-        )
+        missing = f"{name!r} was not found" if names else f"{name!r} was not found (there are no backups)"
+        raise InputError(Problem("backup", missing, ", ".join(names)))
     return _folder(home) / name
 
 

@@ -64,13 +64,13 @@ def test_training_is_learned_from_told_and_asked(command: Cli, folder: Path, tmp
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("evaluate", "magic"), 2, "ROUTER: there is none named 'magic'; accepted: rules, memory, best, random"),
+        (("evaluate", "magic"), 2, "ROUTER: 'magic' was not found; accepted: rules, memory, best, random"),
         (("evaluate", "rules"), 2, "the journal has no choice that the memory advised on"),
         (("ask", "CREATE (:Run {name: 'x'})"), 2, "CYPHER: "),
         (("explain", "nothing"), 2, "RUN: there are no runs"),
         (("train", "--folder", "."), 2, "holds no task"),
         (("train", "--out", "no/such/folder.html"), 2, "--out no/such/folder.html: cannot be written there"),
-        (("train", "--family", "magic"), 2, "--family: there is none named 'magic'"),
+        (("train", "--family", "magic"), 2, "--family: 'magic' was not found"),
     ],
 )
 def test_bad_input_is_told(

@@ -132,6 +132,6 @@ def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
 
 
 def test_backups_that_are_not_there_and_memory_that_is(chosen: Settings) -> None:
-    with pytest.raises(InputError, match="there is none named 'gone'"):
+    with pytest.raises(InputError, match="'gone' was not found"):
         ask(chosen, "POST", "/v1/backups/gone/restore", extent=Extent.NOTHING)
     assert memory_for_models(chosen, None) > 0

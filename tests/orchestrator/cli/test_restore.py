@@ -41,4 +41,4 @@ def test_nothing_is_restored_while_another_process_owns_the_folder(command: Cli,
     assert refused.code == 1
     assert "owns this state folder; stop it" in refused.err
     missing = command("restore", "20200101-000000")
-    assert (missing.code, "there is none named '20200101-000000'" in missing.err) == (2, True)
+    assert (missing.code, "'20200101-000000' was not found" in missing.err) == (2, True)
