@@ -40,25 +40,26 @@ def why_no_eagle_head(target: Llama) -> str | None:
 
 
 class Head(ABC):
-    """A head with cells for each sequence of its target.
+    """A head with a sequence for each slot of its target, and as many cells as the target has.
 
-    Sequences may start at any position. A batch has outputs for all of its tokens, at most `rows`, or for none: it
-    depends on the architecture whose states llama.cpp returns for some of them.
+    Sequences have numbers of their own: those of the target depend on the layout of its cache, which changes. They may
+    start at any position. A batch has outputs for all of its tokens, at most `rows`, or for none: it depends on the
+    architecture whose states llama.cpp returns for some of them.
     """
 
-    def __init__(self, target: Llama, width: int, rows: int, *, together: int, sequences: int) -> None:
+    def __init__(self, target: Llama, width: int, rows: int, *, together: int, spare: int = 0) -> None:
         """Raises CannotLoad.
 
-        A state in the batch has `width` numbers. `together` are the most tokens of a batch, `sequences` those that
-        llama.cpp has.
+        A state in the batch has `width` numbers. `together` are the most tokens of a batch, and `spare` sequences come
+        after those for the slots.
         """
         self.width = width
-        self.sequences = target.sequences
-        self.rows = max(rows, sequences)  # llama.cpp needs as many as sequences
+        self.sequences = target.info.slots
         params = lib.llama_context_default_params()
+        params.n_seq_max = self.sequences + spare
+        self.rows = max(rows, params.n_seq_max)  # llama.cpp needs as many as sequences
         params.n_ctx = target.cells  # a sequence holds fewer than in the target
         params.n_batch = params.n_ubatch = min(max(together, self.rows), params.n_ctx)
-        params.n_seq_max = sequences
         params.n_outputs_max = self.rows
         params.n_threads = params.n_threads_batch = target.threads
         # One pool: sequences have different numbers of tokens to read, which streams would compute one after the other.
@@ -109,7 +110,7 @@ class MtpHead(Head):
     """The first MTP head of a model. It reads the state from which the model chose a token. Raises CannotLoad."""
 
     def __init__(self, target: Llama, rows: int) -> None:
-        super().__init__(target, target.state_width, rows, together=BATCH, sequences=target.sequences)
+        super().__init__(target, target.state_width, rows, together=BATCH)
 
     def _open(self, target: Llama, params: Any) -> Any:
         return target.head_context(params)
@@ -134,8 +135,8 @@ class EagleHead(Head):
         try:
             layers = self._fitting_layers(target)
             width = lib.llama_model_n_embd(self._model)
-            # The sequence after those of the target stays empty: the encoder uses it, since llama.cpp checks positions.
-            super().__init__(target, width, rows, together=_READ_TOGETHER, sequences=target.sequences + 1)
+            # The encoder uses a sequence that stays empty, since llama.cpp checks positions.
+            super().__init__(target, width, rows, together=_READ_TOGETHER, spare=1)
         except CannotLoad:
             lib.llama_model_free(self._model)
             raise

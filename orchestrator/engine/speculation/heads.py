@@ -37,6 +37,7 @@ _RATIO_RATE = 0.1  # by which part a draft corrects how much longer its first to
 
 @dataclass(slots=True)
 class _Reading:
+    seq: int  # in the head
     end: int = 0  # the head has read the tokens before this position
     followed: int = 0  # there are states for the tokens before this position
     unread: list[States] = field(default_factory=list)  # states for the tokens up to the last one
@@ -62,10 +63,11 @@ class HeadDrafter(Drafter):
         self._cpu = CpuUse()
         self._threads = target.threads
         self.seconds = 0.0
-        self._readings: dict[int, _Reading] = {}  # by sequence in the cache
+        self._readings: dict[int, _Reading] = {}  # by sequence in the target's cache
+        self._free = list(range(head.sequences))
         self._first_ratio = 1.0  # how many times as long as a further token the first one of a draft takes
-        assumed = StepCostModel.assumed(self._warm_up(), most=target.sequences)
-        self._step_costs = LearnedStepCosts(target.threads, assumed, widest=target.sequences, trusted=False)
+        assumed = StepCostModel.assumed(self._warm_up(), most=head.sequences)
+        self._step_costs = LearnedStepCosts(target.threads, assumed, widest=head.sequences, trusted=False)
 
     def seconds_per_token(self, width: int) -> float:
         """Return what a token of the longest draft costs if `width` sequences draft, reading included."""
@@ -83,7 +85,9 @@ class HeadDrafter(Drafter):
         self._step_costs.use_threads(threads)
 
     def follow(self, sequence: Sequence, states: States) -> None:
-        reading = self._readings.setdefault(sequence.seq, _Reading())
+        reading = self._readings.get(sequence.seq)
+        if reading is None:  # no more sequences are live than there are slots
+            reading = self._readings[sequence.seq] = _Reading(self._free.pop())
         if reading.followed != sequence.length - len(states):
             reading.unread.clear()
         reading.followed = sequence.length
@@ -101,6 +105,7 @@ class HeadDrafter(Drafter):
         self._cpu.start()
         started = time.monotonic()
         depths = [sequence.length for sequence in sequences]
+        seqs = [self._readings[sequence.seq].seq for sequence in sequences]
         self._announce(depths, max(lengths))
         tokens, states = self._read(sequences)
         first = time.monotonic() - started
@@ -110,14 +115,14 @@ class HeadDrafter(Drafter):
             active = [index for index, length in enumerate(lengths) if length > step]
             batch.clear()
             for row, index in enumerate(active):
-                batch.add_one(sequences[index].seq, depths[index] + step - 1, drafts[index][-1])
+                batch.add_one(seqs[index], depths[index] + step - 1, drafts[index][-1])
                 batch.states[row] = states[index]
             logits, after = self._decode()
             for row, (index, token) in enumerate(zip(active, logits.argmax(axis=1).tolist(), strict=True)):
                 drafts[index].append(token)
                 states[index] = after[row]
-        for sequence, depth in zip(sequences, depths, strict=True):  # the model's own states replace those of the head
-            self._head.truncate(sequence.seq, depth)
+        for seq, depth in zip(seqs, depths, strict=True):  # the model's own states replace those of the head
+            self._head.truncate(seq, depth)
         self._learn(depths, max(lengths), first)
         return [as_tokens(draft[:length]) for draft, length in zip(drafts, lengths, strict=True)]
 
@@ -138,8 +143,10 @@ class HeadDrafter(Drafter):
         self._step_costs.observe(width, width, price, sum(depths), disturbed=disturbed)
 
     def forget(self, sequence: Sequence) -> None:
-        if self._readings.pop(sequence.seq, None) is not None:
-            self._head.truncate(sequence.seq, 0)
+        reading = self._readings.pop(sequence.seq, None)
+        if reading is not None:
+            self._head.truncate(reading.seq, 0)
+            self._free.append(reading.seq)
 
     def _read(self, sequences: list[Sequence]) -> tuple[list[int], States]:
         # Read what was not read yet. The last tokens of each sequence, seldom more than were accepted in the last step,
@@ -169,8 +176,8 @@ class HeadDrafter(Drafter):
         reading = self._readings[sequence.seq]
         states = reading.unread[0] if len(reading.unread) == 1 else np.concatenate(reading.unread)
         if reading.end != sequence.length - len(states):
-            self._head.truncate(sequence.seq, 0)
-        self._readings[sequence.seq] = _Reading(sequence.length, sequence.length)
+            self._head.truncate(reading.seq, 0)
+        reading.end, reading.unread = sequence.length, []
         return states
 
     def _add(self, sequence: Sequence, states: States, start: int, end: int, *, outputs: int) -> None:
@@ -178,7 +185,7 @@ class HeadDrafter(Drafter):
         batch, before = self._head.batch, len(sequence.output) - len(states)
         at = batch.size
         tokens = as_tokens(sequence.output[before + start : before + end])
-        batch.add(sequence.seq, len(sequence.prompt) + before + start, tokens, outputs)
+        batch.add(self._readings[sequence.seq].seq, len(sequence.prompt) + before + start, tokens, outputs)
         batch.states[at : batch.size] = states[start:end]
 
     def _encoded(self, states: list[States]) -> list[States]:

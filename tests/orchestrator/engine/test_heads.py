@@ -1,6 +1,8 @@
-"""Tokens that a model drafts with a head never change its text, on real processes: an MTP head, and an EAGLE-3 head."""
+"""Tokens that a model drafts with a head never change its text: an MTP head, and an EAGLE-3 head."""
 
 import asyncio
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,15 @@ import pytest
 from benchmarks.tiny.sizes import SIZES
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.client.library import probe_library
+from orchestrator.engine.contract import EngineStats, Generation
 from orchestrator.engine.llama import EagleHead, Head, Llama, MtpHead, binding
+from orchestrator.engine.step_cost.calibration import store_step_costs
 from orchestrator.registry.options import MtpOptions, PromptLookupOptions
+from tests.orchestrator.engine.driven_loop import driven_loop
 from tests.orchestrator.engine.headed_models import Headed, answered, asks, with_eagle_head, with_mtp_head
 from tests.orchestrator.engine.llama_builds import without
+from tests.orchestrator.engine.shared_texts import ask, check_alone
+from tests.orchestrator.engine.test_layout import STREAMS
 
 
 @pytest.fixture(scope="module", params=["mtp", "eagle"])
@@ -94,6 +101,43 @@ async def test_preempted_sequences_are_drafted_again(headed: Headed) -> None:
     assert stats.preempted > 0
     assert stats.accepted > 0
     assert len(drafted) == 6
+
+
+def test_a_head_drafts_after_the_cache_has_changed_its_layout(
+    headed: Headed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool has more sequences than streams, and running texts have any of them."""
+    monkeypatch.setattr("orchestrator.engine.worker.contention.CpuUse.disturbed", lambda self, threads: False)
+    # The engine is told that cells are expensive, and learns nothing else.
+    monkeypatch.setattr("orchestrator.engine.kv.layout.CacheLayout._learn", lambda *given: None)
+    options: dict[str, Any] = {"batch_invariant": False, "flash_attention": "on", "step_costs": str(tmp_path)}
+    spec = headed.spec(headed.trained, slots=5, context=2048, **options)
+    llama, alone = Llama(spec), Llama(headed.spec({}, slots=1, batch_invariant=False))
+    store_step_costs(llama, spec, 1, replace(STREAMS, per_cell=1e-3))
+    shared = "the quick brown fox jumps over the lazy dog and runs away " * 5
+    with driven_loop(llama, spec) as parent:
+
+        def answer_siblings(number: int) -> EngineStats:
+            """More of them than slots: later ones get other sequences than finished ones, which are kept."""
+            prompts = [tokens_of(alone, f"{number} {shared}", request) for request in asks(8)]
+            accepted = parent.stats().stats.accepted
+            asked = {parent.submit(ask(prompt, max_tokens=32, ignore_end=False)): prompt for prompt in prompts}
+            for done in [parent.finished() for _ in prompts]:
+                check_alone(alone, asked[done.seq], done, tolerance=0.05)  # flash attention rounds to half precision
+            stats = parent.stats().stats
+            assert stats.accepted > accepted
+            return stats
+
+        assert llama.split
+        in_streams = takewhile(lambda number: answer_siblings(number).split_cache, range(10))
+        assert len(list(in_streams)) < 10
+        assert answer_siblings(10).layout_changes
+
+
+def tokens_of(llama: Llama, start: str, request: Generation) -> tuple[int, ...]:
+    """Return the prompt of a request for the large model, after a start."""
+    chat = "".join(f"<|{message.role}|>{message.content}<|end|>" for message in request.messages)
+    return tuple(llama.vocab.tokenize(f"{start}{chat}<|assistant|>", special=True))
 
 
 async def test_drafts_end_with_their_sequences(headed: Headed) -> None:
