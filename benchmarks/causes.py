@@ -11,7 +11,8 @@ Causes = Mapping[str, str]
 
 JOBS: Final[Causes] = {
     "points more right than one chat, 1.5b, code": "One script is right in each chat and never here, one program "
-    "with tests in two rounds here and in no chat; the other 13 jobs do not differ. The model knows no better: of 56 "
+    "with tests in two rounds here and in no chat; the other 13 jobs do not differ. Without the coder's prompt, the "
+    "script was right here, too, and a module that is right with it was not. Else the model knows no better: of 56 "
     "chats about seven of these jobs, at temperature 0.8, four were right. What the gates refuse does not become right "
     "either: of eight further answers to two jobs, none was right, with the failed assertion or without.",
     "points more right, code, ladder against one chat": "The 1.5B that writes the chat writes the code of the ladder, "
