@@ -61,9 +61,10 @@ Update = EventUpdate | Progress
 class Watcher:
     """What one watcher of a run has not seen yet. Only the latest progress of each attempt is kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, earlier: "Watcher | None" = None) -> None:
+        """A new watcher has not seen either what `earlier` has not."""
         self.wake = asyncio.Event()
-        self._progress: dict[tuple[str, int], Progress] = {}
+        self._progress: dict[tuple[str, int], Progress] = {} if earlier is None else dict(earlier._progress)
 
     def take(self, update: Update) -> None:
         """Apply an update. An event about an attempt replaces the progress of the attempt so far."""
@@ -88,6 +89,8 @@ class Broadcast:
     def __init__(self, past: Iterable[Event] = ()) -> None:
         self._past = [EventUpdate(event, number) for number, event in enumerate(past, start=1)]
         self._watchers: set[Watcher] = set()
+        # It is shown nothing, so it has the progress of all attempts that run, for those who come later.
+        self._blind = Watcher()
         self._closed = False
 
     @property
@@ -99,6 +102,7 @@ class Broadcast:
         if isinstance(update, EventUpdate):
             # The same object for all watchers, so that its JSON is encoded once.
             self._past.append(EventUpdate(update.event, len(self._past) + 1))
+        self._blind.take(update)
         for watcher in self._watchers:
             watcher.take(update)
 
@@ -109,8 +113,11 @@ class Broadcast:
             watcher.wake.set()
 
     async def watch(self, after: int = 0) -> AsyncGenerator[Update, None]:
-        """Yield the events after number `after`, and progress, until the run has finished or this is closed."""
-        watcher, place = Watcher(), min(after, len(self._past))
+        """Yield the events after number `after`, and progress, until the run has finished or this is closed.
+
+        The first progress of an attempt that runs is the latest that was published.
+        """
+        watcher, place = Watcher(self._blind), min(after, len(self._past))
         self._watchers.add(watcher)
         try:
             while not self._ended(place):

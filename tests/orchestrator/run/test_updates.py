@@ -83,6 +83,19 @@ async def test_a_slow_watcher_gets_the_latest_progress_of_each_attempt_only() ->
     assert [type(update) for update in rest] == [EventUpdate, EventUpdate], "what S2 wrote is of no interest any more"
 
 
+async def test_a_late_watcher_sees_the_progress_of_attempts_that_run() -> None:
+    broadcast, waiting = Broadcast(), Progress("S1", 1, 0, 0.0, "", nodes=("far",))
+    broadcast.publish(waiting)
+    broadcast.publish(Progress("S2", 1, 5, 1.0, "five"))
+    cancelled = AttemptCancelled(at=1.0, step="S2", number=1)
+    broadcast.publish(EventUpdate(cancelled))
+    for watching in (broadcast.watch(), broadcast.watch()):
+        assert [await anext(watching), await anext(watching)] == [EventUpdate(cancelled, 1), waiting]
+        await watching.aclose()
+    broadcast.publish(EventUpdate(END))
+    assert await seen(broadcast, 1) == [EventUpdate(END, 2)]
+
+
 async def test_gates_that_check_are_seen_after_the_text_is_complete() -> None:
     broadcast, checking = Broadcast(), Progress("S1", 1, 9, 1.0, "", gates=("lint",))
     watching = broadcast.watch()
