@@ -123,8 +123,12 @@ def _spelled(text: str, names: Container[str]) -> str:
     return text if text in names else "".join(letters[byte] for byte in text.encode())
 
 
-def write_mamba(path: Path, shape: ModelShape, seed: int = 0, *, state: int = 8, kernel: int = 4) -> Path:
-    """Write a state-space model of architecture `mamba` (Gu and Dao 2023), random from `seed`, and return its path.
+def write_mamba(
+    path: Path, shape: ModelShape, seed: int = 0, *, state: int = 8, kernel: int = 4, draw: Draw | None = None
+) -> Path:
+    """Write a state-space model of architecture `mamba` (Gu and Dao 2023), and return its path.
+
+    Weights are as in `write_llama`.
 
     It ignores the heads and the feed-forward part of `shape`. Each channel keeps a state of `state` numbers, and its
     convolution covers `kernel` tokens.
@@ -136,7 +140,7 @@ def write_mamba(path: Path, shape: ModelShape, seed: int = 0, *, state: int = 8,
     writer.add_block_count(shape.layers)
     writer.add_feed_forward_length(0)
     writer.add_head_count(0)
-    tensors = _Tensors(writer, shape, seed)
+    tensors = _Tensors(writer, shape, seed, draw=draw)
     layers = _MambaLayers(tensors, writer, shape, state, kernel)
     tensors.matrix("token_embd.weight", shape.vocabulary, shape.width)
     for layer in range(shape.layers):
@@ -145,9 +149,18 @@ def write_mamba(path: Path, shape: ModelShape, seed: int = 0, *, state: int = 8,
 
 
 def write_jamba(
-    path: Path, shape: ModelShape, seed: int = 0, *, state: int = 8, kernel: int = 4, experts: int = 0
+    path: Path,
+    shape: ModelShape,
+    seed: int = 0,
+    *,
+    state: int = 8,
+    kernel: int = 4,
+    experts: int = 0,
+    draw: Draw | None = None,
 ) -> Path:
-    """Write a hybrid of architecture `jamba` (Lieber et al. 2024), random from `seed`, and return its path.
+    """Write a hybrid of architecture `jamba` (Lieber et al. 2024), and return its path.
+
+    Weights are as in `write_llama`.
 
     Its layers are recurrent, as those of `write_mamba`, and attend in turns. With `experts`, two of them are used per
     token.
@@ -155,7 +168,7 @@ def write_jamba(
     kv_heads = [shape.kv_heads * (layer % 2) for layer in range(shape.layers)]
     writer = _begun(path, "jamba", shape)
     writer.add_head_count_kv(kv_heads)
-    tensors = _Tensors(writer, shape, seed, experts)
+    tensors = _Tensors(writer, shape, seed, experts, draw)
     layers = _MambaLayers(tensors, writer, shape, state, kernel)
     tensors.matrix("token_embd.weight", shape.vocabulary, shape.width)
     for layer, heads in enumerate(kv_heads):

@@ -1,5 +1,7 @@
 """Rejected drafts are taken back from recurrent states and from windows: they change no text, and nothing is lost."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -8,10 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from benchmarks.models import Matrix, ModelShape, write_lfm2
+from benchmarks.models import (
+    Matrix,
+    ModelShape,
+    write_jamba,
+    write_lfm2,
+    write_mamba,
+    write_qwen35,
+    write_windowed,
+)
 from orchestrator.engine.llama import CannotLoad, Llama
 from orchestrator.engine.speculation.speculator import make_speculator
 from orchestrator.registry.options import MAX_ROLLBACK, MtpOptions, PromptLookupOptions, SpeculationOptions
+from tests.orchestrator.engine.conftest import WINDOW
 from tests.orchestrator.engine.driven_loop import driven_loop
 from tests.orchestrator.engine.shared_texts import (
     CONTEXT,
@@ -54,14 +65,15 @@ def llamas(models: Path, recurrent_models: Path, windowed_models: Path) -> dict[
 @pytest.mark.parametrize(
     "model",
     [
-        *("lfm2", "lfm2-draft", "qwen35", "qwen35-mtp", *CHECKPOINTED, "windowed", "windowed-streams"),
-        *(pytest.param(model, marks=pytest.mark.slow) for model in ("lfm2-moe", "qwen35-moe")),
+        *("lfm2-draft", "qwen35-mtp", "windowed", "windowed-streams"),
+        *(pytest.param(model, marks=pytest.mark.slow) for model in (*RECURRENT, *CHECKPOINTED)),
     ],
 )
 @given(actions=stories)
 def test_whatever_is_rejected_all_texts_are_those_that_are_computed_from_their_starts(
     llamas: dict[str, Loaded], model: str, actions: list[Step]
 ) -> None:
+    """Of models with random weights, which refuse nearly all drafts."""
     check_story(llamas[model], actions)
 
 
@@ -72,19 +84,70 @@ def counting(name: str, rows: int, columns: int) -> Matrix:
     values: Matrix = rng.standard_normal((rows, columns), dtype=np.float32)
     if name == "output.weight":
         return np.asarray(np.roll(values, 1, axis=0) * (0.5 * columns**-0.5), np.float32)
-    part = 0.1 if name.rpartition(".")[0].endswith(("out_proj", "output", "ffn_down", "ffn_down_exps")) else 1.0
+    last = ("out_proj", "output", "ssm_out", "ffn_down", "ffn_down_exps", "ffn_down_shexp")
+    part = 0.1 if name.rpartition(".")[0].endswith(last) else 1.0
     return values if drawn == "token_embd.weight" else values * (part * columns**-0.5)
 
 
-@pytest.fixture(scope="module", params=[0, 4], ids=["lfm2", "lfm2-moe"])
-def counter(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
-    """A hybrid that counts, and one that computes each text alone."""
-    folder = tmp_path_factory.mktemp("counting")
-    shape = ModelShape(weights="f32", layers=4, context=1024)
-    write_lfm2(folder / "model.gguf", shape, experts=request.param, draw=counting)
-    lookup = {**LOOKUP, "prompt_lookup": PromptLookupOptions(ngram=1, k=MAX_ROLLBACK)}
-    spec = spec_of(folder, "model", cells=2 * CONTEXT, **lookup)
+COUNTERS: dict[str, Callable[..., Path]] = {
+    "mamba": write_mamba,
+    "jamba": write_jamba,
+    "jamba-moe": partial(write_jamba, experts=4),
+    "lfm2": write_lfm2,
+    "lfm2-moe": partial(write_lfm2, experts=4),
+    "lfm2-windowed": partial(write_lfm2, window=WINDOW),
+    "qwen35": write_qwen35,
+    "qwen35-moe": partial(write_qwen35, experts=4),
+    "windowed-moe": partial(write_windowed, window=WINDOW, experts=4),
+}
+
+
+def counter_of(folder: Path, model: str, **options: Any) -> Loaded:
+    """Return a model that counts, and one that computes each text alone."""
+    COUNTERS[model](folder / "model.gguf", ModelShape(weights="f32", layers=4, context=1024), draw=counting)
+    spec = spec_of(folder, "model", **options)
     return Llama(spec), spec, Llama(spec_of(folder, "model", slots=1))
+
+
+@pytest.fixture(scope="module")
+def counters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Loaded]:
+    return {model: counter_of(tmp_path_factory.mktemp(model), model, cells=CONTEXT, **LOOKUP) for model in COUNTERS}
+
+
+def counted(first: int) -> tuple[int, ...]:
+    """Return tokens that count, in runs of these lengths. Of a draft, what is in the same run is right."""
+    tokens: list[int] = []
+    for length in (2, 5, 9, 3, 7, 12, 4, 6, 8, 11, 3):
+        tokens += [*range(first, first + length), 470 + length]
+        first += length
+    return (*tokens, *MESSAGE_END)
+
+
+@pytest.mark.parametrize("model", COUNTERS)
+def test_the_right_part_of_each_draft_is_accepted(counters: dict[str, Loaded], model: str) -> None:
+    llama, spec, alone = counters[model]
+    llama.clear()
+    prompt = (*counted(300), 300)
+    with driven_loop(llama, spec) as parent:
+        _, (done,) = computed(parent, prompt, max_tokens=40)
+        stats = parent.stats().stats
+    assert [token.id for token in done.logprobs] == [*range(301, 341)]
+    check_alone(alone, prompt, done)
+    assert 30 < stats.accepted < stats.drafted
+
+
+@pytest.mark.parametrize("model", COUNTERS)
+@given(actions=stories)
+def test_whatever_part_is_accepted_all_texts_are_those_that_are_computed_from_their_starts(
+    counters: dict[str, Loaded], model: str, actions: list[Step]
+) -> None:
+    check_story(counters[model], actions, (counted(300), counted(365)))
+
+
+@pytest.fixture(scope="module", params=["lfm2", "lfm2-moe"])
+def counter(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    lookup = {**LOOKUP, "prompt_lookup": PromptLookupOptions(ngram=1, k=MAX_ROLLBACK)}
+    return counter_of(tmp_path_factory.mktemp("counting"), request.param, cells=2 * CONTEXT, **lookup)
 
 
 @pytest.mark.parametrize("length", range(2, 12))

@@ -30,7 +30,7 @@ from tests.orchestrator.engine.shared_texts import (
     text,
 )
 
-MODELS = ["mamba", "jamba", "moe", "lfm2", "qwen35-moe", "lfm2-windowed"]
+MODELS = ["mamba", "jamba", "moe", "lfm2", "lfm2-moe", "qwen35-moe", "lfm2-windowed"]
 LOREM = "the quick brown fox jumps over the lazy dog and runs away "
 
 pytestmark = pytest.mark.parametrize("model", MODELS)
