@@ -87,7 +87,7 @@ async def test_a_build_without_optional_functions_generates_the_same_text(models
 
 
 async def test_what_needs_a_missing_function_is_refused(
-    models: Path, recurrent_models: Path, tmp_path: Path, bare: Path
+    models: Path, recurrent_models: Path, windowed_models: Path, tmp_path: Path, bare: Path
 ) -> None:
     library = bare / "libllama.so"
     adapter = str(write_adapter(tmp_path / "adapter.gguf", WIDTH))
@@ -96,6 +96,8 @@ async def test_what_needs_a_missing_function_is_refused(
         assert await why_refused(spec_of(models, bare, **options)) == f"{library} lacks {missing}; {ACCEPTED}"
     recurrent = await why_refused(spec_of(recurrent_models, bare, file=str(recurrent_models / "mamba.gguf")))
     assert "lacks llama_state_seq_get_size, llama_state_seq_get_size_ext" in recurrent
+    windowed = await why_refused(spec_of(windowed_models, bare, file=str(windowed_models / "windowed.gguf")))
+    assert "lacks llama_memory_seq_pos_min, which is needed for models with sliding windows" in windowed
     embedder = write_bert(tmp_path / "bert.gguf", ModelShape(context=64, pooling="mean"))
     refused = await why_refused(spec_of(models, bare, file=str(embedder), context=None, embeds=True))
     assert "lacks llama_encode, llama_get_embeddings_seq, llama_model_n_embd_out" in refused
