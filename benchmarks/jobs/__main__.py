@@ -16,7 +16,16 @@ from typing import Any, Final
 from benchmarks import results
 from benchmarks.daemon.process import BenchmarkFailed
 from benchmarks.jobs.arms import ModelSetup, Row
-from benchmarks.jobs.measure import ARMS, EarlierVersion, JobBench, JudgedRun, choose, goals_with_intervals, table
+from benchmarks.jobs.measure import (
+    ARMS,
+    DEFAULT_ARMS,
+    EarlierVersion,
+    JobBench,
+    JudgedRun,
+    choose,
+    goals_with_intervals,
+    table,
+)
 from benchmarks.options import positive
 from orchestrator.bench import environment
 from orchestrator.bench.goals import state
@@ -41,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     published = {} if options.published is None else results.read(options.published)
     earlier = [JudgedRun.from_json(row) for row in published.get("rows", ())]
     say = partial(print, flush=True)
-    bench = JobBench(options.folder, jobs, options.arm or ARMS, say, published=earlier, at_once=options.at_once)
+    bench = JobBench(options.folder, jobs, options.arm or DEFAULT_ARMS, say, published=earlier, at_once=options.at_once)
     models = options.model or [*setups]
     if not options.judge:
         for model in models:
@@ -104,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--model", action="append", choices=("1.5b", "ladder", "smollm2"), help="several times for several; else all")
     add("--half", choices=("tuning", "held-out", "all"), default="tuning", help="(default: %(default)s)")
-    add("--arm", action="append", choices=ARMS, help="several times for several; else all")
+    add("--arm", action="append", choices=ARMS, help="several times for several; else all but planned")
     add("--rounds", type=positive, default=3, help="(default: %(default)s)")
     add("--jobs", nargs="+", default=(), metavar="NAME", help="names of jobs or groups; else all of the half")
     add("--judge", action="store_true", help="judge the answers in the log again, and run nothing")

@@ -21,8 +21,14 @@ from benchmarks.jobs.job import BenchJob
 from orchestrator.run.journal.home import Home
 
 Row = dict[str, Any]
-Arm = str  # `chat`, `direct` or `orchestrator`
+Arm = str  # `chat`, or one of MODES
 
+# How `orchestrator run` is asked, by arm. Left to itself, it chooses between a plan and a direct answer.
+MODES: Final[Mapping[Arm, tuple[str, ...]]] = {
+    "direct": ("--direct",),
+    "orchestrator": (),
+    "planned": ("--mode", "as-planned"),
+}
 RUN_SECONDS: Final = 900.0  # how long a run or a chat may take
 CHAT_TOKENS: Final = 2048  # the most tokens of a chat's answer: as many as `init` gives to the roles that write most
 COMMAND: Final = (sys.executable, "-m", "orchestrator")
@@ -80,7 +86,7 @@ class JobDaemon:
             return asdict(self._chat(job))
         if arm == "direct" and not can_answer_directly():
             raise ArmMissing("`orchestrator run` has no option --direct")
-        return asdict(self._orchestrated(job, ("--direct",) if arm == "direct" else ()))
+        return asdict(self._orchestrated(job, MODES[arm]))
 
     def warm_up(self) -> None:
         """Let the model answer once, so that it is loaded before anything is measured."""

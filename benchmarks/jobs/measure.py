@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any, Final, Literal, Self
 
 from benchmarks.jobs import code, one_call, parts, unseen_code, unseen_one_call, unseen_parts
-from benchmarks.jobs.arms import Arm, ArmMissing, JobDaemon, ModelSetup, Row, job_daemon
+from benchmarks.jobs.arms import MODES, Arm, ArmMissing, JobDaemon, ModelSetup, Row, job_daemon
 from benchmarks.jobs.chat_files import files_in
 from benchmarks.jobs.job import BenchJob, Group, JobAnswer
 from benchmarks.routing.rows import RowLog, goal_with_interval
@@ -37,7 +37,8 @@ JOBS: Final[tuple[BenchJob, ...]] = (
 )
 HALVES: Final[tuple[Half, ...]] = ("tuning", "held-out")
 GROUPS: Final[tuple[Group, ...]] = ("one-call", "parts", "code")
-ARMS: Final[tuple[Arm, ...]] = ("chat", "direct", "orchestrator")
+ARMS: Final[tuple[Arm, ...]] = ("chat", *MODES)
+DEFAULT_ARMS: Final[tuple[Arm, ...]] = ("chat", "direct", "orchestrator")  # a plan is made where it is asked for
 MAIN, LADDER = "1.5b", "ladder"
 POINTS, CODE_POINTS = 10.0, 15.0  # by how many points a group is to beat one chat
 CODE_TIME, PARTS_TIME, ONE_CALL_TIME = 1.0, 0.8, 1.1  # the median time as a multiple of one chat's
@@ -137,11 +138,11 @@ class JobBench:
                     raise
 
     def judged(self, models: Sequence[str], rounds: int) -> Iterator[JudgedRun]:
-        """Yield the published runs and the judged rows of the log."""
+        """Yield the published runs and the judged rows of the log, of all arms."""
         for model in models:
             for number in range(rounds):
                 for job in self.jobs:
-                    for arm in self.arms:
+                    for arm in ARMS:
                         if published := self._published.get((model, arm, job.name, number)):
                             yield replace(published, held_out=job.held_out)
                             continue
