@@ -21,7 +21,7 @@ NO_TOKENS: Tokens = np.empty(0, np.int32)
 ANSWER_RESERVE = 64
 # Assumed: how many of the finished prompts come again. Reading what a pool retains of one may take this part of the
 # time to compute it again. So prompts that never come again cost no more than that.
-_RETURNING = 0.25
+RETURNING = 0.25
 
 
 @dataclass(slots=True)
@@ -273,7 +273,7 @@ class PooledSlots(Slots):
         for seq in tuple(self._retained):
             own = self.tree.exclusive(seq)
             read = self._read_seconds - self._read_seconds_at_use[seq]
-            if own and read * own > _RETURNING * self._seconds_of(seq, own):
+            if own and read * own > RETURNING * self._seconds_of(seq, own):
                 self._forget(seq)
 
     def _keep(self, seq: int, length: int) -> None:

@@ -1,10 +1,11 @@
 """Admit sequences to a split KV cache, and choose which finished prompts stay in the unused streams."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from orchestrator.engine.kv.slots import NO_TOKENS, CellReservation, PrefillSeconds, Slots
+from orchestrator.engine.kv.slots import ANSWER_RESERVE, NO_TOKENS, RETURNING, CellReservation, PrefillSeconds, Slots
 from orchestrator.engine.llama import Llama, Tokens
+from orchestrator.engine.worker.batching import gap_streams
 from orchestrator.registry.options import Adapters
 
 # A fork copies a whole stream. Copying this many cells takes about as long as computing one token.
@@ -16,7 +17,9 @@ MIN_SHARED_TOKENS = 32
 class StreamSlots(Slots):
     """The sequences of one context, each in a stream that has cells for the longest sequence.
 
-    The lowest free stream is used first: only adjacent streams can be decoded together.
+    Only adjacent streams can be decoded together. So of the free streams a sequence gets the one that leaves the
+    fewest gaps between those that are live, and of the finished prompts the one that costs least is evicted: what it
+    takes to compute it again, should it return, and to pad the gaps.
     """
 
     def __init__(self, llama: Llama, slots: int, seconds: PrefillSeconds) -> None:
@@ -55,14 +58,14 @@ class StreamSlots(Slots):
     def admit(self, tokens: Tokens, answer: int, lora: Adapters = (), *, shares: bool = True) -> tuple[int, int] | None:
         if self.full:
             return None
-        in_place = self._take_over(tokens[:-1], lora) if shares else None
+        in_place = self._take_over(tokens[:-1], answer, lora) if shares else None
         if in_place is not None:
             seq, reused = in_place
             del self._retained[seq], self._inflation_at_use[seq]
             self._shorten(seq, reused)
         else:
             source, reused = self.longest_shared_prefix(tokens, lora) if shares else (-1, 0)
-            seq = self._empty_stream(source)
+            seq = self._empty_stream(answer, source)
             self._begin(seq, source, reused, lora)
         self._live[seq] = CellReservation(len(tokens), answer, reused)
         return seq, reused
@@ -78,7 +81,7 @@ class StreamSlots(Slots):
     def _make_room(self, cells: int) -> bool:
         return cells <= self._llama.context_limit and super()._make_room(cells)
 
-    def _take_over(self, tokens: Tokens, lora: Adapters) -> tuple[int, int] | None:
+    def _take_over(self, tokens: Tokens, answer: int, lora: Adapters) -> tuple[int, int] | None:
         """Return a finished prompt whose stream can be reused without a copy, and how many tokens stay; or None."""
         source, reused = self.match(tokens, lora)
         # The same prompt came again: all but its last token is there.
@@ -86,12 +89,14 @@ class StreamSlots(Slots):
             return source, reused
         if self._free:
             return None
-        # A finished prompt has to be evicted anyway: the one of least worth with the longest prefix worth a copy.
+        # A finished prompt has to be evicted anyway: the cheapest one with the longest prefix worth a copy.
         if reused >= self.min_shared_tokens:
-            held = ((seq, self._reusable(tokens, seq, lora)) for seq in sorted(self._retained, key=self._worth))
-            return next((prompt for prompt in held if prompt[1] >= reused), None)
+            held = [(seq, self._reusable(tokens, seq, lora)) for seq in self._retained]
+            longest = {seq: length for seq, length in held if length >= reused}
+            seq = self._cheapest(longest, answer)
+            return None if seq is None else (seq, longest[seq])
         # Without such a prefix, keep at least the start of the one that is evicted, such as its system prompt.
-        victim = self._victim()
+        victim = self._cheapest(self._retained, answer)
         reused = 0 if victim is None else self._reusable(tokens, victim, lora)
         return (victim, reused) if victim is not None and reused else None
 
@@ -99,17 +104,37 @@ class StreamSlots(Slots):
         length = self.tree.held_of(tokens, seq, lora)
         return length if length >= self._llama.least_prefix(seq) else 0
 
-    def _empty_stream(self, source: int) -> int:
+    def _empty_stream(self, answer: int, source: int) -> int:
         if not self._free:
-            victim = self._victim(source)
+            victim = self._cheapest((seq for seq in self._retained if seq != source), answer)
             assert victim is not None, "there are as many streams as slots"
             self._evict(victim)
-        return self._free.pop(0)
+        seq = min(self._free, key=self._gaps_with)
+        self._free.remove(seq)
+        return seq
+
+    def _cheapest(self, finished: Iterable[int], answer: int) -> int | None:
+        """Return the finished prompt whose stream costs least to give to a sequence that writes up to `answer` tokens.
+
+        Of equals, it is the one that was used least recently, if they are given in the order of their last use.
+        """
+
+        def seconds(seq: int) -> float:
+            padding = self._gaps_with(seq) * min(answer, ANSWER_RESERVE)
+            return RETURNING * self._worth(seq) * self._stream_bytes + self._seconds(0, padding)
+
+        return min(finished, key=seconds, default=None)
+
+    def _gaps_with(self, seq: int) -> int:
+        return gap_streams((*self._live, seq))
+
+    @property
+    def _stream_bytes(self) -> int:
+        return self._llama.cell_bytes * self._llama.context_limit
 
     def _value(self, seq: int) -> float:
         # Its stream has as many cells, however few it holds.
-        size = self._llama.cell_bytes * self._llama.context_limit
-        return self._seconds_of(seq, self.tree.exclusive(seq)) / size
+        return self._seconds_of(seq, self.tree.exclusive(seq)) / self._stream_bytes
 
     def _shorten(self, seq: int, length: int) -> None:
         spare = -1

@@ -1,6 +1,6 @@
 """Choose what one call of llama_decode computes. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, Protocol, TypeVar
@@ -275,6 +275,14 @@ def _extend_groups(filled: set[int], count: int, is_whole: Callable[[int], bool]
         else:
             return False
     return True
+
+
+def gap_streams(streams: Iterable[int]) -> int:
+    """Return how many streams a step for `streams` computes in vain.
+
+    A gap that is too wide to be padded counts like the widest one that is padded: all weights are read again.
+    """
+    return sum(min(right - left - 1, MAX_PADDED_GAP) for left, right in pairwise(sorted(streams)))
 
 
 def _without_gaps(streams: Sequence[int]) -> set[int]:

@@ -9,6 +9,7 @@ from orchestrator.engine.worker.batching import (
     BatchTurns,
     Prefill,
     chunks_of,
+    gap_streams,
     group_equal_chunks,
     join_padded,
     padding,
@@ -74,6 +75,7 @@ def test_small_gaps_are_closed(drawn: tuple[int, set[int]]) -> None:
     assert set(together) <= set(range(count))
     runs = [right - left for left, right in pairwise([-9, *together, count + 9]) if right - left > 1]
     assert all(gap - 1 > MAX_PADDED_GAP for gap in runs[1:-1])
+    assert gap_streams(streams) == len(added) + MAX_PADDED_GAP * len(runs[1:-1])
 
 
 @given(st.integers(1, 40), st.data(), st.sampled_from([1, 4]), st.sampled_from([1, 1, 2, 3, 7, 60, 61, 119]))

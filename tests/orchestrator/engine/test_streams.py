@@ -99,7 +99,10 @@ def test_a_prompt_that_has_to_be_evicted_leaves_its_short_beginning_to_the_next_
     short = MIN_SHARED_TOKENS // 2
     oldest, *others = finish(slots, *(head(number, common=short, own=30) for number in (1, 2, 3)))
     (stranger,) = finish(slots, head(4, common=0, own=30 + short))
-    assert slots.admit(head(5, common=short, own=30), 8) == (oldest, short)
+    fifth = head(5, common=short, own=30)
+    assert slots.admit(fifth, 8) == (oldest, short)
+    slots.mark_computed(oldest, fifth[short:])
+    slots.release(oldest, len(fifth))
     assert slots.longest_shared_prefix(head(2, common=short, own=30))[0] == others[0], "younger ones stay as they are"
     finish(slots, head(6, common=0, own=30))
     finish(slots, head(7, common=0, own=30))
@@ -143,3 +146,22 @@ def test_a_short_prefix_is_computed_and_not_copied(slots: StreamSlots, copies: l
     finish(slots, head(1))
     assert slots.admit(head(2)[: MIN_SHARED_TOKENS - 1], 8) == (1, 0)
     assert copies == []
+
+
+def test_a_free_stream_next_to_the_live_ones_is_used_first(slots: StreamSlots) -> None:
+    for number in range(4):
+        enter(slots, head(number, common=0))
+    slots.preempt(0)
+    slots.preempt(1)
+    assert slots.admit(head(5, common=0), 8) == (1, 0)
+
+
+@pytest.mark.parametrize(("length", "stream"), [(30, 1), (80, 2)])
+def test_a_finished_prompt_next_to_the_live_ones_is_evicted_unless_it_is_worth_more_than_padding(
+    slots: StreamSlots, length: int, stream: int
+) -> None:
+    again, neighbour = head(1, common=0, own=30), head(2, common=0, own=length)
+    for prompt in (again, neighbour, head(3, common=0, own=30), head(4, common=0, own=30), neighbour):
+        finish(slots, prompt)
+    assert enter(slots, again) == 0
+    assert slots.admit(head(5, common=0, own=30), 8) == (stream, 0)
