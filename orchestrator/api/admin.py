@@ -17,7 +17,7 @@ from orchestrator.api.dependencies import ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.logs import LEVELS, MAX_LINES, LogLine, latest_lines
 from orchestrator.service.backup import Backup, backups
-from orchestrator.service.doctor import Check, check_ray_ports, check_standby, examine
+from orchestrator.service.doctor import examine, examine_daemon
 from orchestrator.service.redaction import redacted, secrets_of
 from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult
 from orchestrator.service.service import Service
@@ -119,12 +119,9 @@ async def ready(service: ServiceDep, response: Response) -> HealthBody:
 async def doctor(service: ServiceDep) -> DoctorBody:
     """Check the installation, which may take seconds."""
     checks = await asyncio.to_thread(examine, service.registry_file, service.home)
-    if (reason := service.why_not_ready) is not None:
-        checks.append(Check("daemon", "broken", reason, "until then, the daemon accepts no runs"))
-    if (standby := service.cluster.standby) is not None:
-        checks.append(check_standby(standby))
-    if service.configuration.cluster.ray:
-        checks.append(check_ray_ports({node.name: node.exposed for node in service.cluster.nodes()}))
+    has_ray = bool(service.configuration.cluster.ray)
+    exposed = {node.name: node.exposed for node in service.cluster.nodes()} if has_ray else None
+    checks += examine_daemon(service.why_not_ready, service.cluster.standby, exposed)
     hidden = await asyncio.to_thread(_secrets, service)
     bodies = [CheckBody(**redacted(asdict(check), hidden)) for check in checks]
     return DoctorBody(healthy=all(check.state != "broken" for check in checks), checks=bodies)

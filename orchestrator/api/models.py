@@ -1,6 +1,7 @@
 """Endpoints for the pool of models, the registry, and personas."""
 
 import asyncio
+from dataclasses import asdict, replace
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated
@@ -12,12 +13,11 @@ from orchestrator.api.dependencies import AccessDep, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.pool.errors import UnknownModel
 from orchestrator.pool.status import ModelStatus, PoolSnapshot
-from orchestrator.registry.models import ModelEntry, RoleEntry
-from orchestrator.registry.persona import Maker
-from orchestrator.run.personas import PersonaProposal
+from orchestrator.registry.rows import ModelRow, RoleRow, model_rows, role_rows
+from orchestrator.run.personas import PersonaProposal, PersonaRow, UsedPersona, persona_rows, with_uses
 from orchestrator.service.callers import Access
 from orchestrator.service.service import Service
-from orchestrator.task.personas import MadePersona, unknown_persona
+from orchestrator.task.personas import unknown_persona
 
 router = APIRouter(prefix="/v1", tags=["models"], responses=dict(DOCUMENTED))
 
@@ -29,50 +29,6 @@ class Verb(StrEnum):
     UNLOAD = "unload"
     PIN = "pin"
     UNPIN = "unpin"
-
-
-class RoleLine(BaseModel):
-    """A role of the registry."""
-
-    name: str
-    tier: str
-    level: str | None
-    model: str
-    persona: str | None
-    escalates_to: str | None
-    usable: bool
-    why_not: str | None  # None if it is usable
-    description: str
-
-
-class PersonaLine(BaseModel):
-    """A persona of the registry, or one that was made at run time."""
-
-    name: str
-    text: str  # added to the system prompt of a role
-    description: str
-    # `file` (the registry's), `user`, `plan` (of a request), or `memory` (for frequent tasks that are not done well)
-    maker: Maker
-    by: str = ""  # the caller, as `token:ann`, or the run that made it; empty if the caller may not see that
-    made: float | None = None  # seconds since the epoch; None if it is the registry's
-    retired: float | None = None  # seconds since the epoch; None while it is in use
-    why_retired: str = ""
-
-
-class UseLine(BaseModel):
-    """How attempts by one role with the persona ended, of the runs that are kept."""
-
-    role: str
-    attempts: int
-    succeeded: int
-    failed: int
-    last: float  # start of the last one, in seconds since the epoch
-
-
-class PersonaUses(PersonaLine):
-    """A persona, and how it was used."""
-
-    uses: list[UseLine]
 
 
 class PersonaBody(StrictBody):
@@ -92,32 +48,20 @@ class PlacedBody(BaseModel):
     similarity: float  # of both texts, up to 1
 
 
-class EntryLine(BaseModel):
-    """A model of the registry."""
-
-    id: str
-    residency: str
-    context: int
-    slots: int
-    usable: bool
-    why_not: str | None  # None if it is usable
-    description: str
-
-
 class RegistryBody(BaseModel):
     """The registry that is in use. While its files have `problems`, what they say now is not adopted."""
 
     path: str
-    models: list[EntryLine]
-    roles: list[RoleLine]
-    personas: list[PersonaLine]
+    models: list[ModelRow]
+    roles: list[RoleRow]
+    personas: list[PersonaRow]
     problems: list[str]
 
 
 class PersonaList(BaseModel):
     """The personas of the registry, and those that were made at run time."""
 
-    personas: list[PersonaLine]
+    personas: list[PersonaRow]
 
 
 @router.get("/pool")
@@ -149,8 +93,8 @@ async def registry(service: ServiceDep, access: AccessDep) -> RegistryBody:
     current, watched = service.orchestrator.registry, service.orchestrator.registry_status
     return RegistryBody(
         path=str(current.path),
-        models=[_entry(entry) for entry in current.models.values()],
-        roles=[_role(role, current.why_not(role.name)) for role in current.roles.values()],
+        models=model_rows(current),
+        roles=role_rows(current),
         personas=_personas(service, access),
         problems=[str(problem) for problem in watched.problems],
     )
@@ -180,61 +124,24 @@ async def add_persona(body: PersonaBody, service: ServiceDep, access: AccessDep,
 
 
 @router.get("/personas/{name}")
-async def persona(name: str, service: ServiceDep, access: AccessDep) -> PersonaUses:
+async def persona(name: str, service: ServiceDep, access: AccessDep) -> UsedPersona:
     """Return a persona, and how it was used."""
-    match = next((line for line in _personas(service, access, retired=True) if line.name == name), None)
+    match = next((row for row in _personas(service, access, retired=True) if row.name == name), None)
     if match is None:
         raise NotFound(str(unknown_persona(name, service.orchestrator.registry.personas)))
-    uses = await asyncio.to_thread(service.orchestrator.journal.persona_uses)
-    lines = [UseLine(**{key: getattr(use, key) for key in UseLine.model_fields}) for use in uses if use.persona == name]
-    return PersonaUses(**match.model_dump(), uses=lines)
+    return with_uses(match, await asyncio.to_thread(service.orchestrator.journal.persona_uses))
 
 
 @router.delete("/personas/{name}")
-async def retire_persona(name: str, service: ServiceDep, access: AccessDep) -> PersonaLine:
+async def retire_persona(name: str, service: ServiceDep, access: AccessDep) -> PersonaRow:
     """Retire a persona that was made at run time. Runs that name it continue with it."""
-    return _persona_line(await service.folder.personas.retire(name), access)
+    return _visible(PersonaRow(**asdict(await service.folder.personas.retire(name))), access)
 
 
-def _entry(entry: ModelEntry) -> EntryLine:
-    return EntryLine(
-        id=entry.id,
-        residency=entry.residency,
-        context=entry.context,
-        slots=entry.slots,
-        usable=entry.why_not is None,
-        why_not=entry.why_not,
-        description=entry.description,
-    )
+def _personas(service: Service, access: Access, *, retired: bool = False) -> list[PersonaRow]:
+    rows = persona_rows(service.orchestrator.registry, service.orchestrator.personas.made, with_retired=retired)
+    return [_visible(row, access) for row in rows]
 
 
-def _role(role: RoleEntry, why_not: str | None) -> RoleLine:
-    return RoleLine(
-        name=role.name,
-        tier=role.tier,
-        level=role.level,
-        model=role.model,
-        persona=role.persona,
-        escalates_to=role.escalates_to,
-        usable=why_not is None,
-        why_not=why_not,
-        description=role.description,
-    )
-
-
-def _personas(service: Service, access: Access, *, retired: bool = False) -> list[PersonaLine]:
-    registry = service.orchestrator.registry
-    at_run_time = [
-        _persona_line(entry, access) for entry in service.orchestrator.personas.made if retired or entry.retired is None
-    ]
-    lines = [
-        PersonaLine(name=entry.name, text=entry.text, description=entry.description, maker=entry.maker)
-        for entry in registry.personas.values()
-        if entry.maker == "file"
-    ]
-    return [*lines, *(entry for entry in at_run_time if all(entry.name != line.name for line in lines))]
-
-
-def _persona_line(entry: MadePersona, access: Access) -> PersonaLine:
-    line = PersonaLine(**{key: getattr(entry, key) for key in PersonaLine.model_fields})
-    return line if access.sees(entry.by) else line.model_copy(update={"by": ""})
+def _visible(row: PersonaRow, access: Access) -> PersonaRow:
+    return row if access.sees(row.by) else replace(row, by="")

@@ -243,6 +243,7 @@ class ResultBody(BaseModel):
     error: str | None
     doubt: str  # why the answer is doubtful; empty if nothing is known against it
     corrections: list[str]  # what was wrong with the models' answer, and was corrected by code
+    missing: list[str]  # what the request needs and is not here, a sentence for each
     artifacts: dict[str, str]  # SHA-256 digests by name
     results: list[str]  # names of the artifacts that the request asked for, and of new versions of files
 
@@ -358,17 +359,7 @@ async def show_comparison(run: str, other: str, service: ServiceDep, access: Acc
 @router.get("/runs/{run}/result")
 async def result(run: str, service: ServiceDep) -> ResultBody:
     """Return the result of a run: its status, its answer, and its artifacts by name."""
-    report = await _report(service, run)
-    return ResultBody(
-        run_id=report.run_id,
-        status=report.status,
-        answer=report.answer,
-        error=report.error,
-        doubt=report.doubt,
-        corrections=[correction.text for correction in report.corrections],
-        artifacts=dict(report.artifacts),
-        results=[output.name for output in report.results],
-    )
+    return ResultBody(**(await _report(service, run)).result_json())
 
 
 @router.post("/runs/{run}/cancel", status_code=202)
@@ -600,18 +591,8 @@ async def _with_files(job: Job, body: JobBody, service: Service, access: Access)
 
 def run_line(row: RunRow, position: int | None) -> RunLine:
     """Return the list entry of a run. With a `position` it is queued, whatever its status before a restart."""
-    return RunLine(
-        run_id=row.run,
-        status=row.status if position is None else "queued",
-        mode=row.mode,
-        request=row.title,
-        accepted_at=row.accepted,
-        finished_at=row.finished,
-        error=row.error,
-        doubt=row.doubt,
-        owner=row.owner,
-        position=position,
-    )
+    queued = {} if position is None else {"status": "queued", "position": position}
+    return RunLine(**{**row.to_json(), **queued})
 
 
 async def cancel_line(service: Service, run: str, step: str | None) -> CancelLine:

@@ -42,6 +42,7 @@ from orchestrator.registry.load import PACKAGED, blank_registry, configured_regi
 from orchestrator.registry.models import ModelEntry, Registry, RoleEntry
 from orchestrator.registry.persona import NAME, NAME_RULE
 from orchestrator.registry.propose import Proposal, count, full_path, propose
+from orchestrator.registry.rows import model_rows, role_rows
 from orchestrator.registry.sources.local import as_candidate, catalogue_entry
 from orchestrator.registry.strict_yaml import write_section, write_yaml
 
@@ -301,38 +302,15 @@ def _escalation(role: RoleEntry, registry: Registry, arrow: str) -> str:
 def _registry_json(registry: Registry) -> Mapping[str, Any]:
     return {
         "registry": str(registry.path),
-        "models": [_model_json(model) for model in registry.models.values()],
-        "roles": [_role_json(role, registry) for role in registry.roles.values()],
+        "models": [asdict(row) | _places(registry.models[row.id]) for row in model_rows(registry)],
+        "roles": [asdict(row) for row in role_rows(registry)],
         "personas": [{"name": item.name, "text": item.text} for item in registry.personas.values()],
     }
 
 
-def _model_json(model: ModelEntry) -> Mapping[str, Any]:
-    header = model.header
+def _places(model: ModelEntry) -> dict[str, Any]:
+    # Where it is, which callers of the API need not see.
     return {
-        "id": model.id,
         "file": None if model.file is None else str(model.file),
         "servers": [asdict(server) for server in model.servers],
-        "usable": model.why_not is None,
-        "why_not": model.why_not,
-        "residency": model.residency,
-        "architecture": header.architecture if header else None,
-        "parameters": header.parameters if header else None,
-        "file_bytes": header.file_bytes if header else None,
-        "memory_bytes": model.memory.total if model.memory else None,
-        "context": model.context,
-        "slots": model.slots,
-    }
-
-
-def _role_json(role: RoleEntry, registry: Registry) -> Mapping[str, Any]:
-    return {
-        "name": role.name,
-        "tier": role.tier,
-        "level": role.level,
-        "model": role.model,
-        "persona": role.persona,
-        "escalates_to": role.escalates_to,
-        "usable": registry.why_not(role.name) is None,
-        "description": role.description,
     }

@@ -1,9 +1,9 @@
 """The commands about personas: personas list, show, add, retire, stats."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
@@ -11,14 +11,14 @@ from rich.text import Text
 from orchestrator.cli.client import ask
 from orchestrator.cli.complete import complete_persona
 from orchestrator.cli.daemon import path_part
-from orchestrator.cli.registry import registry_of
+from orchestrator.cli.registry import registry_of_jobs
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, plain_table, print_lines, print_result
 from orchestrator.errors import InputError, Problem
-from orchestrator.registry.persona import Persona
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.journal.store import PersonaUse
-from orchestrator.task.personas import MAX_TEXT, MadePersona, Placed, unknown_persona
+from orchestrator.run.personas import PersonaRow, persona_rows, with_uses
+from orchestrator.task.personas import MAX_TEXT, Placed, unknown_persona
 
 LARGEST_FILE: Final = 64 * 1024  # bytes; a larger file is refused before all of it is read
 
@@ -33,26 +33,6 @@ NameArgument = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    persona: Persona
-    made: MadePersona | None  # None unless it was made at run time
-    uses: tuple[PersonaUse, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        persona, made_persona = self.persona, self.made
-        return {
-            "name": persona.name,
-            "text": persona.text,
-            "description": persona.description,
-            "maker": persona.maker,
-            "by": made_persona.by if made_persona else "",
-            "made": made_persona.made if made_persona else None,
-            "retired": made_persona.retired if made_persona else None,
-            "why_retired": made_persona.why_retired if made_persona else "",
-        }
-
-
 @app.command("list")
 def list_personas(
     context: typer.Context,
@@ -60,26 +40,29 @@ def list_personas(
     as_json: JsonFlag = False,
 ) -> None:
     """List the personas that can be used."""
-    rows = [row for row in _rows(settings(context)) if retired or not row.persona.retired]
+    rows, _ = _personas(settings(context), retired=retired)
     table = plain_table("Persona", "Made by", "Text")
     for row in rows:
-        maker = f"{_maker(row)}, retired" if row.persona.retired else _maker(row)
-        table.add_row(row.persona.name, maker, Text(one_line(row.persona.text)))
-    body = {"personas": [row.to_json() for row in rows]}
+        maker = f"{_maker(row)}, retired" if row.retired is not None else _maker(row)
+        table.add_row(row.name, maker, Text(one_line(row.text)))
+    body = {"personas": [asdict(row) for row in rows]}
     print_result(body, lambda console: console.print(table), as_json=as_json)
 
 
 @app.command()
 def show(context: typer.Context, name: NameArgument, as_json: JsonFlag = False) -> None:
     """Show a persona: its text, who made it and when."""
-    row = _row(settings(context), name)
-    lines = [f"{row.persona.name}: made by {_maker(row)}"]
+    rows, uses = _personas(settings(context))
+    row = next((row for row in rows if row.name == name), None)
+    if row is None:
+        raise InputError(unknown_persona(name, [row.name for row in rows], "NAME"))
+    lines = [f"{row.name}: made by {_maker(row)}"]
     if row.made is not None:
-        lines[0] += f", {_when(row.made.made)}"
-        if row.made.retired is not None:
-            lines.append(f"retired {_when(row.made.retired)}: {one_line(row.made.why_retired)}")
-    lines += [one_line(row.persona.description)] if row.persona.description else []
-    print_lines(row.to_json(), [*lines, "", row.persona.text], as_json=as_json)
+        lines[0] += f", {_when(row.made)}"
+    if row.retired is not None:
+        lines.append(f"retired {_when(row.retired)}: {one_line(row.why_retired)}")
+    lines += [one_line(row.description)] if row.description else []
+    print_lines(asdict(with_uses(row, uses)), [*lines, "", row.text], as_json=as_json)
 
 
 @app.command()
@@ -118,16 +101,17 @@ def retire(context: typer.Context, name: NameArgument, as_json: JsonFlag = False
 @app.command()
 def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Show how attempts with each persona ended, of the runs that are kept."""
-    rows = _rows(settings(context))
+    rows, uses = _personas(settings(context))
+    used = [with_uses(row, uses) for row in rows]
     table = plain_table("Persona", "Role", "Attempts", "Succeeded", "Last")
-    for row in rows:
+    for row in used:
         for use in row.uses:
             ended = use.succeeded + use.failed
             share = f"{use.succeeded / ended:.0%}" if ended else "-"
-            table.add_row(row.persona.name, use.role, str(use.attempts), share, _when(use.last))
+            table.add_row(row.name, use.role, str(use.attempts), share, _when(use.last))
         if not row.uses:
-            table.add_row(row.persona.name, "-", "0", "-", "-")
-    body = {"personas": [row.to_json() | {"uses": [_use_json(use) for use in row.uses]} for row in rows]}
+            table.add_row(row.name, "-", "0", "-", "-")
+    body = {"personas": [asdict(row) for row in used]}
     print_result(body, lambda console: console.print(table), as_json=as_json)
 
 
@@ -142,28 +126,10 @@ def retire_persona(options: Settings, name: str) -> None:
     ask(options, "DELETE", f"/v1/personas/{path_part('NAME', name)}", with_registry=True)
 
 
-def _rows(options: Settings) -> list[_Row]:
-    registry = registry_of(options)
+def _personas(options: Settings, *, retired: bool = True) -> tuple[list[PersonaRow], list[PersonaUse]]:
+    registry = registry_of_jobs(options)
     with JournalReader.open_to_read(options.home) as journal:
-        records, uses = {record.name: record for record in journal.personas()}, journal.persona_uses()
-    by_name = {**{name: record.persona for name, record in records.items()}, **registry.personas}
-    by_name = {**registry.personas, **by_name}  # those of the file first
-    return [
-        _Row(
-            persona,
-            records.get(name) if persona.maker != "file" else None,
-            tuple(use for use in uses if use.persona == name),
-        )
-        for name, persona in by_name.items()
-    ]
-
-
-def _row(options: Settings, name: str) -> _Row:
-    rows = _rows(options)
-    match = next((row for row in rows if row.persona.name == name), None)
-    if match is None:
-        raise InputError(unknown_persona(name, [row.persona.name for row in rows], "NAME"))
-    return match
+        return persona_rows(registry, journal.personas(), with_retired=retired), journal.persona_uses()
 
 
 def _text(argument: str) -> str:
@@ -183,18 +149,13 @@ def _text(argument: str) -> str:
         raise InputError(Problem(f"--text {argument}", "is no text in UTF-8", "a text file")) from error
 
 
-def _maker(row: _Row) -> str:
-    if row.persona.maker == "file":
+def _maker(row: PersonaRow) -> str:
+    if row.maker == "file":
         return "the registry's file"
-    if row.persona.maker == "memory":
+    if row.maker == "memory":
         return "the memory"
-    by = one_line(row.made.by) if row.made is not None else ""
-    return f"the plan of {by or 'a request'}" if row.persona.maker == "plan" else by or "a user"
-
-
-def _use_json(use: PersonaUse) -> dict[str, Any]:
-    keys = ("role", "attempts", "succeeded", "failed", "last")
-    return {key: getattr(use, key) for key in keys}
+    by = one_line(row.by)
+    return f"the plan of {by or 'a request'}" if row.maker == "plan" else by or "a user"
 
 
 def _when(at: float) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -26,7 +26,7 @@ def runs(
         rows = journal.runs(limit)
         interrupted = sum(is_interrupted(journal, row.status) for row in rows)
     print_result(
-        {"runs": [_run_json(row) for row in rows]},
+        {"runs": [row.to_json() for row in rows]},
         lambda console: _print_runs(console, rows, interrupted),
         as_json=as_json,
     )
@@ -54,17 +54,3 @@ def _print_runs(console: Console, rows: Sequence[RunRow], interrupted: int) -> N
 
 def _when(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def _run_json(row: RunRow) -> dict[str, Any]:
-    return {
-        "run_id": row.run,
-        "status": row.status,
-        "mode": row.mode,
-        "request": row.title,
-        "accepted_at": row.accepted,
-        "finished_at": row.finished,
-        "error": row.error,
-        "doubt": row.doubt,
-        "owner": row.owner,
-    }

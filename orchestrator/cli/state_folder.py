@@ -14,7 +14,6 @@ from orchestrator.cli.terminal import print_lines, size
 from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal.home import Home
 from orchestrator.run.journal.reader import JournalReader
-from orchestrator.service.backup import backups
 from orchestrator.service.extent import Extent
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 
@@ -25,13 +24,13 @@ def backup(
     as_json: JsonFlag = False,
 ) -> None:
     """Have the daemon back up the state folder while it runs."""
-    home = settings(context).home
+    options = settings(context)
     if listed:
-        entries = backups(home)
-        rows = [{"name": entry.name, "made": entry.made, "bytes": entry.bytes} for entry in entries]
-        print_lines({"backups": rows}, (f"{entry.name}  {size(entry.bytes)}" for entry in entries), as_json=as_json)
+        answer = ask(options, "GET", "/v1/backups", extent=Extent.NOTHING)
+        lines = [f"{entry['name']}  {size(entry['bytes'])}" for entry in answer["backups"]]
+        print_lines(answer, lines, as_json=as_json)
         return
-    with DaemonClient(home) as daemon:
+    with DaemonClient(options.home) as daemon:
         answer = daemon.ask("POST", "/v1/backups")
     print_lines(answer, [answer["name"]], as_json=as_json)
 

@@ -45,10 +45,7 @@ def result(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag 
         )
         raise InputError(Problem(f"run {report.run_id}", f"has not ended: {status}", accepted))
     if as_json:
-        names = ("run_id", "status", "answer", "error", "doubt", "missing")
-        texts = {name: getattr(report, name) for name in names}
-        corrections = [correction.text for correction in report.corrections]
-        print_json(texts | {"corrections": corrections, "artifacts": dict(report.artifacts)})
+        print_json(report.result_json())
     elif report.answer is not None:
         answer = report.answer
         write(lambda: print(printable(answer)))

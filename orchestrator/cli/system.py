@@ -14,7 +14,7 @@ from orchestrator.cli.terminal import glyphs, one_line, print_result
 from orchestrator.registry.load import find_registry
 from orchestrator.service.attachments import StandbyStatus
 from orchestrator.service.configuration import load_configuration
-from orchestrator.service.doctor import Check, check_ray_ports, check_standby, examine
+from orchestrator.service.doctor import Check, examine, examine_daemon
 
 CHECK_STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
 CHECK_MARKS = {"ok": "done", "note": "waiting", "broken": "failed"}
@@ -26,15 +26,13 @@ def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
     Exits with 1 if something that a run needs is missing or broken.
     """
     options = settings(context)
-    checks = examine(find_registry(options.registry_flag), options.home)
-    if (reason := why_not_ready(options.home)) is not None:
-        checks.append(Check("daemon", "broken", reason, "until then, the daemon accepts no runs"))
+    checks, standby, exposed = examine(find_registry(options.registry_flag), options.home), None, None
     if load_configuration().cluster.ray and answers(options.home):
         with DaemonClient(options.home) as daemon:
             state = daemon.ask("GET", "/v1/nodes")
-        if state["standby"] is not None:
-            checks.append(check_standby(StandbyStatus(**state["standby"])))
-        checks.append(check_ray_ports({node["name"]: node.get("exposed") for node in state["nodes"]}))
+        standby = None if state["standby"] is None else StandbyStatus(**state["standby"])
+        exposed = {node["name"]: node.get("exposed") for node in state["nodes"]}
+    checks += examine_daemon(why_not_ready(options.home), standby, exposed)
     broken = [check for check in checks if check.state == "broken"]
     body = {"healthy": not broken, "checks": [asdict(check) for check in checks]}
     print_result(body, lambda console: _print_checks(console, checks), as_json=as_json)

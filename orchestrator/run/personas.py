@@ -6,7 +6,7 @@ name it.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import structlog
@@ -39,6 +39,50 @@ UNUSED_DAYS: Final = 30.0
 DAY_SECONDS: Final = 86_400.0
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonaRow:
+    """A persona of the registry's file, or one that was made at run time. Times are in seconds since the epoch."""
+
+    name: str
+    text: str  # added to the system prompt of a role
+    description: str
+    # `file` (the registry's), `user`, `plan` (of a request), or `memory` (for frequent tasks that are not done well)
+    maker: Maker
+    by: str = ""  # the caller, as `token:ann`, or the run that made it; empty if who reads this may not see that
+    made: float | None = None  # None if it is the registry's
+    retired: float | None = None  # None while it is in use
+    why_retired: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedPersona(PersonaRow):
+    """A persona, and how attempts with it ended, by role, of the runs that are kept."""
+
+    uses: tuple[PersonaUse, ...]
+
+
+def persona_rows(registry: Registry, made: Iterable[MadePersona], *, with_retired: bool = False) -> list[PersonaRow]:
+    """Return the personas of the registry's file, then those that were made at run time and whose name is free.
+
+    With `with_retired`, also the retired ones.
+    """
+    rows = {
+        persona.name: PersonaRow(
+            name=persona.name, text=persona.text, description=persona.description, maker=persona.maker
+        )
+        for persona in registry.personas.values()
+        if persona.maker == "file"
+    }
+    for entry in made:
+        if with_retired or entry.retired is None:
+            rows.setdefault(entry.name, PersonaRow(**asdict(entry)))
+    return [*rows.values()]
+
+
+def with_uses(row: PersonaRow, uses: Iterable[PersonaUse]) -> UsedPersona:
+    return UsedPersona(**asdict(row), uses=tuple(use for use in uses if use.persona == row.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

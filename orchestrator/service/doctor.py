@@ -72,6 +72,18 @@ def examine(registry: Path, home: Path) -> list[Check]:
     ]
 
 
+def examine_daemon(
+    why_not_ready: str | None, standby: StandbyStatus | None, exposed: Mapping[str, Sequence[str] | None] | None
+) -> Iterator[Check]:
+    """Yield the checks of a daemon. `exposed` is None without a cluster; see `check_ray_ports`."""
+    if why_not_ready is not None:
+        yield Check("daemon", "broken", why_not_ready, "until then, the daemon accepts no runs")
+    if standby is not None:
+        yield check_standby(standby)
+    if exposed is not None:
+        yield check_ray_ports(exposed)
+
+
 def check_standby(status: StandbyStatus) -> Check:
     """Return a check of the machine that takes over from this one."""
     shown = f"{status.state}; epoch {status.epoch} of the head"

@@ -70,6 +70,20 @@ class RunRow:
     owner: str  # who submitted it, see `RunAccepted.owner`
     doubt: str = ""  # why its answer is doubtful, see `RunFinished.doubt`
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the run as commands and the API list it."""
+        return {
+            "run_id": self.run,
+            "status": self.status,
+            "mode": self.mode,
+            "request": self.title,
+            "accepted_at": self.accepted,
+            "finished_at": self.finished,
+            "error": self.error,
+            "doubt": self.doubt,
+            "owner": self.owner,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class EventRow:

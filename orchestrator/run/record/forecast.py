@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from orchestrator.run.gates.planned import gates_for_step
 from orchestrator.run.planning import PlannedTask
 from orchestrator.task.analysis import StepGraph
 from orchestrator.task.critical_path import CriticalPath, best_seconds, critical_path, slack
@@ -98,6 +99,7 @@ class Forecast:
                 "predicted_range": list(self.predicted[step.id].range),
                 "predicted_from": asdict(self.predicted[step.id]),
                 "action": step.action,
+                "gates": [asdict(gate) for gate in gates_for_step(step, self.task)],
             }
             for step in self.task.plan.steps
         ]

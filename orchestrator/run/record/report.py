@@ -357,6 +357,20 @@ class Report:
             "warnings": [*self.warnings],
         }
 
+    def result_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object, without the steps."""
+        return {
+            "run_id": self.run_id,
+            "status": self.status,
+            "answer": self.answer,
+            "error": self.error,
+            "doubt": self.doubt,
+            "corrections": [correction.text for correction in self.corrections],
+            "missing": [*self.missing],
+            "artifacts": dict(self.artifacts),
+            "results": [output.name for output in self.results],
+        }
+
 
 def load_report(journal: JournalReader, run: str) -> Report:
     """Return the report of a journaled run. Raises JournalError (UnknownRun, JournalCorrupt)."""

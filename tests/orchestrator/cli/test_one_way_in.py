@@ -1,10 +1,12 @@
 """A daemon and the command's own process answer what commands ask in the same way."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,3 +137,105 @@ def test_backups_that_are_not_there_and_memory_that_is(chosen: Settings) -> None
     with pytest.raises(InputError, match="'gone' was not found"):
         ask(chosen, "POST", "/v1/backups/gone/restore", extent=Extent.NOTHING)
     assert memory_for_models(chosen, None) > 0
+
+
+def api_answer(chosen: Settings, method: str, path: str, **more: Any) -> dict[str, Any]:
+    """Return the answer of the API that a daemon has; without one, of the same service in this process."""
+    return ask(chosen, method, path, extent=Extent.DAEMON, with_registry=True, **more)
+
+
+def without(value: Any, names: tuple[str, ...]) -> Any:
+    """Return JSON without the fields of these names, at any depth."""
+    if isinstance(value, dict):
+        return {name: without(field, names) for name, field in value.items() if name not in names}
+    return [without(item, names) for item in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def stored_run(chosen: Settings) -> str:
+    """A run that has ended, in a state folder with a backup, a persona and a retired one."""
+
+    async def run_job() -> str:
+        async with RunClient(chosen) as opened:
+            return (await executed(opened, JOB))[0]
+
+    run = asyncio.run(run_job())
+    for name, text in (("poet", "Let every line rhyme."), ("clerk", "Write like an official form, in numbered parts.")):
+        ask(chosen, "POST", "/v1/personas", with_registry=True, json={"name": name, "text": text})
+    ask(chosen, "DELETE", "/v1/personas/clerk", with_registry=True)
+    ask(chosen, "POST", "/v1/backups")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "api_only"),
+    [
+        ("runs", "/v1/runs", ("before", "position", "figures")),
+        ("show RUN", "/v1/runs/RUN", ("position",)),
+        ("show RUN S1 --attempt 1", "/v1/runs/RUN/steps/S1/attempts/1", ("reasoning", "prompt")),
+        ("explain RUN S1", "/v1/runs/RUN/steps/S1", ()),
+        ("result RUN", "/v1/runs/RUN/result", ()),
+        ("personas list", "/v1/personas", ()),
+        ("personas list --retired", "/v1/personas?retired=true", ()),
+        ("personas show poet", "/v1/personas/poet", ()),
+        ("personas show clerk", "/v1/personas/clerk", ()),
+        ("backup --list", "/v1/backups", ()),
+    ],
+)
+def test_a_command_and_the_api_show_the_same(
+    chosen: Settings, stored_run: str, words: str, path: str, api_only: tuple[str, ...]
+) -> None:
+    shown = make_command(chosen.home)(*words.replace("RUN", stored_run).split(), "--json").json
+    answered = api_answer(chosen, "GET", path.replace("RUN", stored_run))
+    assert next(iter(shown.values())), "there is something to show"
+    assert shown == without(answered, api_only)
+
+
+def test_a_command_and_the_api_list_the_same_models_and_roles(chosen: Settings, stored_run: str) -> None:
+    shown = make_command(chosen.home)("models", "--json").json
+    answered = api_answer(chosen, "GET", "/v1/registry")
+    assert shown["registry"] == answered["path"]
+    assert without(shown["models"], ("file", "servers")) == answered["models"]
+    assert shown["roles"] == answered["roles"]
+    assert {row["name"]: row["text"] for row in shown["personas"]} == {
+        row["name"]: row["text"] for row in answered["personas"]
+    }
+
+
+def test_a_command_and_the_api_check_the_installation_alike(chosen: Settings) -> None:
+    shown = json.loads(make_command(chosen.home)("doctor", "--json").out)["checks"]
+    answered = api_answer(chosen, "GET", "/v1/doctor")["checks"]
+    assert [check["name"] for check in shown] == [check["name"] for check in answered]
+
+
+def test_a_command_and_the_api_check_a_task_alike(chosen: Settings, stored_run: str, tmp_path: Path) -> None:
+    command, file = make_command(chosen.home), tmp_path / "task.json"
+    fanout = json.loads(FANOUT.read_text())
+    first, *others = fanout["plan"]["steps"]
+    for persona, is_valid in (("poet", True), ("clerk", False)):
+        plan = {**fanout["plan"], "steps": [{**first, "persona": persona}, *others]}
+        task = {**fanout, "gates": ["schema", "lint"], "plan": plan}
+        file.write_text(json.dumps(task))
+        checked = command("validate", file, "--dir", RECORDS, "--json").json
+        body = {"task": task, "directory": str(RECORDS)}
+        if is_valid:
+            forecast = api_answer(chosen, "POST", "/v1/forecasts", json=body)
+            report = forecast["report"]
+            assert checked == {
+                "valid": True,
+                "steps": len(report["steps"]),
+                "waves": report["waves"],
+                "width": report["width"],
+                "gates": {
+                    step["id"]: {gate["gate"]: gate["idle"] or None for gate in step["gates"]}
+                    for step in report["steps"]
+                },
+                "warnings": forecast["warnings"],
+            }
+        else:
+            with pytest.raises(InputError) as refused:
+                api_answer(chosen, "POST", "/v1/forecasts", json=body)
+            assert [problem["where"] for problem in checked["problems"]] == [f"{file}: /plan/steps/0/persona"]
+            assert [problem["what"] for problem in checked["problems"]] == [
+                problem.what for problem in refused.value.problems
+            ]

@@ -5,23 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.task import gate_lines, gates_json
-from orchestrator.task.taskir.parse import task_from
 from tests.orchestrator.cli.cli_command import Cli
 
 
-def test_steps_with_the_same_gates_are_shown_together() -> None:
+def test_steps_with_the_same_gates_are_shown_together(command: Cli, tmp_path: Path) -> None:
     def step(number: int, *outputs: str) -> dict[str, object]:
         return {"id": f"S{number}", "actor": "worker", "action": "Go.", "outputs": [*outputs]}
 
     steps = [step(1, "a.py"), step(2, "b.py"), step(3, "c.txt"), step(4, "d.txt") | {"run_gates": False}]
-    task = task_from({"objective": "o", "gates": ["lint", "security"], "plan": {"steps": steps}})
-    assert gate_lines(task) == [
-        (["S1", "S2"], "lint, security"),
-        (["S3"], "security (not lint: no output is Python)"),
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps({"objective": "o", "gates": ["lint", "security"], "plan": {"steps": steps}}))
+    assert command("validate", file).out.splitlines()[1:] == [
+        "gates of S1, S2: lint, security",
+        "gates of S3: security (not lint: no output is Python)",
     ]
-    assert gates_json(task)["S3"] == {"lint": "no output is Python", "security": None}
-    assert gates_json(task)["S4"] == {}
+    gates = command("validate", file, "--json").json["gates"]
+    assert gates["S3"] == {"lint": "no output is Python", "security": None}
+    assert gates["S4"] == {}
 
 
 def test_hints_of_what_is_not_here_are_warnings(command: Cli, tmp_path: Path) -> None:
