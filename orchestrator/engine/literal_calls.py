@@ -122,7 +122,7 @@ PYTHON: Final = _form(
     key=_PYTHON_NAME,
     is_gemma=False,
 )
-GEMMA: Final = _form(
+_GEMMA: Final = _form(
     r"<\|tool_call>\s*call:\s*([\w.-]{1,512})\s*\{",
     rf"<\|tool_call>\s*(?:{start_of('call:')}|call:\s*[\w.-]{{0,512}}\s*)",
     next_call=r"(?!)",
@@ -133,6 +133,8 @@ GEMMA: Final = _form(
     key=_BARE_KEY,
     is_gemma=True,
 )
+# By `CallSyntax.arguments`.
+LITERAL_FORMS: Final[Mapping[str, LiteralForm]] = {"gemma": _GEMMA, "python": PYTHON}
 
 
 class _Block:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from orchestrator.engine.literal_calls import GEMMA, PYTHON
+from orchestrator.engine.literal_calls import LITERAL_FORMS, PYTHON
 from orchestrator.engine.whole_calls import (
     WholeBroken,
     WholeCall,
@@ -28,7 +28,7 @@ from orchestrator.engine.whole_calls import (
     start_of,
     unknown_tool,
 )
-from orchestrator.engine.xml_calls import DSML, LONE_FUNCTION, LONE_UNFINISHED, PAIRS, PARAMETERS
+from orchestrator.engine.xml_calls import LONE_FUNCTION, LONE_UNFINISHED, PARAMETERS, XML_FORMS
 from orchestrator.registry.call_syntax import CallSyntax
 
 
@@ -97,13 +97,7 @@ _CLOSERS: Final = {
     _CALL: "<｜tool▁call▁end｜>",
 }
 _SENT: Final = "<|call|>"
-_FORMS: Final[Mapping[str, WholeForm]] = {
-    "parameters": PARAMETERS,
-    "pairs": PAIRS,
-    "dsml": DSML,
-    "gemma": GEMMA,
-    "python": PYTHON,
-}
+_FORMS: Final[Mapping[str, WholeForm]] = {**XML_FORMS, **LITERAL_FORMS}
 _FENCE: Final = "```"
 _FENCED: Final = ("", "json", "tool_call", "tool_calls", "tool_code")  # accepted after the fence around a bare call
 _MOST_HEAD: Final = 512  # the most characters from a mark, or from the start of an object, to the arguments

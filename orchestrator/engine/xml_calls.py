@@ -98,7 +98,7 @@ PARAMETERS: Final = _form(
     strips_line_breaks=True,
 )
 # GLM 4.5 and later.
-PAIRS: Final = _form(
+_PAIRS: Final = _form(
     opening=r"<tool_call>\s*([\w.-]{1,512})\s*(?=<arg_key>|</tool_call>)",
     unfinished=rf"<tool_call>\s*[\w.-]{{0,512}}\s*(?:{start_of('<arg_key>')}|{start_of('</tool_call>')})",
     parameter=r"<arg_key>([^<\n]{1,512})</arg_key>\s*<arg_value>",
@@ -108,7 +108,7 @@ PAIRS: Final = _form(
     strips_line_breaks=False,
 )
 # DeepSeek V3.2 and V4. `string` says whether a value is a text or JSON.
-DSML: Final = _form(
+_DSML: Final = _form(
     opening=r'(?:<｜DSML｜(?:tool|function)_calls>\s*)?<｜DSML｜invoke name="([^"\n]{1,512})">',
     unfinished=r"<｜DSML｜(?:tool|function)_calls>\s*"
     rf"""(?:{start_of('<｜DSML｜invoke name="')}|<｜DSML｜invoke name="[^"\n]{{0,512}}"?)""",
@@ -118,6 +118,8 @@ DSML: Final = _form(
     closers="</｜DSML｜(?:parameter|invoke|tool_calls|function_calls)>",
     strips_line_breaks=False,
 )
+# By `CallSyntax.arguments`.
+XML_FORMS: Final[Mapping[str, XmlForm]] = {"parameters": PARAMETERS, "pairs": _PAIRS, "dsml": _DSML}
 # The start of a call of `PARAMETERS` without `<tool_call>`, and a text that may become one.
 LONE_FUNCTION: Final = re.compile(r"<function=([^>\n]{1,512})>\s*(?:<parameter=|</function>)")
 LONE_UNFINISHED: Final = re.compile(
