@@ -143,9 +143,9 @@ class RegistryChecks:
         if model.experts is not None and not 0 < model.experts <= header.experts:
             has = f"{header.experts} experts" if header.experts else "no experts"
             yield problem((*place, "experts"), f"is {model.experts}, but the model has {has}")
-        for option in DRAFTING:
-            reason = architectures.why_no_drafts(header.architecture)
-            if getattr(model, option) is not None and reason is not None:
+        if reason := architectures.why_no_drafts(header.architecture):
+            for name in model.drafting:
+                option = DRAFTING[name].option
                 yield problem((*place, option), f"is impossible: {reason}", "a transformer, or no such key")
         if model.mtp is not None and (no_mtp := architectures.why_no_mtp(header.architecture, header.mtp_heads)):
             yield problem((*place, "mtp"), f"is impossible: {no_mtp}", "a model with an MTP head, or no such key")

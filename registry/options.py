@@ -5,10 +5,10 @@ bounds in the annotations are those of the registry's file. This module imports 
 process imports it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, Self, get_args
 
 from annotated_types import Ge, Gt, Le, Len
 
@@ -105,8 +105,35 @@ class EagleOptions:
     k: DraftTokens = 3  # draft tokens per step of a sequence, at most
 
 
-# The options of `LoadOptions` that draft tokens. A model that cannot take tokens back refuses them.
-DRAFTING: Final = ("speculation", "prompt_lookup", "mtp", "eagle")
+class DraftOptions(Protocol):
+    """What the options of all drafting methods have."""
+
+    @property
+    def k(self) -> int:
+        """Draft tokens per step of a sequence, at most."""
+
+
+DraftName = Literal["lookup", "mtp", "eagle", "draft"]
+
+
+class DraftMethod(NamedTuple):
+    """A way to draft tokens."""
+
+    option: str  # of `LoadOptions`, which turns it on
+    drafter: str  # makes its drafter, as `MODULE:FUNCTION`; see `engine.speculation.drafter.MakeDrafter`
+    copies: bool = False  # its tokens are copied from the text at no cost, not computed
+    file: str = ""  # the field of its options that names a file of weights, if it has weights of its own
+
+
+# In the order in which they are asked: the first that offers a token drafts.
+DRAFTING: Final[Mapping[DraftName, DraftMethod]] = {
+    "lookup": DraftMethod(
+        "prompt_lookup", "orchestrator.engine.speculation.prompt_lookup:PromptLookupDrafter", copies=True
+    ),
+    "mtp": DraftMethod("mtp", "orchestrator.engine.speculation.heads:load_mtp"),
+    "eagle": DraftMethod("eagle", "orchestrator.engine.speculation.heads:load_eagle", file="file"),
+    "draft": DraftMethod("speculation", "orchestrator.engine.speculation.draft_model:load_draft_model", file="draft"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +311,30 @@ class LoadOptions:
         # Their number does not make a micro-batch whole, see ADR 5.
         if self.batch_invariant:
             return 0
-        drafters = (self.speculation, self.prompt_lookup, self.mtp, self.eagle)
-        return max((min(drafter.k, MAX_ROLLBACK) for drafter in drafters if drafter is not None), default=0)
+        return max((min(options.k, MAX_ROLLBACK) for options in self.drafting.values()), default=0)
+
+    @property
+    def drafting(self) -> dict[DraftName, DraftOptions]:
+        """The options of the methods that draft, in the order in which they are asked."""
+        every = {name: getattr(self, method.option) for name, method in DRAFTING.items()}
+        return {name: options for name, options in every.items() if options is not None}
+
+    @property
+    def draft_files(self) -> tuple[str, ...]:
+        """The files of weights that only draft."""
+        return tuple(getattr(options, file) for name, options in self.drafting.items() if (file := DRAFTING[name].file))
+
+    def with_draft_files(self, names: Mapping[str, str]) -> Self:
+        """Return these options with other names for `draft_files`."""
+        changed: dict[str, Any] = {}
+        for option, _, _, file in DRAFTING.values():
+            if file and (options := getattr(self, option)) is not None:
+                changed[option] = replace(options, **{file: names[getattr(options, file)]})
+        return replace(self, **changed)
+
+    def without_drafts(self) -> Self:
+        off: dict[str, Any] = {method.option: None for method in DRAFTING.values()}
+        return replace(self, **off)
 
     def conflicts(self) -> Iterator[OptionProblem]:
         """Yield what is impossible about these options together."""

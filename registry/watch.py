@@ -112,12 +112,7 @@ def _as_loaded(model: ModelEntry) -> tuple[object, ...]:
 
 def files_of(model: ModelEntry) -> frozenset[Path]:
     """Return the files that an engine reads for a model: its own, those that draft, adapters and a library."""
-    speculation, eagle = model.options.speculation, model.options.eagle
-    weights = [] if model.file is None else [model.file]
-    if speculation is not None:
-        weights.append(Path(speculation.draft))
-    if eagle is not None:
-        weights.append(Path(eagle.file))
+    weights = [*([] if model.file is None else [model.file]), *map(Path, model.options.draft_files)]
     adapters = (*(adapter.file for adapter in model.options.lora), *model.adapters)
     named = (*adapters, *filter(None, (model.options.llama_library,)))
     return frozenset({*(piece for file in weights for piece in pieces(file)), *map(Path, named)})

@@ -60,7 +60,7 @@ def registry_here() -> Registry:
     """Return a registry with a copy of the embedded model for each role of `PLACES`."""
     base = load_registry(PACKAGED)
     entry = base.models[MODEL]
-    options = replace(entry.options, threads=1, slots=SLOTS, speculation=None, prompt_lookup=None)
+    options = replace(entry.options.without_drafts(), threads=1, slots=SLOTS)
     models = {
         role: replace(
             entry,

@@ -113,7 +113,7 @@ class RealEngines:
     async def _engine(self, model: str) -> Engine:
         if model not in self._engines:
             entry = self._registry.models[model]
-            options = replace(entry.options, slots=SLOTS, speculation=None, prompt_lookup=None, mtp=None, eagle=None)
+            options = replace(entry.options.without_drafts(), slots=SLOTS)
             adapters = self._adapters.get(model, ())
             self._engines[model] = await Engine.start(
                 EngineSpec.of(options, file=str(entry.file), name=model, adapters=adapters)

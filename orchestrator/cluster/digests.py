@@ -22,9 +22,9 @@ def digests_of(spec: EngineSpec, digest: Callable[[str], str]) -> dict[str, str]
 
 def named_files(spec: EngineSpec) -> tuple[str, ...]:
     """Return the files that an engine names. Some are the first of several pieces."""
-    drafts = () if spec.speculation is None else (spec.speculation.draft,)
-    heads = () if spec.eagle is None else (spec.eagle.file,)
-    return tuple(dict.fromkeys((spec.file, *drafts, *heads, *(adapter.file for adapter in spec.lora), *spec.adapters)))
+    return tuple(
+        dict.fromkeys((spec.file, *spec.draft_files, *(adapter.file for adapter in spec.lora), *spec.adapters))
+    )
 
 
 class ModelFiles:

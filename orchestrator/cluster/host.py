@@ -223,16 +223,12 @@ class Host:
         return here
 
     def _translate(self, engine: int, spec: EngineSpec, paths: dict[str, str]) -> EngineSpec:
-        speculation, eagle = spec.speculation, spec.eagle
-
         def here(lora: Adapters) -> Adapters:
             return tuple(dataclasses.replace(adapter, file=paths[adapter.file]) for adapter in lora)
 
         return dataclasses.replace(
-            spec,
+            spec.with_draft_files(paths),
             file=paths[spec.file],
-            speculation=speculation and dataclasses.replace(speculation, draft=paths[speculation.draft]),
-            eagle=eagle and dataclasses.replace(eagle, file=paths[eagle.file]),
             lora=here(spec.lora),
             adapters=tuple(paths[adapter] for adapter in spec.adapters),
             system_prompts=tuple(prompt._replace(lora=here(prompt.lora)) for prompt in spec.system_prompts),

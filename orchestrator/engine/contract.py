@@ -14,10 +14,12 @@ from orchestrator.registry.messages import OfferedTool as OfferedTool
 from orchestrator.registry.messages import ToolCall as ToolCall
 from orchestrator.registry.options import (
     DEFAULT_SAMPLING,
+    DRAFTING,
     MAX_CELLS,
     MAX_SLOTS,
     MAX_THREADS,
     Adapters,
+    DraftOptions,
     LoadOptions,
     SamplingOptions,
     shared_fields,
@@ -146,23 +148,26 @@ class EngineSpec(LoadOptions):
 
     def problem(self) -> str | None:
         """Return why these settings are impossible, or None."""
-        lookup, drafts = self.prompt_lookup, self.speculation
         checks = (
             (self.context is None or 8 <= self.context <= MAX_CELLS, f"context is {self.context}"),
             (1 <= self.slots <= MAX_SLOTS, f"slots is {self.slots}; accepted: 1 to {MAX_SLOTS}"),
             (self.threads is None or 1 <= self.threads <= MAX_THREADS, f"threads is {self.threads}"),
             (self.cells is None or self.cells <= MAX_CELLS, f"cells is {self.cells}; accepted: at most {MAX_CELLS}"),
             (0 <= self.niceness <= 19, f"niceness is {self.niceness}; accepted: 0 to 19"),
-            (lookup is None or min(lookup.ngram, lookup.k) >= 1, f"prompt_lookup is {lookup}; accepted: at least 1"),
-            (drafts is None or drafts.k >= 1, f"speculation is {drafts}; accepted: k of at least 1"),
-            (self.mtp is None or self.mtp.k >= 1, f"mtp is {self.mtp}; accepted: k of at least 1"),
-            (self.eagle is None or self.eagle.k >= 1, f"eagle is {self.eagle}; accepted: k of at least 1"),
             (self.experts is None or self.experts >= 1, f"experts is {self.experts}"),
             (0 < self.hung_seconds < math.inf, f"hung_seconds is {self.hung_seconds}"),
             (0 < self.load_seconds < math.inf, f"load_seconds is {self.load_seconds}"),
+            *(
+                (_least_number(options) >= 1, f"{DRAFTING[name].option} is {options}; accepted: numbers of at least 1")
+                for name, options in self.drafting.items()
+            ),
             *((False, f"{option} {reason}; accepted: {accepted}") for option, reason, accepted in self.conflicts()),
         )
         return next((reason for fine, reason in checks if not fine), None)
+
+
+def _least_number(options: DraftOptions) -> int:
+    return min(value for value in shared_fields(type(options), options).values() if isinstance(value, int))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

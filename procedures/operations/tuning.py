@@ -16,9 +16,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import Generation, Message
@@ -36,20 +36,23 @@ from orchestrator.registry.checks import why_no_draft
 from orchestrator.registry.edit import change_model
 from orchestrator.registry.errors import RegistryError
 from orchestrator.registry.forms import Form
+from orchestrator.registry.gguf import GgufHeader
 from orchestrator.registry.load import registry_from
 from orchestrator.registry.memory import estimate
 from orchestrator.registry.models import ModelEntry, Registry
+from orchestrator.registry.options import DRAFTING
 from orchestrator.registry.strict_yaml import parse_text
 from orchestrator.run.journal.home import Home
 
-Name = Literal["threads", "speculation", "prompt_lookup", "mtp", "eagle", "replicas", "kv_types", "experts"]
+DRAFTS: Final = tuple(method.option for method in DRAFTING.values())
+NAMES: Final = ("threads", *DRAFTS, "replicas", "kv_types", "experts")
 MOST_CONTEXT: Final = 4096  # tokens while settings are measured, so that two engines fit into memory
 MOST_AT_ONCE: Final = 4
 # Share of the time that an engine may take, once, to measure its steps, by which it chooses drafts.
 CALIBRATION_SHARE: Final = 0.03
 DRAFT_TOKENS: Final = (4, 8, 16)
-HEAD_TOKENS: Final = (1, 2, 3, 4)
-LOOKUPS: Final = ((3, 4), (3, 8), (3, 16), (2, 8))
+DRAFTED: Final = tuple({"k": k} for k in (1, 2, 3, 4))  # what is tried of most drafting methods
+LOOKUPS: Final = tuple({"ngram": ngram, "k": k} for ngram, k in ((3, 4), (3, 8), (3, 16), (2, 8)))
 KV_TYPES: Final = ("q8_0", "q4_0", "f16")
 NOTE: Final = (
     "The harbour lies north of the town. Ships from eleven countries unload grain, timber and machines there. In 1931 "
@@ -79,10 +82,16 @@ MIX: Final = (
 )
 
 
+def _is_name(name: str) -> str:
+    if name not in NAMES:
+        raise ValueError(f"{name!r} is not searched; accepted: {', '.join(NAMES)}")
+    return name
+
+
 class TuneArguments(Form):
     model: str
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
-    only: tuple[Name, ...] = ()  # the settings that are searched; empty: all
+    only: tuple[Annotated[str, AfterValidator(_is_name)], ...] = ()  # the settings that are searched; empty: all
     kv_types: bool = False  # also try types of the KV cache, which change answers
     experts: bool = False  # also try fewer experts, which changes answers
     requests: str | None = None  # a file with the user's own requests, one JSON object a line
@@ -205,12 +214,9 @@ def dimensions(
     entry: ModelEntry, registry: Registry, arguments: TuneArguments, topology: Topology
 ) -> tuple[Dimension, ...]:
     """Return what is searched for a model. Settings that change answers are only included if they are allowed."""
-    every: dict[Name, Dimension] = {
+    every: dict[str, Dimension] = {
         "threads": _threads(entry, topology),
-        "speculation": _speculation(entry, registry),
-        "prompt_lookup": _prompt_lookup(entry),
-        "mtp": _mtp(entry),
-        "eagle": _eagle(entry),
+        **{option: _drafts(entry, registry, option) for option in DRAFTS},
         "replicas": _replicas(entry, topology),
     }
     if arguments.kv_types or "kv_types" in arguments.only:
@@ -228,46 +234,41 @@ def _threads(entry: ModelEntry, topology: Topology) -> Dimension:
     return Dimension("threads", tuple({"threads": count} for count in counts), refused=refused)
 
 
-def _speculation(entry: ModelEntry, registry: Registry) -> Dimension:
-    present, header = entry.options.speculation, entry.header
+def _drafts(entry: ModelEntry, registry: Registry, option: str) -> Dimension:
+    tried, refused = _tried(entry, registry, option)
+    if refused:
+        return Dimension(option, (), refused=refused)
+    stated = getattr(entry.options, option)
+    present = {} if stated is None else asdict(stated)
+    settings = ({**present, **values} for values in tried)
+    choices = tuple({option: setting} for setting in settings if setting != present)
+    return Dimension(option, ({option: None}, *choices) if present else choices)
+
+
+def _tried(entry: ModelEntry, registry: Registry, option: str) -> tuple[Sequence[Setting], str]:
+    # Return values of an option that drafts, or why none is possible.
+    header, options = entry.header, entry.options
     assert header is not None, "a model that can be used has a header"
+    if option == "speculation":
+        tried = [{"draft": role, "k": k} for role in _smaller_roles(header, registry) for k in DRAFT_TOKENS]
+        none = not tried and options.speculation is None
+        return tried, "no role has a smaller model with the same vocabulary" if none else ""
+    if option == "prompt_lookup":
+        return LOOKUPS, ""
+    if option == "mtp":
+        return DRAFTED, why_no_mtp(header.architecture, header.mtp_heads) or ""
+    return DRAFTED, "its entry names no EAGLE-3 head" if option == "eagle" and options.eagle is None else ""
+
+
+def _smaller_roles(header: GgufHeader, registry: Registry) -> list[str]:
+    # A role for each model that could draft.
     roles: dict[str, str] = {}
     for role in registry.roles.values():
         model = registry.models[role.model]
         smaller = model.header is not None and model.header.weight_bytes < header.weight_bytes
         if smaller and model.header is not None and why_no_draft(header, model.header) is None:
             roles.setdefault(model.id, role.name)
-    choices: list[Setting] = [{"speculation": {"draft": role, "k": k}} for role in roles.values() for k in DRAFT_TOKENS]
-    if present is not None:
-        choices = [{"speculation": None}, *choices]
-    refused = "" if choices else "no role has a smaller model with the same vocabulary"
-    return Dimension("speculation", tuple(choices), refused=refused)
-
-
-def _prompt_lookup(entry: ModelEntry) -> Dimension:
-    present = entry.options.prompt_lookup
-    choices: list[Setting] = [
-        {"prompt_lookup": {"ngram": ngram, "k": k}}
-        for ngram, k in LOOKUPS
-        if present is None or (present.ngram, present.k) != (ngram, k)
-    ]
-    return Dimension("prompt_lookup", (*([] if present is None else [{"prompt_lookup": None}]), *choices))
-
-
-def _mtp(entry: ModelEntry) -> Dimension:
-    present, header = entry.options.mtp, entry.header
-    assert header is not None, "a model that can be used has a header"
-    if (why_not := why_no_mtp(header.architecture, header.mtp_heads)) is not None:
-        return Dimension("mtp", (), refused=why_not)
-    choices: list[Setting] = [{"mtp": {"k": k}} for k in HEAD_TOKENS if present is None or present.k != k]
-    return Dimension("mtp", (*([] if present is None else [{"mtp": None}]), *choices))
-
-
-def _eagle(entry: ModelEntry) -> Dimension:
-    if (present := entry.options.eagle) is None:
-        return Dimension("eagle", (), refused="its entry names no EAGLE-3 head")
-    choices: list[Setting] = [{"eagle": {"file": present.file, "k": k}} for k in HEAD_TOKENS if present.k != k]
-    return Dimension("eagle", ({"eagle": None}, *choices))
+    return list(roles.values())
 
 
 def _replicas(entry: ModelEntry, topology: Topology) -> Dimension:

@@ -50,7 +50,6 @@ from orchestrator.bench.simulate.machine import (
     CONTINUED,
     RESOURCES,
     Drafts,
-    DraftSource,
     Machine,
     MachineModel,
     Overheads,
@@ -74,11 +73,16 @@ from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Me
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.engine.kv.prefix_tree import common_prefix
 from orchestrator.engine.llama import vocabulary_of
-from orchestrator.engine.speculation.drafters import DRAFTERS
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError
 from orchestrator.registry.load import find_registry, load_registry
-from orchestrator.registry.options import EagleOptions, MtpOptions, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import (
+    DraftName,
+    EagleOptions,
+    MtpOptions,
+    PromptLookupOptions,
+    SpeculationOptions,
+)
 from orchestrator.run.journal.journal import Journal
 from orchestrator.task.events import RunAccepted, Usage
 from orchestrator.task.taskir.models import TaskIR
@@ -347,7 +351,7 @@ def test_draft_tokens_that_are_accepted_save_steps_and_others_are_soon_given_up(
 
 
 @pytest.mark.parametrize("source", ["mtp", "eagle", "draft"])
-def test_the_speed_with_drafts_follows_from_acceptance_and_the_costs_of_steps(source: str) -> None:
+def test_the_speed_with_drafts_follows_from_acceptance_and_the_costs_of_steps(source: DraftName) -> None:
     verify = Points((1, 3), (0.01, 0.0105))
     costs = StepCostModel(Points((1, 16), (0.01, 0.02)), verify, 0.001, 0.0)
     drafts = SimulatedDrafts(source, 2, 0.7, token_seconds=0.001)
@@ -635,7 +639,7 @@ def test_drafts_are_described_by_what_became_of_them(options: dict[str, Any], dr
     assert drafts_of(EngineSpec(file="m", **options), EngineStats(output_tokens=200), costs) is None
 
 
-def test_what_a_token_of_a_head_costs_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_draft_token_costs_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_costs, "TIMES", 1)
     size = SIZES["large"]
     compose(size.shipped, read_head(head_file(size.name)), tmp_path / "headed.gguf")
@@ -644,6 +648,10 @@ def test_what_a_token_of_a_head_costs_is_measured(tmp_path: Path, monkeypatch: p
     assert step_costs.costs_of(replace(spec, mtp=MtpOptions(3))).draft_seconds > 0.0
     eagle = replace(spec, file=str(size.shipped), eagle=EagleOptions(str(eagle_file(size.name))))
     assert step_costs.costs_of(eagle).draft_seconds > 0.0
+    smaller = replace(spec, speculation=SpeculationOptions(str(SIZES["draft"].shipped)))
+    assert step_costs.costs_of(smaller).draft_seconds > 0.0
+    copying = replace(spec, prompt_lookup=PromptLookupOptions())
+    assert step_costs.costs_of(copying).draft_seconds == 0.0
 
 
 def as_measured(task: TaskIR, on: Machine, home: Path, rounds: int = ROUNDS) -> Ran:
@@ -748,15 +756,14 @@ def test_what_a_task_is_advised_on_a_machine_is_in_the_table_of_the_page(tmp_pat
     assert f"| {machine().name} | wide-4 | 1 | {advice['seconds']:.1f} |" in told
 
 
-@pytest.mark.parametrize("source", get_args(DraftSource))
-def test_drafts_are_part_of_a_machine_file(tmp_path: Path, source: DraftSource) -> None:
+@pytest.mark.parametrize("source", get_args(DraftName))
+def test_drafts_are_part_of_a_machine_file(tmp_path: Path, source: DraftName) -> None:
     file = tmp_path / "machine.json"
     drafts = Drafts(source=source, k=8, acceptance=0.6, offered=0.3)
     file.write_text(to_text(machine(drafts=drafts, verify_seconds={1: 0.01, 8: 0.012})), encoding="utf-8")
     known = read_machine(file).models["m"]
     assert known.drafts == drafts
     assert known.behaviour(1).drafting == SimulatedDrafts(source, 8, 0.6, 0.3)
-    assert source in DRAFTERS, "simulated engines keep its acceptance as real ones do"
     broken = machine().model_dump(mode="json")
     broken["models"]["m"]["verify_seconds"] = {"1": 0.02}
     file.write_text(json.dumps(broken), encoding="utf-8")

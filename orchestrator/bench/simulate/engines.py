@@ -40,9 +40,10 @@ from orchestrator.engine.speculation.controller import (
     SpeculationController,
     common_draft_length,
     draft_lengths,
+    model_acceptance,
     plain_seconds,
+    sequence_acceptance,
 )
-from orchestrator.engine.speculation.drafters import model_acceptance, sequence_acceptance
 from orchestrator.engine.step_cost.model import (
     StepCostModel,
     StepShare,
@@ -64,7 +65,7 @@ from orchestrator.engine.worker.loop import clamp_max_tokens
 from orchestrator.engine.worker.priority import ALIKE, priority
 from orchestrator.engine.worker.sequence import Sequence as EngineSequence
 from orchestrator.engine.worker.sequences import Sequences
-from orchestrator.registry.options import INVARIANT_MICRO_BATCH
+from orchestrator.registry.options import INVARIANT_MICRO_BATCH, DraftName
 from orchestrator.registry.thinking import Thinking
 from orchestrator.task.events import Usage
 
@@ -95,7 +96,7 @@ StepSeconds = Callable[[StepLoad], float]  # returns how long a call takes, in s
 class SimulatedDrafts:
     """Where draft tokens come from, and what becomes of them."""
 
-    source: str
+    source: DraftName
     k: int  # the most draft tokens of a sequence in a step
     acceptance: float  # the probability that a draft token is accepted, given that those before it were
     offered: float = 1.0  # in which part of the steps of a sequence there is something to propose
@@ -179,7 +180,7 @@ class _SimulatedSequence(EngineSequence):
         request: Generation,
         prompt: Tokens,
         answer: SimulatedAnswer,
-        acceptance: dict[str, Acceptance],
+        acceptance: dict[DraftName, Acceptance],
         seed: int,
     ) -> None:
         super().__init__(number, request, prompt, max_tokens=answer.tokens, stops=(), grammar=None, stream=False)

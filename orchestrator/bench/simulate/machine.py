@@ -23,7 +23,7 @@ from orchestrator.pool.machine import Core, Node, Topology
 from orchestrator.registry.forms import ReplicaLimits
 from orchestrator.registry.memory import MemoryEstimate
 from orchestrator.registry.models import ModelEntry, Registry, RoleEntry
-from orchestrator.registry.options import LoadOptions
+from orchestrator.registry.options import DraftName, LoadOptions
 from orchestrator.task.taskir.problems import problems_of
 
 MAX_BYTES: Final = 1 << 20
@@ -38,7 +38,6 @@ _PARTS: Final = re.compile(rf"{_FILLED}|[^{FILLER}]+")
 _ROUNDING: Final = 1e-9
 Vocabulary = Callable[[str], list[int]]  # returns the tokens of a text
 Resource = Literal["memory bandwidth", "cores", "memory"]
-DraftSource = Literal["lookup", "mtp", "eagle", "draft"]
 RESOURCES: Final[tuple[Resource, ...]] = get_args(Resource)  # what a machine could have more of
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -51,7 +50,7 @@ class _Form(BaseModel):
 class Drafts(_Form):
     """The draft tokens of a model."""
 
-    source: DraftSource = Field(description="prompt lookup, the model's MTP head, an EAGLE-3 head, or a draft model")
+    source: DraftName = Field(description="the drafting method: a key of `registry.options.DRAFTING`")
     k: Count = Field(description="the most draft tokens of a sequence in a step")
     acceptance: float = Field(ge=0, le=1, description="of a draft token, given that those before it were accepted")
     offered: float = Field(default=1.0, ge=0, le=1, description="part of the steps in which there is one to propose")

@@ -24,7 +24,7 @@ import psutil
 from orchestrator.bench import environment
 from orchestrator.bench.critical_path.workloads import deep, shared, task_of, tokens_per_word, tools, wide
 from orchestrator.bench.real.measure import registry_for
-from orchestrator.bench.simulate.machine import Drafts, DraftSource, Machine, MachineModel, Overheads
+from orchestrator.bench.simulate.machine import Drafts, Machine, MachineModel, Overheads
 from orchestrator.bench.simulate.run import answer_lengths, instance_of, simulate_rounds
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, ModelInfo
@@ -32,7 +32,7 @@ from orchestrator.engine.step_cost.model import StepCostModel
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.machine import read_topology
 from orchestrator.registry.models import Registry
-from orchestrator.registry.options import EagleOptions, MtpOptions, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import DRAFTING
 from orchestrator.run.job import Job
 from orchestrator.run.journal.journal import Journal
 from orchestrator.run.orchestrator import Orchestrator, Ports
@@ -56,7 +56,6 @@ READERS: Final = 8
 READ_TOKENS: Final = 900  # how long the document is that they read, at most half of the model's context
 
 Say = Callable[[str], None]
-_DraftOptions = PromptLookupOptions | MtpOptions | EagleOptions | SpeculationOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,16 +251,10 @@ def drafts_of(spec: EngineSpec, stats: EngineStats, costs: Costs) -> Drafts | No
     The counters are those of all methods together. The first one that is set counts as their source, as it is asked
     first.
     """
-    methods: tuple[tuple[DraftSource, _DraftOptions | None], ...] = (
-        ("lookup", spec.prompt_lookup),
-        ("mtp", spec.mtp),
-        ("eagle", spec.eagle),
-        ("draft", spec.speculation),
-    )
-    source, options = next((method for method in methods if method[1] is not None), methods[0])
-    if options is None or not stats.drafted:
+    if not spec.drafting or not stats.drafted:
         return None
-    computes = source != "lookup"
+    source, options = next(iter(spec.drafting.items()))
+    computes = not DRAFTING[source].copies
     return Drafts(
         source=source,
         k=options.k,

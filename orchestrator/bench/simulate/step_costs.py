@@ -6,7 +6,7 @@ the process on errors.
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from pkgutil import resolve_name
 from statistics import median
 from typing import Final
 
@@ -15,12 +15,11 @@ import msgspec
 from orchestrator.bench.simulate.measure import Costs
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama
-from orchestrator.engine.speculation.drafter import CannotDraft
-from orchestrator.engine.speculation.heads import load_eagle, load_mtp
+from orchestrator.engine.speculation.drafter import CannotDraft, MakeDrafter
 from orchestrator.engine.step_cost.attention_trial import apply_stored_attention
 from orchestrator.engine.step_cost.calibration import measure_step_costs
 from orchestrator.engine.step_cost.model import Points, StepCostModel
-from orchestrator.registry.options import LoadOptions
+from orchestrator.registry.options import DRAFTING
 
 # How often the steps are measured: one measurement of a width may be a third off on a machine that others use.
 TIMES: Final = 3
@@ -30,16 +29,22 @@ def costs_of(spec: EngineSpec) -> Costs:
     """Return what the steps of an engine cost, with the kind of attention that it has chosen. Raises CannotLoad."""
     llama = Llama(spec)
     apply_stored_attention(llama, spec)
-    costs, draft = median_costs([measure_step_costs(llama) for _ in range(TIMES)]), 0.0
-    if spec.mtp is not None or spec.eagle is not None:
-        load = load_eagle if spec.mtp is None else load_mtp
-        with suppress(CannotDraft):  # the engine drafts nothing then
-            draft = load(spec, llama, lambda seconds: None).seconds_per_token(1)
-    elif spec.speculation is not None:
-        options = LoadOptions(context=spec.context, slots=spec.slots, threads=spec.threads)
-        smaller = Llama(EngineSpec.of(options, file=spec.speculation.draft))
-        draft = measure_step_costs(smaller).decode.seconds[0]
-    return Costs(costs, llama.split, draft)
+    costs = median_costs([measure_step_costs(llama) for _ in range(TIMES)])
+    return Costs(costs, llama.split, _draft_seconds(spec, llama))
+
+
+def _draft_seconds(spec: EngineSpec, llama: Llama) -> float:
+    method = next((method for name in spec.drafting if not (method := DRAFTING[name]).copies), None)
+    if method is None:
+        return 0.0
+    make: MakeDrafter = resolve_name(method.drafter)
+    try:
+        drafter = make(spec, llama, lambda seconds: None)
+    except CannotDraft:  # the engine drafts nothing then
+        return 0.0
+    for calibration in drafter.calibrations():
+        calibration.measure_now()
+    return drafter.seconds_per_token(1)
 
 
 def median_costs(measured: Sequence[StepCostModel]) -> StepCostModel:

@@ -1,12 +1,12 @@
 """Decide how many draft tokens to verify, and whether speculation pays off. Pure; times are in seconds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from orchestrator.engine.step_cost.model import MAX_PADDING, StepCostModel
-from orchestrator.registry.options import INVARIANT_MICRO_BATCH
+from orchestrator.registry.options import DRAFTING, INVARIANT_MICRO_BATCH, DraftName
 
 MODEL_MEMORY = 512  # Tokens after which an observation has faded to 1/e of its weight, for a whole model.
 
@@ -72,7 +72,7 @@ class AcceptancePrior:
 
     rate: float  # high enough that drafts are tried
     # The memory for a sequence, in tokens. A sequence may switch at any time from copying its prompt to writing new
-    # text, which affects prompt lookup more than a draft model.
+    # text, which affects copies more than a draft model.
     memory: int
     # Weight of the model's estimate in that of a sequence, in observed tokens. With less, a few rejected tokens at the
     # start would end drafting for a sequence where drafts pay off only slightly.
@@ -83,6 +83,24 @@ class AcceptancePrior:
 
     def of_sequence(self, model: Acceptance) -> Acceptance:
         return Acceptance(model, self.memory, self.weight)
+
+
+COPIED: Final = AcceptancePrior(rate=0.5, memory=16, weight=4.0)
+COMPUTED: Final = AcceptancePrior(rate=0.7, memory=128, weight=16.0)
+
+
+def _prior(name: DraftName) -> AcceptancePrior:
+    return COPIED if DRAFTING[name].copies else COMPUTED
+
+
+def model_acceptance() -> dict[DraftName, Acceptance]:
+    """Return a model's estimates by drafting method."""
+    return {name: _prior(name).of_model() for name in DRAFTING}
+
+
+def sequence_acceptance(model: Mapping[DraftName, Acceptance]) -> dict[DraftName, Acceptance]:
+    """Return the estimates for a new sequence. Its observations also update those of the model."""
+    return {name: _prior(name).of_sequence(estimate) for name, estimate in model.items()}
 
 
 @dataclass(frozen=True, slots=True)

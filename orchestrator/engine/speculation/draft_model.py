@@ -28,7 +28,7 @@ class DraftModel(Drafter):
         """Load the draft model of `spec`. Raises CannotLoad if the file or the vocabulary does not fit."""
         assert spec.speculation is not None, "a draft model needs a file"
         own = dataclasses.replace(
-            spec,
+            spec.without_drafts(),
             file=spec.speculation.draft,
             context=target.context_limit,
             slots=target.sequences if target.split else -(-target.sequences // 2),
@@ -41,10 +41,6 @@ class DraftModel(Drafter):
             batch_invariant=False,
             split=target.split,
             cells=None if target.split else target.context_limit * spec.slots,
-            prompt_lookup=None,
-            speculation=None,
-            mtp=None,
-            eagle=None,
             beyond_training=True,
         )
         self._llama = Llama(own)

@@ -6,7 +6,9 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.kv.prefix_tree import Tokens
+from orchestrator.engine.llama import Llama
 from orchestrator.engine.step_cost.idle import RepeatedCalibration
 from orchestrator.engine.worker.sequence import Sequence
 
@@ -63,3 +65,7 @@ class Drafter(Protocol):
     def calibrations(self) -> tuple[RepeatedCalibration, ...]:
         """Return measurements for idle times."""
         return ()
+
+
+MakeDrafter = Callable[[EngineSpec, Llama, Beat], Drafter]
+"""Makes a drafter for a loaded model. Raises CannotLoad, or CannotDraft if its files cannot be used."""

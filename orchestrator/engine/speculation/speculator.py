@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +18,15 @@ from orchestrator.engine.speculation.controller import (
     SpeculationController,
     common_draft_length,
     draft_lengths,
+    model_acceptance,
     plain_seconds,
+    sequence_acceptance,
 )
-from orchestrator.engine.speculation.drafter import Beat, CannotDraft, Drafter, Offer
-from orchestrator.engine.speculation.drafters import DRAFTERS, model_acceptance, sequence_acceptance
+from orchestrator.engine.speculation.drafter import Beat, CannotDraft, Drafter, MakeDrafter, Offer
 from orchestrator.engine.step_cost.learned import SETTLED
 from orchestrator.engine.step_cost.model import StepCostModel
 from orchestrator.engine.worker.sequence import Sequence
-from orchestrator.registry.options import INVARIANT_MICRO_BATCH
+from orchestrator.registry.options import DRAFTING, INVARIANT_MICRO_BATCH, DraftName
 
 _NOTHING = as_tokens(())
 # After `_BASELINE_EVERY` drafted steps, `_BASELINE_STEPS` steps run without drafts: only these show what drafts save.
@@ -39,8 +41,8 @@ _PROBABLY = 0.5  # acceptance rate
 
 @dataclass(slots=True)
 class _State:
-    acceptance: dict[str, Acceptance]  # by drafter
-    drafter: str = ""  # that was asked last: the first with an offer, else the last one
+    acceptance: dict[DraftName, Acceptance]  # by drafter
+    drafter: DraftName  # that was asked last: the first with an offer, else the last one
     expected: int | None = None  # the next token, as `Offer.expected`
     drafted: int = 0  # draft tokens verified in the last step, without padding
 
@@ -59,7 +61,7 @@ class Speculator:
 
     llama: Llama
     spec: EngineSpec
-    drafters: Mapping[str, Drafter]  # in the order in which they are asked
+    drafters: Mapping[DraftName, Drafter]  # in the order in which they are asked
     missing: str = ""  # why drafters that the settings name cannot be used
     controller: SpeculationController = field(default_factory=SpeculationController)
     seconds: float = 0.0  # drafting time of the last step
@@ -67,7 +69,7 @@ class Speculator:
     _follows: bool = True  # whether the next step may draft
     _since_baseline: int = 0
     _steps_too_expensive: int = 0
-    _model: dict[str, Acceptance] = field(default_factory=model_acceptance)
+    _model: dict[DraftName, Acceptance] = field(default_factory=model_acceptance)
     _states: dict[int, _State] = field(default_factory=dict)
 
     @property
@@ -258,10 +260,10 @@ class Speculator:
         for drafter in self.drafters.values():
             drafter.forget(sequence)
 
-    def _proposal(self, sequence: Sequence, drafters: Mapping[str, Drafter]) -> _Proposal:
+    def _proposal(self, sequence: Sequence, drafters: Mapping[DraftName, Drafter]) -> _Proposal:
         state = self._states.get(sequence.number)
         if state is None:
-            state = self._states[sequence.number] = _State(sequence_acceptance(self._model))
+            state = self._states[sequence.number] = _State(sequence_acceptance(self._model), next(iter(drafters)))
         remaining = sequence.max_tokens - len(sequence.output) - 1
         offer = Offer(0)
         for name, drafter in drafters.items():
@@ -296,16 +298,16 @@ def make_speculator(llama: Llama, spec: EngineSpec, beat: Beat) -> Speculator | 
 
     Raises CannotLoad if the target cannot take tokens back, or if a drafter does not fit it.
     """
-    rows = {name: row for name, row in DRAFTERS.items() if getattr(spec, row.option) is not None}
-    if not rows:
+    if not spec.drafting:
         return None
     if not llama.max_rollback:
         raise CannotLoad("settings", f"{llama.info.architecture} models cannot take back tokens, so nothing is drafted")
-    drafters: dict[str, Drafter] = {}
+    drafters: dict[DraftName, Drafter] = {}
     missing = []
-    for name, row in rows.items():
+    for name in spec.drafting:
+        make: MakeDrafter = resolve_name(DRAFTING[name].drafter)
         try:
-            drafters[name] = row.load(spec, llama, beat)
+            drafters[name] = make(spec, llama, beat)
         except CannotDraft as error:
             print(error, file=sys.stderr, flush=True)
             missing.append(str(error))

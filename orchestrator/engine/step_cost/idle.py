@@ -10,7 +10,7 @@ from typing import Final
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.step_cost.attention_trial import AttentionTrial
-from orchestrator.engine.step_cost.calibration import Calibration
+from orchestrator.engine.step_cost.calibration import Calibration, measure_step_costs
 from orchestrator.engine.step_cost.learned import LearnedStepCosts
 from orchestrator.engine.step_cost.model import StepCostModel
 
@@ -55,6 +55,10 @@ class RepeatedCalibration:
     def interrupt(self) -> None:
         if self._running is not None:
             self._running.interrupt()
+
+    def measure_now(self) -> None:
+        """Measure the whole model at once, even if other processes use the cores."""
+        self._step_costs().adopt_measured(self._llama.threads, measure_step_costs(self._llama))
 
     def _on_measured(self, threads: int, costs: StepCostModel) -> None:
         self._step_costs().adopt_measured(threads, costs)

@@ -2,8 +2,10 @@
 
 import asyncio
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import Any, cast, get_args
 
 import pytest
 import pytest_asyncio
@@ -12,7 +14,18 @@ from benchmarks.models import ModelShape, write_llama
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed
-from orchestrator.registry.options import PromptLookupOptions, SpeculationOptions
+from orchestrator.engine.llama import Llama, Tokens, as_tokens
+from orchestrator.engine.speculation.drafter import Beat, Drafter, Offer
+from orchestrator.engine.worker.sequence import Sequence
+from orchestrator.registry.options import (
+    DRAFTING,
+    DraftMethod,
+    DraftName,
+    LoadOptions,
+    PromptLookupOptions,
+    SpeculationOptions,
+)
+from tests.orchestrator.engine.driven_loop import driven_loop
 
 LOREM = "the quick brown fox jumps over the lazy dog and runs away "
 
@@ -184,3 +197,58 @@ async def test_drafts_end_with_their_sequences(models: Path) -> None:
             assert sum(isinstance(one, Completion) for one in done) >= 4
         stats = await engine.stats()
         assert (stats.running, stats.prefilling, stats.queued) == (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class EchoOptions:
+    k: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EchoSpec(EngineSpec):
+    """The options of an engine with those of one more drafting method."""
+
+    echo: EchoOptions | None = None
+
+
+class Echo(Drafter):
+    """Drafts what followed the last token when it was in the answer before, else this token again."""
+
+    def __init__(self, spec: EchoSpec, target: Llama, beat: Beat) -> None:
+        assert spec.echo is not None
+        self._k = spec.echo.k
+
+    def accept(self, sequence: Sequence, most: int) -> Offer:
+        return Offer(max(0, min(self._k, most)))
+
+    def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
+        return [self._draft(sequence.output, length) for sequence, length in zip(sequences, lengths, strict=True)]
+
+    def _draft(self, output: list[int], length: int) -> Tokens:
+        *before, last = output
+        follows = len(before) - before[::-1].index(last) if last in before else len(before)
+        return as_tokens(output[follows : follows + length])
+
+
+def test_a_drafting_method_is_a_drafter_and_a_row(
+    models: Path, plain: list[Completion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DRAFTING, cast("DraftName", "echo"), DraftMethod("echo", f"{__name__}:Echo"))
+    spec = EchoSpec.of(spec_of(models), file=str(models / "quantised.gguf"), always_draft=True, echo=EchoOptions())
+    with driven_loop(Llama(spec), spec) as parent:
+        numbers = [parent.submit(request) for request in REQUESTS]
+        texts = {done.seq: done.text for done in (parent.finished() for _ in numbers)}
+        stats = parent.stats().stats
+    assert [texts[number] for number in numbers] == [done.text for done in plain]
+    assert 0 < stats.accepted < stats.drafted
+    assert (
+        EchoSpec(file="m", echo=EchoOptions(0)).problem() == "echo is EchoOptions(k=0); accepted: numbers of at least 1"
+    )
+    assert not spec.without_drafts().drafting
+
+
+def test_every_drafting_method_has_an_option_and_a_drafter() -> None:
+    assert tuple(DRAFTING) == get_args(DraftName)
+    for method in DRAFTING.values():
+        assert getattr(LoadOptions(), method.option) is None
+        assert callable(resolve_name(method.drafter))

@@ -2,12 +2,14 @@ import math
 from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.speculation.controller import (
+    COMPUTED,
     MIN_GAIN_OF_ONE,
     MIN_GAIN_OF_SEVERAL,
     Acceptance,
@@ -16,10 +18,12 @@ from orchestrator.engine.speculation.controller import (
     SpeculationController,
     common_draft_length,
     draft_lengths,
+    model_acceptance,
     plain_seconds,
+    sequence_acceptance,
 )
-from orchestrator.engine.speculation.drafters import DRAFTERS, model_acceptance, sequence_acceptance
 from orchestrator.engine.step_cost.model import MAX_PADDING, Points, StepCostModel
+from orchestrator.registry.options import DRAFTING, DraftName
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -362,7 +366,7 @@ def test_an_unlucky_start_does_not_end_the_drafts_of_a_model() -> None:
     sequence = sequence_acceptance(model)["draft"]
     for _ in range(8):
         sequence.observe(3, 1)
-    assert 8 / 16 < sequence_acceptance(model)["draft"].rate < DRAFTERS["draft"].prior.rate
+    assert 8 / 16 < sequence_acceptance(model)["draft"].rate < COMPUTED.rate
     for _ in range(500):
         sequence.observe(3, 1)
     assert sequence_acceptance(model)["draft"].rate == pytest.approx(0.5, abs=0.03)
@@ -438,9 +442,9 @@ def test_what_never_pays_costs_little_in_the_long_run() -> None:
 @settings(max_examples=12)
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(1, 200)), max_size=20),
-    st.sampled_from(["lookup", "draft"]),
+    st.sampled_from(get_args(DraftName)),
 )
-def test_after_any_past_good_drafts_are_made_again(past: list[tuple[int, int, int]], source: str) -> None:
+def test_after_any_past_good_drafts_are_made_again(past: list[tuple[int, int, int]], source: DraftName) -> None:
     model = model_acceptance()
     sequence = sequence_acceptance(model)[source]
     for drafted, accepted, count in past:
@@ -448,7 +452,7 @@ def test_after_any_past_good_drafts_are_made_again(past: list[tuple[int, int, in
             sequence.observe(drafted, min(drafted, accepted))
 
     def step() -> int:
-        candidates = [DraftCandidate(sequence.rate, 4, 0.0, cost=0.1 if source == "draft" else 0.0)]
+        candidates = [DraftCandidate(sequence.rate, 4, 0.0, cost=0.0 if DRAFTING[source].copies else 0.1)]
         (length,) = draft_lengths(COMPUTE_BOUND, candidates, token_budget=50, batch_invariant=False)
         sequence.observe(length, length)
         return length

@@ -10,11 +10,10 @@ from benchmarks.tiny.sizes import SIZES
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.speculation.draft_model import DraftModel
-from orchestrator.engine.speculation.drafters import DRAFTERS
 from orchestrator.engine.speculation.speculator import Speculator, make_speculator
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.engine.worker.sequence import Sequence
-from orchestrator.registry.options import DRAFTING, MtpOptions, PromptLookupOptions, SpeculationOptions
+from orchestrator.registry.options import MtpOptions, PromptLookupOptions, SpeculationOptions
 
 POINTS = Points((1, 2, 3, 4), (1.0, 1.8, 2.6, 3.4))
 DEAR = StepCostModel(POINTS, POINTS, 0.8, 0.0)
@@ -155,7 +154,3 @@ def test_a_head_is_not_followed_while_its_drafts_do_not_pay(tmp_path: Path) -> N
     assert len([step for step in followed if step < 900]) < 90
     assert drafted
     assert drafted[0] - 1 in followed
-
-
-def test_every_option_that_drafts_has_a_drafter() -> None:
-    assert {row.option for row in DRAFTERS.values()} == set(DRAFTING)
