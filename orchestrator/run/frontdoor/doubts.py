@@ -22,9 +22,8 @@ from orchestrator.run.fences import is_program
 from orchestrator.run.frontdoor.doubt import Doubt, WrittenAnswer
 from orchestrator.run.frontdoor.forms import FENCED, READ_BYTES, ListForm, about_form, is_json, only_list
 from orchestrator.run.frontdoor.references import names_file
-from orchestrator.run.frontdoor.replies import about_replies
 from orchestrator.run.frontdoor.request import RequestFiles, instruction
-from orchestrator.run.frontdoor.sources import LANGUAGE_SUFFIX, PROSE, about_sources, in_sentence
+from orchestrator.run.frontdoor.sources import LANGUAGE_SUFFIX, PROSE, about_replies, about_sources, in_sentence
 from orchestrator.run.frontdoor.tables import about_tables
 from orchestrator.run.frontdoor.wishes import (
     LANGUAGE_NAMES,
