@@ -6,16 +6,16 @@ from dataclasses import replace
 
 from orchestrator.pool.pool import Pool
 from orchestrator.registry.models import Registry
-from orchestrator.run.frontdoor.direct import DirectAnswer, direct_answer, why_no_direct
+from orchestrator.run.frontdoor.direct import direct_answer, why_no_direct
 from orchestrator.run.job import Job, check_job, known_rates
 from orchestrator.run.journal.reader import JournalReader
 from orchestrator.run.planning import PlannedTask
 from orchestrator.run.record.forecast import Forecast, JobForecast
 from orchestrator.run.sandbox.sandbox import Sandbox, SandboxOnDemand
 from orchestrator.run.steps.tools.servers import Configured
-from orchestrator.task.events import Prediction, RoleRates
+from orchestrator.task.events import RoleRates
 from orchestrator.task.modes import Mode
-from orchestrator.task.prediction import pace_of, plan_key, predict_step
+from orchestrator.task.prediction import pace_of, plan_key
 from orchestrator.task.taskir.models import TaskIR
 
 
@@ -59,13 +59,13 @@ async def forecast_job(
     )
     graph, files = checked.graph, checked.files
     assert graph is not None, "a task has a graph"
-    sizes = {**checked.sizes, **await asyncio.to_thread(prior_sizes, journal, checked.prior)}
+    sizes = {**checked.sizes, **await asyncio.to_thread(journal.sizes, checked.prior)}
     key = plan_key(graph, planned.task, rates, sizes, mode)
     earlier = await asyncio.to_thread(journal.earlier_runs, key.shape) if key is not None else []
     direct = None
     if job.request is not None and planned.mode != "direct" and why_no_direct(registry) is None:
         answer = await asyncio.to_thread(direct_answer, job.request, files, sizes, registry)
-        direct = predict_direct(answer, rates, sizes)
+        direct = answer.predict(rates, sizes)
     models = {role: registry.roles[role].model for role in {step.actor for step in planned.task.plan.steps}}
     needed = sorted({*models.values()})
     return JobForecast(
@@ -77,14 +77,3 @@ async def forecast_job(
         memory_budget=pool.budget,
         direct=direct,
     )
-
-
-def predict_direct(answer: DirectAnswer, rates: Mapping[str, RoleRates], sizes: Mapping[str, int]) -> Prediction:
-    """Return what to expect of answering a request in one step. `sizes` are the bytes of files by name."""
-    read = sum(sizes.get(name, 0) for name in answer.inputs)
-    return predict_step(answer.step(), rates, read)
-
-
-def prior_sizes(journal: JournalReader, prior: Mapping[str, str]) -> dict[str, int]:
-    """Return the bytes of artifacts of earlier runs, by name, from their digests. Blocks on the disk."""
-    return {name: journal.objects.size(digest) for name, digest in prior.items()}

@@ -32,7 +32,7 @@ from orchestrator.run.job import (
     check_job_given,
     escalation_targets,
 )
-from orchestrator.run.job_forecast import forecast_job, predict_direct, prior_sizes
+from orchestrator.run.job_forecast import forecast_job
 from orchestrator.run.journal.errors import JournalError
 from orchestrator.run.journal.journal import Journal, keep_prompts
 from orchestrator.run.journal.objects import publish
@@ -252,7 +252,7 @@ class Orchestrator(StateFolder):
             ports = self._ports
             checked = await check_job(job, registry, journal, self.sandbox, ports.planner, ports.servers)
         rates = await self._role_rates()
-        sizes = {**checked.sizes, **await asyncio.to_thread(prior_sizes, journal, checked.prior)}
+        sizes = {**checked.sizes, **await asyncio.to_thread(journal.sizes, checked.prior)}
         mode, mode_choice = await self._choose_mode(job, checked.files, sizes, rates)
         as_given = job.task is not None and job.repeats is None and not self._ports.plans_task(job.task, registry)
         compared: PlanKey | None = None
@@ -315,7 +315,7 @@ class Orchestrator(StateFolder):
         if job.request is None or not job.any_mode or (problem is None and planner.role not in registry.roles):
             return job.mode, None
         answer = await asyncio.to_thread(direct_answer, job.request, files, sizes, registry)  # of maybe many files
-        direct = predict_direct(answer, rates, sizes)
+        direct = answer.predict(rates, sizes)
         forecast = ModeForecast(direct_seconds=direct.seconds, direct_assumed=not direct.generations)
         if problem is not None:
             reason = f"no plan can be made: {problem.what}"
@@ -425,7 +425,7 @@ class Orchestrator(StateFolder):
         registry, request, parts = self.registry, job.request or "", list[PlannedPart]()
         prior = job.found or {}
         checked = await asyncio.to_thread(check_job_given, job, registry, prior, planner=self._ports.planner)
-        sizes = {**checked.sizes, **await asyncio.to_thread(prior_sizes, self.journal, prior)}
+        sizes = {**checked.sizes, **await asyncio.to_thread(self.journal.sizes, prior)}
         files, rates = checked.files, await self._role_rates()
         mode, choice = await self._choose_mode(job, files, sizes, rates)
         replans = registry.defaults.max_replans

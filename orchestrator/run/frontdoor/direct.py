@@ -32,8 +32,8 @@ from orchestrator.run.frontdoor.words import related, words
 from orchestrator.run.gates.planned import default_gates
 from orchestrator.run.planning import Accept, PlannedPart, Predict
 from orchestrator.task.analysis import PlanAnalysis
-from orchestrator.task.events import ModeForecast
-from orchestrator.task.prediction import PredictedPath
+from orchestrator.task.events import ModeForecast, Prediction, RoleRates
+from orchestrator.task.prediction import PredictedPath, predict_step
 from orchestrator.task.taskir.fields import REQUEST_LABEL
 from orchestrator.task.taskir.models import Step
 
@@ -177,6 +177,10 @@ class DirectAnswer:
         )
         gates = default_gates(step)
         return step.model_copy(update={"gates": gates}) if gates else step
+
+    def predict(self, rates: Mapping[str, RoleRates], sizes: Mapping[str, int]) -> Prediction:
+        """Return what to expect of the step. `sizes` are the bytes of files by name."""
+        return predict_step(self.step(), rates, sum(sizes.get(name, 0) for name in self.inputs))
 
     def part(self, before: Sequence[Step] = ()) -> PlannedPart:
         """Return the step as the next part of a plan with the steps `before`."""

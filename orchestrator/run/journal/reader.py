@@ -1,6 +1,6 @@
 """Read what is committed to the journal of a state folder: events of runs and chats, and the objects that they name."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Self, TypeVar
@@ -195,6 +195,10 @@ class JournalReader:
     def recent(self, digest: str) -> bytes | None:
         """Return an object from memory if it is small and was stored lately by this process, else None."""
         return self.objects.recent(digest)
+
+    def sizes(self, digests: Mapping[str, str]) -> dict[str, int]:
+        """Return the bytes of objects by the names that `digests` has for them. Blocks on the disk."""
+        return {name: self.objects.size(digest) for name, digest in digests.items()}
 
     def damage(self) -> list[str]:
         """Check the whole database, and return what is wrong with it. Slow."""
