@@ -1,7 +1,7 @@
 """Carry out the commands of a run's scheduler: attempts, lists, the plan and its rest."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 from orchestrator.errors import InputError, RequestIncomplete
 from orchestrator.run.attempt_context import AttemptContext, job_slack
 from orchestrator.run.attempt_stream import AttemptStream
+from orchestrator.run.fences import is_unnamed
+from orchestrator.run.frontdoor.answer_files import files_in_answer
 from orchestrator.run.frontdoor.direct import direct_answer
 from orchestrator.run.frontdoor.doubt import Doubt, WrittenAnswer
 from orchestrator.run.frontdoor.doubts import corrected
@@ -187,15 +189,26 @@ class RunEffects:
                 work, checks = await self._prepared(command, decision, gates)
                 context = AttemptContext(work, number, decision.role, self._accepted, self._notes, self._services, emit)
                 produced = await stream.carried_out(context.runner(), work)
-                written = (
-                    work.seen.with_line_ends(produced.outputs) if not KINDS[work.step.kind].acts else produced.outputs
-                )
+                written = {**produced.outputs, **await self._files_in(work, produced.answer)}
+                if not KINDS[work.step.kind].acts:
+                    written = work.seen.with_line_ends(written)
                 if gates:
                     stream.report_usage(await self._store(written))
                 outputs, originals, results = await self._checked(checks, written, stream, work.seen)
         except AttemptError as error:
             return await self._failed(step, number, error, stream)
         return await self._succeeded(step, number, outputs, results, stream, work.seen, originals)
+
+    async def _files_in(self, work: Attempt, answer: str) -> dict[str, bytes]:
+        # The files in the text of a direct answer for which no outputs were declared.
+        step, request = work.step, self._accepted.request
+        if not answer or step.action != request or len(step.outputs) != 1 or not is_unnamed(step.outputs[0]):
+            return {}
+        inputs = {item.name: item.text for item in work.inputs}
+        files = await asyncio.to_thread(files_in_answer, answer, request, inputs, self._accepted.files)
+        if files:
+            await asyncio.to_thread(self._keep_originals, work.seen, files)
+        return {name: text.encode(errors="replace") for name, text in files.items()}
 
     async def check(self, command: CheckOutputs, emit: Callable[[Event], None]) -> Event:
         """Let the gates check what an attempt made before a restart. The model is not asked again."""
@@ -304,7 +317,7 @@ class RunEffects:
     async def gather(self, command: GatherStep) -> Event:
         joined = await asyncio.to_thread(self._gathered, command)
         files = SeenFiles()
-        await asyncio.to_thread(self._keep_originals, files, command.step)
+        await asyncio.to_thread(self._keep_originals, files, command.step.outputs)
         originals = await self._store_originals(files)
         outputs = await self._store(joined, originals, publishes=True)
         return StepGathered(at=self._services.clock.now(), step=command.step.id, outputs=outputs, originals=originals)
@@ -454,8 +467,8 @@ class RunEffects:
 
     def _text_of(self, step: str) -> str:
         """Blocks on the disk. Raises JournalError."""
-        (digest,) = self._outputs[step].values()
-        return self._services.journal.get(digest).decode(errors="replace")
+        (name,) = self._state.graph.steps[step].outputs
+        return self._services.journal.get(self._outputs[step][name]).decode(errors="replace")
 
     async def _prepared(
         self, command: StartAttempt, decision: Decision, gates: tuple[str, ...]
@@ -497,14 +510,14 @@ class RunEffects:
         """Blocks on the disk. Raises `AttemptError`."""
         inputs = self._inputs.read(command.step, self._sources(command.step.id), command.item, files)
         if command.item is None:  # what the children of a `foreach` step write is joined into the files of their parent
-            self._keep_originals(files, command.step)
+            self._keep_originals(files, command.step.outputs)
         checks = Checks(step=command.step, gates=gates, inputs=inputs, slack=command.slack)
         return inputs, self._with_means(checks) if gates else checks
 
-    def _keep_originals(self, files: SeenFiles, step: Step) -> None:
+    def _keep_originals(self, files: SeenFiles, names: Iterable[str]) -> None:
         """Blocks on the disk."""
         if self._directory is not None:
-            files.keep_originals(self._directory, step.outputs)
+            files.keep_originals(self._directory, names)
 
     def _with_means(self, checks: Checks) -> Checks:
         """Return the checks with what their gates may use. Blocks on the disk. Raises `AttemptError`."""

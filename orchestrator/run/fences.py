@@ -105,6 +105,28 @@ class FencedBlock:
         """Characters that are not white space."""
         return len("".join(self.text.split()))
 
+    @property
+    def language(self) -> str:
+        """The language that the fence names, in lower case; empty for none."""
+        return _language(self.info)
+
+    @property
+    def lead(self) -> str:
+        """The last line before it."""
+        return self.before.strip().rpartition("\n")[2]
+
+    @property
+    def comment(self) -> str:
+        """The name in its first line, if that is a comment with one word; else empty."""
+        lines = self.text.strip().splitlines()
+        match = _NAME_IN_COMMENT.match(lines[0].strip()) if lines else None
+        return match["name"] if match else ""
+
+    def is_use_of(self, name: str) -> bool:
+        """Return whether the line before it says that it is an example, or uses or tests the file `name`."""
+        # The block below "Some tests for a.py:" is not a.py.
+        return _EXAMPLE.search(self.lead) is not None or (not _is_test(name) and _TESTS.search(self.lead) is not None)
+
 
 def is_code(name: str) -> bool:
     return _ending(name) in LANGUAGES
@@ -113,6 +135,16 @@ def is_code(name: str) -> bool:
 def is_program(name: str) -> bool:
     """Return whether a coder writes a file of this name: code or settings, but no table or other data."""
     return is_code(name) and _ending(name) not in _DATA
+
+
+def languages_of(name: str) -> Collection[str]:
+    """Return what a fence around the file `name` may call its language, none among it for a text."""
+    return LANGUAGES[_ending(name)].split() if is_code(name) else _TEXT
+
+
+def is_unnamed(name: str) -> bool:
+    """Return whether an output has the name of an answer to which nobody gave one, such as `s1.txt`."""
+    return _UNNAMED.match(name) is not None
 
 
 def file_text(answer: str, name: str, reads: Collection[str] = ()) -> str:
@@ -126,7 +158,7 @@ def file_text(answer: str, name: str, reads: Collection[str] = ()) -> str:
     if is_code(name):
         return _without_mark(_without_title(_code(answer, name), name), reads)
     stripped = strip_fence(_without_title(answer, name))
-    text = _without_title(stripped if _UNNAMED.match(name) else _without_address(stripped), name)
+    text = _without_title(stripped if is_unnamed(name) else _without_address(stripped), name)
     return _without_mark(text, reads)
 
 
@@ -259,20 +291,14 @@ def _is_mark(line: str, reads: Collection[str]) -> bool:
 
 def _fit(block: FencedBlock, name: str) -> tuple[bool, bool, int, bool, bool, int]:
     # The greatest fits best.
-    language = _language(block.info)
-    fit = 2 if language in LANGUAGES[_ending(name)].split() else int(not language)
-    lead, is_named = _lead(block), _is_named(block, name)
-    title = _title(lead)
+    fit = 2 if block.language in languages_of(name) else int(not block.language)
+    is_named, title = _is_named(block, name), _title(block.lead)
     is_other = bool(title) and not is_named and not _same_file(title, name)
-    # The block below "Some tests for a.py:" is not a.py.
-    is_use = _EXAMPLE.search(lead) is not None or (not _is_test(name) and _TESTS.search(lead) is not None)
-    return is_named, not is_other, fit, not is_use, bool(title) and not is_other, block.size
+    return is_named, not is_other, fit, not block.is_use_of(name), bool(title) and not is_other, block.size
 
 
 def _is_named(block: FencedBlock, name: str) -> bool:
-    lines = block.text.strip().splitlines()
-    comment = _NAME_IN_COMMENT.match(lines[0].strip()) if lines else None
-    return _mentions(block.info, name) or bool(comment and _same_file(comment["name"], name))
+    return _mentions(block.info, name) or _same_file(block.comment, name)
 
 
 def _last_named(blocks: Sequence[FencedBlock], name: str) -> str | None:
@@ -281,11 +307,7 @@ def _last_named(blocks: Sequence[FencedBlock], name: str) -> str | None:
 
 
 def _is_titled(block: FencedBlock, name: str) -> bool:
-    return _mentions(_lead(block), name)
-
-
-def _lead(block: FencedBlock) -> str:
-    return block.before.strip().rpartition("\n")[2]
+    return _mentions(block.lead, name)
 
 
 def _title(lead: str) -> str:

@@ -109,7 +109,7 @@ def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) ->
         if text is None:
             if not any(PurePosixPath(output).name == PurePosixPath(name).name for output in answer.written):
                 yield Doubt(f"You asked for {name}; no step has written it.")
-        elif len(text) <= READ_BYTES and text.strip() and (problem := _unreadable(name, text) or _wrapped(name, text)):
+        elif len(text) <= READ_BYTES and text.strip() and (problem := unreadable(name, text) or _wrapped(name, text)):
             yield Doubt(f"{name} {problem}.", name)
         elif schema_for(request, name) and is_json(text) and text.lstrip().startswith("{"):
             yield Doubt(f"You asked for a list in {name}; it is an object.", name, only_list(text))
@@ -129,7 +129,8 @@ def _about_words(request: str, files: tuple[str, ...], answer: WrittenAnswer) ->
         yield Doubt("You also asked to be told something; the answer has only files.")
 
 
-def _unreadable(name: str, text: str) -> str:
+def unreadable(name: str, text: str) -> str:
+    """Return why a file of data cannot be read, as the end of a sentence about it; empty if it can, or is none."""
     try:
         match PurePosixPath(name).suffix.lower():
             case ".json":

@@ -122,7 +122,8 @@ def answer_outputs(view: RunView) -> dict[str, str]:
     # If the plan names no wanted outputs, the answer is what no other step depends on.
     continued = {row.after for row in view.replans if row.steps}
     last = [step for step in view.graph.steps if not view.graph.after[step] and step not in continued]
-    return {name: outputs[name] for step in last for name in view.outputs.get(step, {})}
+    last_made = {name: step for step in last for name in view.outputs.get(step, {})}
+    return {name: outputs[name] for name, step in last_made.items() if name in view.graph.steps[step].outputs}
 
 
 def answer_text(texts: Mapping[str, str], request: str) -> str:
@@ -147,12 +148,23 @@ class RunResult:
 
 
 def results(view: RunView) -> tuple[RunResult, ...]:
-    """Return what a run has made for the user: the wanted outputs."""
+    """Return what a run has made for the user: the wanted outputs, and the files in a direct answer."""
     outputs = answer_outputs(view)
     if not view.wanted:
         # The plan does not say which: the outputs that no other step reads, and all new versions of files.
         outputs |= {name: digest for name, digest in _newest(view).items() if _replaces(view, name)}
+    outputs |= _files_in_answers(view)
     return tuple(_result(view, name, digest) for name, digest in outputs.items())
+
+
+def _files_in_answers(view: RunView) -> dict[str, str]:
+    # A direct answer may contain files that its step does not declare.
+    return {
+        name: digest
+        for step in view.graph.steps.values()
+        for name, digest in view.outputs.get(step.id, {}).items()
+        if name not in step.outputs
+    }
 
 
 def _result(view: RunView, name: str, digest: str) -> RunResult:

@@ -63,6 +63,7 @@ class Models(Protocol):
 class Produced:
     outputs: Mapping[str, bytes]  # artifacts by name, before the gates
     usage: Usage
+    answer: str = ""  # the whole text from which they were read; empty for a step that acts
 
 
 class StepRunner(Protocol):

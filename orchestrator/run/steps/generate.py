@@ -64,7 +64,7 @@ class GenerateRunner:
                 refuse_trivial(completion.text, outputs, attempt)
             except AttemptError as error:
                 raise error.with_answer(completion.text) from error
-        return Produced(outputs, completion.usage)
+        return Produced(outputs, completion.usage, completion.text)
 
 
 def _temperature(attempt: Attempt) -> float | None:
