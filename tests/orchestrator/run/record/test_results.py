@@ -20,10 +20,12 @@ from orchestrator.task.taskir.models import Step
 Seen = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
-def finished(*steps: Mapping[str, Any], wanted: tuple[str, ...] = (), seen: Seen | None = None) -> RunView:
+def finished(
+    *steps: Mapping[str, Any], wanted: tuple[str, ...] = (), seen: Seen | None = None, contained: tuple[str, ...] = ()
+) -> RunView:
     """Return the view of a run of these steps in which each output has its step and name as its digest.
 
-    `seen` has the `reads` and the `originals` of steps.
+    `seen` has the `reads` and the `originals` of steps; `contained` are files in the answer of each step.
     """
     plan = [
         Step.model_validate({"id": f"S{number}", "actor": "worker", "action": "Go.", **step})
@@ -37,7 +39,7 @@ def finished(*steps: Mapping[str, Any], wanted: tuple[str, ...] = (), seen: Seen
     ]
     view = RunView.of(events)
     for name in view.graph.order:
-        outputs = {output: f"{name}:{output}" for output in view.graph.steps[name].outputs}
+        outputs = {output: f"{name}:{output}" for output in (*view.graph.steps[name].outputs, *contained)}
         view.apply(AttemptStarted(at=0, step=name, number=1, role="worker", persona=None, model="m", reason="first"))
         files = (seen or {}).get(name, {})
         reads, originals = files.get("reads", {}), files.get("originals", {})
@@ -93,6 +95,14 @@ def test_names_that_look_the_same_are_one_file() -> None:
     seen = {"S1": {"reads": {"cafe\u0301.md": "old"}, "originals": {"caf\u00e9.md": "edited"}}}
     view = finished({"inputs": ["a.md"], "outputs": ["caf\u00e9.md"]}, seen=seen)
     assert results(view) == (RunResult("caf\u00e9.md", "S1:caf\u00e9.md", "edited", has_changed=True),)
+
+
+def test_a_file_in_an_answer_is_a_result_and_is_not_shown_after_it() -> None:
+    seen = {"S1": {"originals": {"a.md": "old"}}}
+    for wanted in ((), ("s1.txt",)):
+        view = finished({"outputs": ["s1.txt"]}, wanted=wanted, seen=seen, contained=("a.md",))
+        assert results(view) == (RunResult("s1.txt", "S1:s1.txt"), RunResult("a.md", "S1:a.md", "old"))
+        assert build_report(view, lambda digest: digest.encode()).answer == "S1:s1.txt"
 
 
 def test_a_run_of_an_early_version_knows_no_originals() -> None:
