@@ -18,7 +18,17 @@ from statistics import fmean, median
 from threading import Lock
 from typing import Any, Final, Literal, Self
 
-from benchmarks.jobs import code, one_call, parts, unseen_code, unseen_one_call, unseen_parts
+from benchmarks.jobs import (
+    code,
+    one_call,
+    parts,
+    simple_code,
+    simple_one_call,
+    simple_parts,
+    unseen_code,
+    unseen_one_call,
+    unseen_parts,
+)
 from benchmarks.jobs.arms import MODES, Arm, ArmMissing, JobDaemon, ModelSetup, Row, job_daemon
 from benchmarks.jobs.chat_files import files_in
 from benchmarks.jobs.job import BenchJob, Group, JobAnswer
@@ -34,6 +44,9 @@ JOBS: Final[tuple[BenchJob, ...]] = (
     *unseen_one_call.JOBS,
     *unseen_parts.JOBS,
     *unseen_code.JOBS,
+    *simple_one_call.JOBS,
+    *simple_parts.JOBS,
+    *simple_code.JOBS,
 )
 HALVES: Final[tuple[Half, ...]] = ("tuning", "held-out")
 GROUPS: Final[tuple[Group, ...]] = ("one-call", "parts", "code")
