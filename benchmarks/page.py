@@ -443,6 +443,27 @@ def _procedures(results: Results) -> str:
     )
 
 
+def _grammar(results: Results) -> str:
+    speeds = [goal(results, f"tokens a second, llguidance ÷ ours, width {width}") for width in GRAMMAR_WIDTHS]
+    right, count = (sum(form[key] for form in results["cases"]) for key in ("llguidance", "cases"))
+    return (
+        f"With llguidance, sequences decode {speeds[0]:.2f} (one) and {speeds[1]:.2f} (16) times as fast as with our "
+        f"grammars, at worst; it judges {right} of {count} cases as wanted, ours all."
+    )
+
+
+GRAMMAR_WIDTHS: Final = (1, 16)
+
+
+def _grammar_speeds(results: Results) -> Iterator[str]:
+    yield "| model | schema | width | tokens | likeliest refused | llguidance ÷ ours, in speed | masks ahead ÷ ours |"
+    yield "|---|---|---:|---:|---:|---:|---:|"
+    for row in results["rows"]:
+        ratios = " | ".join(map(_ratio, row["ratios"].values()))
+        cells = (row["model"], row["schema"], row["width"], row["tokens"], row["rejections"]["ours"], ratios)
+        yield f"| {' | '.join(map(str, cells))} |"
+
+
 def _adapter(results: Results) -> str:
     rows = {(row["system"], row["requests"]): row for row in results["rows"]}
     counted = [rows["adapter", name] for name in ("unseen", "wide")]
@@ -552,6 +573,19 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         _user_path,
         _of_server,
         causes.USER_PATH,
+    ),
+    "grammar": BenchmarkSubject(
+        "Grammars by llguidance",
+        "Our grammars, which llama.cpp's sampler follows, next to llguidance "
+        "([ADR 53](adr/0053-grammars-stay-with-llama-cpp.md)). Sequences sample greedily from the same logits, as the "
+        "engine does, and take the tokens of the same text. If the likeliest token is refused, ours looks for one that "
+        "is allowed, and llguidance computes a mask. With masks ahead, it computes those of all sequences in one call "
+        "while the model decodes. A plan has white space in strings only. A case is a text that a grammar should "
+        "accept or not, or a grammar that should be refused. Schemas are adapted to llguidance first, and GBNF is "
+        "translated by the converter that it brings.",
+        _grammar,
+        _grammar_speeds,
+        causes.GRAMMAR,
     ),
     "real_text": BenchmarkSubject(
         "Prompt lookup on real texts",
