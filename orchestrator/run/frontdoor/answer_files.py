@@ -38,7 +38,8 @@ def files_in_answer(answer: str, request: str, inputs: Mapping[str, str], files:
     """Return the texts of the files that an answer contains in fenced blocks, by name.
 
     A block is a file if it carries the name of one that was read, or of a new one that the request names. The only
-    block needs no name if the request names one file in its language. A file that was read is only replaced by a text
+    block needs no name if the request names one file in its language, and neither does the only one in the language of
+    a new file. A file that was read is only replaced by a text
     that is like it as a whole and has something new. `inputs` are the texts that were read, by name; `files` are all
     names that the request may refer to.
     """
@@ -53,9 +54,10 @@ def files_in_answer(answer: str, request: str, inputs: Mapping[str, str], files:
     texts: defaultdict[str, list[str]] = defaultdict(list)
     for block in blocks:
         name = _carried(block, names)
-        if name is None and len(blocks) == 1:
-            name = _only_of_kind(block, spoken, names)
-            name = name if name in inputs else None
+        if name is None and (name := _only_of_kind(block, spoken, names)):
+            # Another block may show how to use a new file, or be the new version of a file that was read.
+            rivals = blocks if name in inputs else [other for other in blocks if other.language == block.language]
+            name = name if len(rivals) == 1 else None
         text = _text(block, name, inputs.get(name)) if name else None
         if name and text:
             texts[name].append(text)

@@ -145,6 +145,11 @@ def test_prose_that_carries_its_name_is_found() -> None:
         ("Das Gleiche bitte noch als TOML-Datei.", f"**settings.toml**\n{fenced('a = 1')}", "settings.toml"),
         ("And the defaults: conf/base.toml?", f"This is base.toml:\n{fenced('a = 1', 'toml')}", "conf/base.toml"),
         ("Et base.toml, alors ?", fenced("# base.toml\na = 1", "toml"), "base.toml"),
+        (
+            "`read -c base.toml` has to work.",
+            f"Sure:\n{fenced('a = 1', 'toml')}\nUse it:\n{fenced('read', 'sh')}",
+            "base.toml",
+        ),
     ],
 )
 def test_a_new_file_that_the_request_names_is_found(request_text: str, answer: str, name: str) -> None:
@@ -158,6 +163,8 @@ def test_a_new_file_that_the_request_names_is_found(request_text: str, answer: s
         ("Check settings.ini.", f"settings.toml:\n{fenced('a = 1', 'toml')}"),
         ("As TOML, too.", f"other.toml:\n{fenced('a = 1', 'toml')}"),
         ("As TOML, too.", fenced("a = 1", "toml")),
+        ("What about a.toml and b.toml?", fenced("a = 1", "toml")),
+        ("What about base.toml?", f"{fenced('a = 1', 'toml')}\nor\n{fenced('a = 2', 'toml')}"),
         ("What about base.toml?", f"Then base.toml would say this:\n{fenced('a = 1')}"),
         ("What about base.toml?", f"base.toml\n{fenced('a = ', 'toml')}"),
         ("What about base.toml?", f"base.toml\n{fenced('a = 1', 'toml')}\nbase.toml\n{fenced('a = 2', 'toml')}"),
