@@ -15,6 +15,15 @@ JOBS: Final[Causes] = {
     "script was right here, too, and a module that is right with it was not. Else the model knows no better: of 56 "
     "chats about seven of these jobs, at temperature 0.8, four were right. What the gates refuse does not become right "
     "either: of eight further answers to two jobs, none was right, with the failed assertion or without.",
+    "points more right than one chat, 1.5b, all jobs, held out": "Most of the gain is of rules that were made with the "
+    "tuning jobs at hand. Of 53 held-out jobs, both are wrong about 35 and differ about seven: ours is right about "
+    "four, and the chat about three. Two of these three are files that its text showed and ours did not deliver, as "
+    "the words of the request were not understood to want them; since then, a direct answer's text is searched for "
+    "files, and the texts that were judged here have both. That was made after these answers and is not counted.",
+    "points more right than one chat, 1.5b, code, held out": "One script of ten was shown and not delivered, see "
+    "above; the other nine do not differ.",
+    "share of false done as a multiple of before, 1.5b, held-out": "Code doubts what it can compare with the request, "
+    "and these requests ask for facts and tones, which it cannot: one of 38 wrong answers is doubted.",
     "points more right, code, ladder against one chat": "The 1.5B that writes the chat writes the code of the ladder, "
     "too. Of 44 answers, 38 are judged as the chat's in the same round; one script is right in each chat and never "
     "here.",
@@ -85,8 +94,8 @@ ENGINE: Final[Causes] = {
     "to 1.03 s, so the interval contains the goal. The hybrid reaches 1.40.",
     "hybrid and windowed ÷ llama-server, unrelated": "16 requests miss (windowed 0.91, hybrid 0.97), and one "
     "request does not (1.13). Both are in a pool, of which each step reads all cells, also those of finished prompts. "
-    "In five further rounds with the windowed model on another processor, the same requests were answered 1.05 times as "
-    "fast when nothing was kept of finished prompts. The rest is not explained.",
+    "In five further rounds with the windowed model on another processor, the same requests were answered 1.05 times "
+    "as fast when nothing was kept of finished prompts. The rest is not explained.",
     "speculation ÷ its bound": "The bound takes the number of draft tokens that is best for this text in hindsight. "
     "After 31 rounds, the interval still contains the goal.",
     "speculation ÷ llama-server's": "This text holds nothing to copy, and the bound of its drafts is 1: with prompt "
@@ -96,12 +105,13 @@ ENGINE: Final[Causes] = {
 }
 
 USER_PATH: Final[Causes] = {
-    "ours ÷ llama-server over HTTP, own texts": "The intervals of all cells contain the goal. Four chats reach it (1.14 "
-    "and more) since they decode in adjacent streams (ADR 12); before, they had 0.83 and 0.88 on another processor.",
+    "ours ÷ llama-server over HTTP, own texts": "The intervals of all cells contain the goal. Four chats reach it "
+    "(1.14 and more) since they decode in adjacent streams (ADR 12); before, they had 0.83 and 0.88 on another "
+    "processor.",
     "ours ÷ llama-server over HTTP, each core busy": "Noise: in five rounds next to busy loops, 16 chats took 16.6 to "
     "20.1 s with ours and 15.9 to 20.6 s with llama-server. 1 and 4 chats reach the goal.",
-    "ours ÷ ours with threads that spin, idle machine": "Noise: in nine rounds, four chats about held texts took 2.1 to "
-    "3.4 s, and with threads that spin 2.2 to 3.1 s.",
+    "ours ÷ ours with threads that spin, idle machine": "Noise: in nine rounds, four chats about held texts took 2.1 "
+    "to 3.4 s, and with threads that spin 2.2 to 3.1 s.",
 }
 
 GRAMMAR: Final[Causes] = {

@@ -100,15 +100,23 @@ def test_the_readme_says_what_was_measured() -> None:
     }
     assert f"LangGraph on llama-server takes {ratios['shared', 'LangGraph']:.1f} times as long" in README
     assert f"it takes {ratios['irregular', 'LangGraph']:.2f} times" in README
-    rows = [row for row in results("jobs")["table"] if row["model"] == "1.5b"]
+    rows = [row for row in results("jobs")["table"] if row["model"] == "1.5b" and row["half"] == "tuning"]
+    unseen = {
+        row["arm"]: row
+        for row in results("jobs")["table"]
+        if (row["model"], row["half"], row["group"]) == ("1.5b", "held-out", "all")
+    }
+    ours, chat = unseen["orchestrator"], unseen["chat"]
+    assert f"of {ours['of']} others, {ours['right']} are right, and {chat['right']} in one chat" in README
     false_done = {row["arm"]: row["false_done"] for row in rows if row["group"] == "all"}
     parts = {row["arm"]: f"{row['right'] / row['of']:.0%}"[:-1] for row in rows if row["group"] == "parts"}
     assert f"of those with independent parts {parts['orchestrator']} % and {parts['chat']} %." in README
-    assert f"{false_done['orchestrator']} wrong answers look right, in one chat {false_done['chat']}." in README
+    assert f"{false_done['orchestrator']} wrong answers look right, in one chat {false_done['chat']};" in README
+    assert f"of the {ours['of']} others, {ours['false_done']} and {chat['false_done']}." in README
     ladder = {
         row["arm"]: f"{row['right']} of {row['of']}"
         for row in results("jobs")["table"]
-        if row["model"] == "ladder" and row["group"] == "all"
+        if (row["model"], row["half"], row["group"]) == ("ladder", "tuning", "all")
     }
     assert f"{ladder['orchestrator']} are right, and {ladder['chat']} in one chat" in README
 
