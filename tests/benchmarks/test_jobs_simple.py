@@ -8,11 +8,9 @@ import re
 import pytest
 
 from benchmarks.jobs import simple_one_call, simple_parts
-from benchmarks.jobs.job import BenchJob
 from benchmarks.jobs.measure import JOBS as ALL_JOBS
 from benchmarks.jobs.part_files import folder
-from tests.benchmarks.chat_answers import Mistake, assert_refused, chat_answer
-from tests.benchmarks.test_jobs import worthless
+from tests.benchmarks.chat_answers import Mistake, chat_answer
 
 JOBS = (*simple_one_call.JOBS, *simple_parts.JOBS)
 
@@ -370,27 +368,6 @@ WRONG: dict[str, list[Mistake]] = {
     ],
 }
 """By job, what is replaced in its right answer, by what, and which fault that has to be."""
-
-
-@pytest.fixture(params=JOBS, ids=lambda job: job.name)
-def job(request: pytest.FixtureRequest) -> BenchJob:
-    job: BenchJob = request.param
-    return job
-
-
-def test_right_answers_in_different_words_are_accepted(job: BenchJob) -> None:
-    assert job.check(chat_answer(job, RIGHT[job.name])) == []
-    assert job.check(chat_answer(job, OTHER_WORDS[job.name])) == []
-
-
-def test_wrong_answers_are_refused_for_what_is_wrong(job: BenchJob) -> None:
-    assert len(WRONG[job.name]) >= 2
-    assert_refused(job, RIGHT[job.name], WRONG[job.name])
-
-
-def test_answers_without_content_are_refused(job: BenchJob) -> None:
-    for answer in worthless(job):
-        assert job.check(answer), answer
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,10 @@ import re
 
 import pytest
 
-from benchmarks.jobs.job import BenchJob
 from benchmarks.jobs.measure import JOBS as ALL_JOBS
 from benchmarks.jobs.part_files import folder
 from benchmarks.jobs.unseen_one_call import JOBS
-from tests.benchmarks.chat_answers import Mistake, assert_refused, chat_answer
-from tests.benchmarks.test_jobs import worthless
+from tests.benchmarks.chat_answers import Mistake, chat_answer
 
 RIGHT = folder("""
 --- lost-cat-poster
@@ -308,27 +306,6 @@ WRONG: dict[str, list[Mistake]] = {
     ],
 }
 """By job, what is replaced in its right answer, by what, and which fault that has to be."""
-
-
-@pytest.fixture(params=JOBS, ids=lambda job: job.name)
-def job(request: pytest.FixtureRequest) -> BenchJob:
-    job: BenchJob = request.param
-    return job
-
-
-def test_right_answers_in_different_words_are_accepted(job: BenchJob) -> None:
-    assert job.check(chat_answer(job, RIGHT[job.name])) == []
-    assert job.check(chat_answer(job, OTHER_WORDS[job.name])) == []
-
-
-def test_wrong_answers_are_refused_for_what_is_wrong(job: BenchJob) -> None:
-    assert len(WRONG[job.name]) >= 3
-    assert_refused(job, RIGHT[job.name], WRONG[job.name])
-
-
-def test_answers_without_content_are_refused(job: BenchJob) -> None:
-    for answer in worthless(job):
-        assert job.check(answer), answer
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,10 @@
 They run model-written code in the sandbox, and are slow for it.
 """
 
-import pytest
-
-from benchmarks.jobs.job import BenchJob
 from benchmarks.jobs.measure import JOBS as ALL_JOBS
 from benchmarks.jobs.part_files import folder
 from benchmarks.jobs.unseen_code import JOBS
-from tests.benchmarks.chat_answers import Mistake, assert_refused, chat_answer
-from tests.benchmarks.test_jobs import worthless
+from tests.benchmarks.chat_answers import Mistake
 
 RIGHT = folder('''
 --- free-court-times
@@ -323,30 +319,6 @@ WRONG: dict[str, list[Mistake]] = {
     ],
 }
 """By job, what is replaced in its right answer, by what, and which fault that has to be."""
-
-
-@pytest.fixture(params=JOBS, ids=lambda job: job.name)
-def job(request: pytest.FixtureRequest) -> BenchJob:
-    job: BenchJob = request.param
-    return job
-
-
-@pytest.mark.slow
-def test_right_code_is_accepted_however_it_is_written(job: BenchJob) -> None:
-    assert job.check(chat_answer(job, RIGHT[job.name])) == []
-    assert job.check(chat_answer(job, OTHER_WORDS[job.name])) == []
-
-
-@pytest.mark.slow
-def test_wrong_code_is_refused_for_what_is_wrong(job: BenchJob) -> None:
-    assert len(WRONG[job.name]) >= 3
-    assert_refused(job, RIGHT[job.name], WRONG[job.name])
-
-
-@pytest.mark.slow
-def test_answers_without_content_are_refused(job: BenchJob) -> None:
-    for answer in worthless(job):
-        assert job.check(answer), answer
 
 
 def test_unseen_jobs_with_code_differ_from_all_others() -> None:
