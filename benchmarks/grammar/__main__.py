@@ -207,10 +207,10 @@ def measure(file: Path, count: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def count_by_form(said: Iterable[Verdict]) -> list[dict[str, Any]]:
+def count_by_form(cases: Iterable[Verdict]) -> list[dict[str, Any]]:
     """Return how many cases each form has, and how many of them each side judges as wanted."""
     counts: dict[str, Counter[str]] = {}
-    for each in said:
+    for each in cases:
         right = {"ours": each.ours == each.wanted, "llguidance": each.llguidance == each.wanted}
         counts.setdefault(each.form, Counter()).update(cases=1, **right)
     return [{"form": form, **count} for form, count in counts.items()]
@@ -221,12 +221,12 @@ def goals(rows: Sequence[Mapping[str, Any]], counts: Iterable[Mapping[str, Any]]
     judged: list[dict[str, Any]] = []
     for width in WIDTHS:
         cells = ((row, row["ratios"][ON_DEMAND]) for row in rows if row["width"] == width)
-        found = [
+        speeds = [
             FoundValue(of["median"], f"{row['model']}, {row['schema']}", of["rounds"], (of["low"], of["high"]))
             for row, of in cells
         ]
         name = f"tokens a second, llguidance ÷ ours, width {width}"
-        judged.append(dataclasses.asdict(judge(WantedGoal(name, KEPT_SPEED, found))))
+        judged.append(dataclasses.asdict(judge(WantedGoal(name, KEPT_SPEED, speeds))))
     for count in counts:
         name = f"cases that llguidance judges as wanted: {count['form']}"
         judged.append(dataclasses.asdict(exactly(name, count["llguidance"], count["cases"])))
@@ -237,8 +237,8 @@ def main(files: Sequence[str]) -> None:
     """Compare the cases and the speed, then print and write the results."""
     models = [Path(file).resolve() for file in files] or [_TINY / "large.gguf"]
     spec = EngineSpec(file=str(_TINY / "small.gguf"), context=64, slots=1, threads=1)
-    said = [*verdicts(Llama(spec))]
-    differing = [each._asdict() for each in said if each.llguidance != each.wanted]
+    cases = [*verdicts(Llama(spec))]
+    differing = [each._asdict() for each in cases if each.llguidance != each.wanted]
     for each in differing:
         print(each)
     rows = []
@@ -246,7 +246,7 @@ def main(files: Sequence[str]) -> None:
         for row in measure(model, TOKENS if model.parent == _TINY else TOKENS // 3):
             rows.append(row)
             print({key: row[key] for key in ("model", "schema", "width", "rejections", "other_choices", "ratios")})
-    counts = count_by_form(said)
+    counts = count_by_form(cases)
     results = {
         "command": f"python -m benchmarks.grammar {' '.join(model.name for model in models)}",
         "machine": machine(),

@@ -246,7 +246,7 @@ def _drafts(entry: ModelEntry, registry: Registry, option: str) -> Dimension:
 
 
 def _tried(entry: ModelEntry, registry: Registry, option: str) -> tuple[Sequence[Setting], str]:
-    # Return values of an option that drafts, or why none is possible.
+    # Returns the settings of a drafting method that are worth a try. If there are none, the text says why.
     header, options = entry.header, entry.options
     assert header is not None, "a model that can be used has a header"
     if option == "speculation":

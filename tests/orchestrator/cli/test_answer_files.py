@@ -94,8 +94,8 @@ def test_the_files_are_exported(run_once: Answered, tmp_path: Path) -> None:
 
 
 def test_a_diff_shows_only_what_has_changed(run_once: Answered) -> None:
-    told = run_once.command("diff", run_once.run, "--json").json
-    diffs = {file["name"]: file for file in told["files"]}
+    shown = run_once.command("diff", run_once.run, "--json").json
+    diffs = {file["name"]: file for file in shown["files"]}
     assert [diffs[name]["state"] for name in ("parts.json", "parts.toml")] == ["changed", "new"]
     changed = [line for line in diffs["parts.json"]["diff"].splitlines()[3:] if line[0] in "+-"]
     assert changed == ['-  "bolts": 12', '+  "bolts": 12,']

@@ -39,7 +39,7 @@ KEYS = {
 
 
 @pytest.fixture(scope="module", params=["embedded", "daemon"])
-def chosen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def options(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """The settings of a command whose state folder a daemon owns, or nobody."""
     home = tmp_path_factory.mktemp(request.param) / "home"
     settings = Settings(None, home, ROOT)
@@ -60,8 +60,8 @@ async def executed(opened: RunClient, job: Job) -> tuple[str, list[str]]:
     return run, [event.kind for event in events]
 
 
-async def test_jobs_are_run_watched_and_planned(chosen: Settings) -> None:
-    async with RunClient(chosen) as opened:
+async def test_jobs_are_run_watched_and_planned(options: Settings) -> None:
+    async with RunClient(options) as opened:
         run, kinds = await executed(opened, JOB)
         assert kinds[0] == "run_accepted"
         assert kinds.count("attempt_started") == 1
@@ -74,8 +74,8 @@ async def test_jobs_are_run_watched_and_planned(chosen: Settings) -> None:
             await opened.submit(Job(" ", None, None, "as-planned"))
 
 
-async def test_jobs_are_predicted(chosen: Settings) -> None:
-    async with RunClient(chosen) as opened:
+async def test_jobs_are_predicted(options: Settings) -> None:
+    async with RunClient(options) as opened:
         task = await opened.forecast(JOB)
         assert task["report"]["waves"] == [["S1"]]
         assert 0 < task["memory_bytes"] <= task["memory_budget"]
@@ -87,8 +87,8 @@ async def test_jobs_are_predicted(chosen: Settings) -> None:
         assert planned["direct_seconds"] > 0
 
 
-def test_dry_runs_are_printed(chosen: Settings, tmp_path: Path) -> None:
-    command = make_command(chosen.home)
+def test_dry_runs_are_printed(options: Settings, tmp_path: Path) -> None:
+    command = make_command(options.home)
     told = command("run", FANOUT, "--dir", RECORDS, "--dry-run", "--json").json
     assert told["waves"] == [["S1", "S4", "S5"], ["S2"], ["S3"]]
     assert told.keys() == KEYS
@@ -103,45 +103,45 @@ def test_dry_runs_are_printed(chosen: Settings, tmp_path: Path) -> None:
     assert missing.err.startswith("error: request: aa.txt is not among the files of the request")
 
 
-def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
+def test_ended_runs_are_rated_and_removed(options: Settings) -> None:
     async def run_one() -> str:
-        async with RunClient(chosen) as opened:
+        async with RunClient(options) as opened:
             return (await executed(opened, JOB))[0]
 
     run = asyncio.run(run_one())
     body = {"score": 0.5, "step": "S1", "note": "so so"}
-    made = ask(chosen, "POST", f"/v1/runs/{run}/ratings", json=body)
+    made = ask(options, "POST", f"/v1/runs/{run}/ratings", json=body)
     assert made == {**body, "run_id": run, "at": made["at"], "by": user_key()}
-    with JournalReader.open_to_read(chosen.home) as journal:
+    with JournalReader.open_to_read(options.home) as journal:
         assert journal.events(run)[-1][1] == RatingGiven(
             at=made["at"], score=0.5, by=user_key(), step="S1", note="so so"
         )
     with pytest.raises(InputError, match="has no step 'S9'"):
-        ask(chosen, "POST", f"/v1/runs/{run}/ratings", json={**body, "step": "S9"})
+        ask(options, "POST", f"/v1/runs/{run}/ratings", json={**body, "step": "S9"})
     with pytest.raises(OrchestratorError, match="nobody"):
-        ask(chosen, "POST", "/v1/runs/nobody/ratings", json=body)
+        ask(options, "POST", "/v1/runs/nobody/ratings", json=body)
 
-    foreseen = vacuumed(chosen, VacuumRequest(runs=1, dry_run=True))
+    foreseen = vacuumed(options, VacuumRequest(runs=1, dry_run=True))
     assert isinstance(foreseen, VacuumResult)
     assert foreseen.dry_run
     assert run not in foreseen.runs
-    done = vacuumed(chosen, VacuumRequest(days=1e-12))
+    done = vacuumed(options, VacuumRequest(days=1e-12))
     assert run in done.runs
     assert done.runs_left == 0
-    with JournalReader.open_to_read(chosen.home) as journal:
+    with JournalReader.open_to_read(options.home) as journal:
         (outcome,) = [one for one in journal.outcomes() if one.run == run]
     assert [(rating.score, rating.note) for rating in outcome.ratings] == [(0.5, "so so")]
 
 
-def test_backups_that_are_not_there_and_memory_that_is(chosen: Settings) -> None:
+def test_backups_that_are_not_there_and_memory_that_is(options: Settings) -> None:
     with pytest.raises(InputError, match="'gone' was not found"):
-        ask(chosen, "POST", "/v1/backups/gone/restore", extent=Extent.NOTHING)
-    assert memory_for_models(chosen, None) > 0
+        ask(options, "POST", "/v1/backups/gone/restore", extent=Extent.NOTHING)
+    assert memory_for_models(options, None) > 0
 
 
-def api_answer(chosen: Settings, method: str, path: str, **more: Any) -> dict[str, Any]:
+def api_answer(options: Settings, method: str, path: str, **more: Any) -> dict[str, Any]:
     """Return the answer of the API that a daemon has; without one, of the same service in this process."""
-    return ask(chosen, method, path, extent=Extent.DAEMON, with_registry=True, **more)
+    return ask(options, method, path, extent=Extent.DAEMON, with_registry=True, **more)
 
 
 def without(value: Any, names: tuple[str, ...]) -> Any:
@@ -152,18 +152,18 @@ def without(value: Any, names: tuple[str, ...]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def stored_run(chosen: Settings) -> str:
+def stored_run(options: Settings) -> str:
     """A run that has ended, in a state folder with a backup, a persona and a retired one."""
 
     async def run_job() -> str:
-        async with RunClient(chosen) as opened:
+        async with RunClient(options) as opened:
             return (await executed(opened, JOB))[0]
 
     run = asyncio.run(run_job())
     for name, text in (("poet", "Let every line rhyme."), ("clerk", "Write like an official form, in numbered parts.")):
-        ask(chosen, "POST", "/v1/personas", with_registry=True, json={"name": name, "text": text})
-    ask(chosen, "DELETE", "/v1/personas/clerk", with_registry=True)
-    ask(chosen, "POST", "/v1/backups")
+        ask(options, "POST", "/v1/personas", with_registry=True, json={"name": name, "text": text})
+    ask(options, "DELETE", "/v1/personas/clerk", with_registry=True)
+    ask(options, "POST", "/v1/backups")
     return run
 
 
@@ -183,17 +183,17 @@ def stored_run(chosen: Settings) -> str:
     ],
 )
 def test_a_command_and_the_api_show_the_same(
-    chosen: Settings, stored_run: str, words: str, path: str, api_only: tuple[str, ...]
+    options: Settings, stored_run: str, words: str, path: str, api_only: tuple[str, ...]
 ) -> None:
-    shown = make_command(chosen.home)(*words.replace("RUN", stored_run).split(), "--json").json
-    answered = api_answer(chosen, "GET", path.replace("RUN", stored_run))
+    shown = make_command(options.home)(*words.replace("RUN", stored_run).split(), "--json").json
+    answered = api_answer(options, "GET", path.replace("RUN", stored_run))
     assert next(iter(shown.values())), "there is something to show"
     assert shown == without(answered, api_only)
 
 
-def test_a_command_and_the_api_list_the_same_models_and_roles(chosen: Settings, stored_run: str) -> None:
-    shown = make_command(chosen.home)("models", "--json").json
-    answered = api_answer(chosen, "GET", "/v1/registry")
+def test_a_command_and_the_api_list_the_same_models_and_roles(options: Settings, stored_run: str) -> None:
+    shown = make_command(options.home)("models", "--json").json
+    answered = api_answer(options, "GET", "/v1/registry")
     assert shown["registry"] == answered["path"]
     assert without(shown["models"], ("file", "servers")) == answered["models"]
     assert shown["roles"] == answered["roles"]
@@ -202,14 +202,14 @@ def test_a_command_and_the_api_list_the_same_models_and_roles(chosen: Settings, 
     }
 
 
-def test_a_command_and_the_api_check_the_installation_alike(chosen: Settings) -> None:
-    shown = json.loads(make_command(chosen.home)("doctor", "--json").out)["checks"]
-    answered = api_answer(chosen, "GET", "/v1/doctor")["checks"]
+def test_a_command_and_the_api_check_the_installation_alike(options: Settings) -> None:
+    shown = json.loads(make_command(options.home)("doctor", "--json").out)["checks"]
+    answered = api_answer(options, "GET", "/v1/doctor")["checks"]
     assert [check["name"] for check in shown] == [check["name"] for check in answered]
 
 
-def test_a_command_and_the_api_check_a_task_alike(chosen: Settings, stored_run: str, tmp_path: Path) -> None:
-    command, file = make_command(chosen.home), tmp_path / "task.json"
+def test_a_command_and_the_api_check_a_task_alike(options: Settings, stored_run: str, tmp_path: Path) -> None:
+    command, file = make_command(options.home), tmp_path / "task.json"
     fanout = json.loads(FANOUT.read_text())
     first, *others = fanout["plan"]["steps"]
     for persona, is_valid in (("poet", True), ("clerk", False)):
@@ -219,7 +219,7 @@ def test_a_command_and_the_api_check_a_task_alike(chosen: Settings, stored_run: 
         checked = command("validate", file, "--dir", RECORDS, "--json").json
         body = {"task": task, "directory": str(RECORDS)}
         if is_valid:
-            forecast = api_answer(chosen, "POST", "/v1/forecasts", json=body)
+            forecast = api_answer(options, "POST", "/v1/forecasts", json=body)
             report = forecast["report"]
             assert checked == {
                 "valid": True,
@@ -234,7 +234,7 @@ def test_a_command_and_the_api_check_a_task_alike(chosen: Settings, stored_run: 
             }
         else:
             with pytest.raises(InputError) as refused:
-                api_answer(chosen, "POST", "/v1/forecasts", json=body)
+                api_answer(options, "POST", "/v1/forecasts", json=body)
             assert [problem["where"] for problem in checked["problems"]] == [f"{file}: /plan/steps/0/persona"]
             assert [problem["what"] for problem in checked["problems"]] == [
                 problem.what for problem in refused.value.problems

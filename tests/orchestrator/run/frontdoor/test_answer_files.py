@@ -49,8 +49,8 @@ def test_a_new_version_is_found_in_any_wording(request_text: str, answer: str) -
 @given(st.dictionaries(st.text("abcdefgh", min_size=1), st.integers(), min_size=1), st.sampled_from([None, 0, 2, 4]))
 def test_data_may_be_laid_out_in_another_way(data: dict[str, int], indent: int | None) -> None:
     old, new = json.dumps(data), json.dumps({**data, "new": 1}, indent=indent)
-    found = files_in_answer(fenced(new, "json"), "Was parts.json needs is new: 1.", {"parts.json": old}, [])
-    assert found == {"parts.json": new}
+    files = files_in_answer(fenced(new, "json"), "Was parts.json needs is new: 1.", {"parts.json": old}, [])
+    assert files == {"parts.json": new}
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_prose_that_carries_its_name_is_found() -> None:
     ],
 )
 def test_a_new_file_that_the_request_names_is_found(request_text: str, answer: str, name: str) -> None:
-    found = files_in_answer(answer, request_text, {"settings.ini": "[x]\na = 1"}, ["settings.ini"])
-    assert found == {name: "a = 1"}
+    files = files_in_answer(answer, request_text, {"settings.ini": "[x]\na = 1"}, ["settings.ini"])
+    assert files == {name: "a = 1"}
 
 
 @pytest.mark.parametrize(

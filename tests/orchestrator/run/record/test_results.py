@@ -17,15 +17,18 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.taskir.models import Step
 
-Seen = Mapping[str, Mapping[str, Mapping[str, str]]]
+Touched = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
 def finished(
-    *steps: Mapping[str, Any], wanted: tuple[str, ...] = (), seen: Seen | None = None, contained: tuple[str, ...] = ()
+    *steps: Mapping[str, Any],
+    wanted: tuple[str, ...] = (),
+    touched: Touched | None = None,
+    contained: tuple[str, ...] = (),
 ) -> RunView:
     """Return the view of a run of these steps in which each output has its step and name as its digest.
 
-    `seen` has the `reads` and the `originals` of steps; `contained` are files in the answer of each step.
+    `touched` has the `reads` and the `originals` of steps; `contained` are files in the answer of each step.
     """
     plan = [
         Step.model_validate({"id": f"S{number}", "actor": "worker", "action": "Go.", **step})
@@ -41,7 +44,7 @@ def finished(
     for name in view.graph.order:
         outputs = {output: f"{name}:{output}" for output in (*view.graph.steps[name].outputs, *contained)}
         view.apply(AttemptStarted(at=0, step=name, number=1, role="worker", persona=None, model="m", reason="first"))
-        files = (seen or {}).get(name, {})
+        files = (touched or {}).get(name, {})
         reads, originals = files.get("reads", {}), files.get("originals", {})
         view.apply(AttemptSucceeded(at=0, step=name, number=1, outputs=outputs, reads=reads, originals=originals))
     view.apply(RunFinished(at=0, status="done"))
@@ -65,7 +68,7 @@ def test_a_new_version_of_a_file_is_a_result_though_a_step_reads_it() -> None:
     view = finished(
         NEW | {"inputs": ["a.md"]},
         {"inputs": ["a.md"], "outputs": ["sum.md"]},
-        seen={"S1": {"originals": {"a.md": "old"}}},
+        touched={"S1": {"originals": {"a.md": "old"}}},
     )
     assert results(view) == (RunResult("sum.md", "S2:sum.md"), RunResult("a.md", "S1:a.md", "old"))
 
@@ -78,29 +81,31 @@ def test_only_what_is_wanted_is_a_result_in_the_order_of_the_request() -> None:
 
 
 def test_the_newest_version_is_the_result_and_the_first_original_its_original() -> None:
-    seen = {"S1": {"originals": {"a.md": "old"}}, "S2": {"originals": {"a.md": "old"}}}
+    touched = {"S1": {"originals": {"a.md": "old"}}, "S2": {"originals": {"a.md": "old"}}}
     edit = {"inputs": ["a.md"], "outputs": ["a.md"]}
-    assert results(finished(edit, edit, seen=seen)) == (RunResult("a.md", "S2:a.md", "old"),)
+    assert results(finished(edit, edit, touched=touched)) == (RunResult("a.md", "S2:a.md", "old"),)
 
 
 def test_a_file_that_changed_while_steps_read_it_is_known_to_have_changed() -> None:
     for first, second in (("old", "edited"), ("old", NO_FILE), (NO_FILE, "new")):
-        seen = {"S1": {"reads": {"a.md": first}}, "S2": {"originals": {"a.md": second}}}
-        assert results(finished(DRAFT, NEW, seen=seen)) == (RunResult("a.md", "S2:a.md", second, has_changed=True),)
+        touched = {"S1": {"reads": {"a.md": first}}, "S2": {"originals": {"a.md": second}}}
+        assert results(finished(DRAFT, NEW, touched=touched)) == (
+            RunResult("a.md", "S2:a.md", second, has_changed=True),
+        )
     same = {"S1": {"reads": {"a.md": "old"}}, "S2": {"originals": {"a.md": "old"}}}
-    assert results(finished(DRAFT, NEW, seen=same)) == (RunResult("a.md", "S2:a.md", "old"),)
+    assert results(finished(DRAFT, NEW, touched=same)) == (RunResult("a.md", "S2:a.md", "old"),)
 
 
 def test_names_that_look_the_same_are_one_file() -> None:
-    seen = {"S1": {"reads": {"cafe\u0301.md": "old"}, "originals": {"caf\u00e9.md": "edited"}}}
-    view = finished({"inputs": ["a.md"], "outputs": ["caf\u00e9.md"]}, seen=seen)
+    touched = {"S1": {"reads": {"cafe\u0301.md": "old"}, "originals": {"caf\u00e9.md": "edited"}}}
+    view = finished({"inputs": ["a.md"], "outputs": ["caf\u00e9.md"]}, touched=touched)
     assert results(view) == (RunResult("caf\u00e9.md", "S1:caf\u00e9.md", "edited", has_changed=True),)
 
 
 def test_a_file_in_an_answer_is_a_result_and_is_not_shown_after_it() -> None:
-    seen = {"S1": {"originals": {"a.md": "old"}}}
+    touched = {"S1": {"originals": {"a.md": "old"}}}
     for wanted in ((), ("s1.txt",)):
-        view = finished({"outputs": ["s1.txt"]}, wanted=wanted, seen=seen, contained=("a.md",))
+        view = finished({"outputs": ["s1.txt"]}, wanted=wanted, touched=touched, contained=("a.md",))
         assert results(view) == (RunResult("s1.txt", "S1:s1.txt"), RunResult("a.md", "S1:a.md", "old"))
         assert build_report(view, lambda digest: digest.encode()).answer == "S1:s1.txt"
 
