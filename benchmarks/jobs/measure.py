@@ -20,6 +20,9 @@ from typing import Any, Final, Literal, Self
 
 from benchmarks.jobs import (
     code,
+    later_code,
+    later_one_call,
+    later_parts,
     one_call,
     parts,
     simple_code,
@@ -47,6 +50,9 @@ JOBS: Final[tuple[BenchJob, ...]] = (
     *simple_one_call.JOBS,
     *simple_parts.JOBS,
     *simple_code.JOBS,
+    *later_one_call.JOBS,
+    *later_parts.JOBS,
+    *later_code.JOBS,
 )
 HALVES: Final[tuple[Half, ...]] = ("tuning", "held-out")
 GROUPS: Final[tuple[Group, ...]] = ("one-call", "parts", "code")

@@ -7,6 +7,8 @@ import pytest
 from benchmarks.jobs.job import BenchJob
 from benchmarks.jobs.measure import JOBS
 from tests.benchmarks import (
+    test_jobs_later,
+    test_jobs_later_code,
     test_jobs_simple,
     test_jobs_simple_code,
     test_jobs_unseen,
@@ -16,7 +18,15 @@ from tests.benchmarks import (
 from tests.benchmarks.chat_answers import assert_refused, chat_answer
 from tests.benchmarks.test_jobs import worthless
 
-MODULES = (test_jobs_simple, test_jobs_simple_code, test_jobs_unseen, test_jobs_unseen_code, test_jobs_unseen_parts)
+MODULES = (
+    test_jobs_later,
+    test_jobs_later_code,
+    test_jobs_simple,
+    test_jobs_simple_code,
+    test_jobs_unseen,
+    test_jobs_unseen_code,
+    test_jobs_unseen_parts,
+)
 RIGHT = ChainMap(*(module.RIGHT for module in MODULES))
 OTHER_WORDS = ChainMap(*(module.OTHER_WORDS for module in MODULES))
 WRONG = ChainMap(*(module.WRONG for module in MODULES))
