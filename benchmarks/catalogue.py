@@ -81,7 +81,7 @@ def page() -> str:
 
 def candidate(folder: Path, name: str, entry: CatalogueEntry) -> Candidate:
     """Return a model as `init` sees its file; `folder` gets the stand-in."""
-    file_bytes = entry.size if entry.gguf is None else entry.gguf.bytes
+    file_bytes = entry.size if entry.gguf is None or entry.gguf.bytes is None else entry.gguf.bytes
     return as_candidate(name, folder / f"{name}.gguf", stand_in_header(folder, name, file_bytes), entry)
 
 

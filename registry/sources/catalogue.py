@@ -2,14 +2,17 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from orchestrator.registry.gguf import PIECE
 from orchestrator.registry.measured import MeasuredShares
 
 PATH: Final = Path(__file__).resolve().parent.parent / "catalogue.yaml"
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class AdapterEntry(BaseModel):
@@ -18,7 +21,7 @@ class AdapterEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     file: Annotated[str, Field(description="its file, relative to the catalogue")]
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="the digest of its file")]
+    sha256: Annotated[Sha256, Field(description="the digest of its file")]
     system: Annotated[str, Field(description="the system prompt that it is trained with")]
     plan_quality: Annotated[
         float | None,
@@ -33,12 +36,22 @@ class AdapterEntry(BaseModel):
 
 
 class GgufFile(BaseModel):
-    """A GGUF file, identified by its bytes."""
+    """The GGUF file of a model, which may be in pieces, identified by its bytes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    bytes: Annotated[int, Field(gt=0, description="its exact size")]
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="the digest of its bytes")]
+    bytes: Annotated[
+        int | None, Field(gt=0, description="its exact size, of all pieces together; none if no document states it")
+    ] = None
+    sha256: Annotated[
+        Sha256 | tuple[Sha256, ...],
+        Field(description="the digest of its bytes; if it is split, one per piece in order"),
+    ]
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Return one digest per piece, in order."""
+        return (self.sha256,) if isinstance(self.sha256, str) else self.sha256
 
 
 class ModelFacts(BaseModel):
@@ -78,6 +91,15 @@ class CatalogueEntry(BaseModel):
     adapters: Annotated[
         dict[str, AdapterEntry], Field(description="adapters of ours, by the role that they are for")
     ] = {}
+
+    @model_validator(mode="after")
+    def _has_a_digest_per_piece(self) -> Self:
+        match = PIECE.fullmatch(self.source)
+        pieces = 1 if match is None else int(match["count"])
+        if self.gguf is not None and len(self.gguf.digests) != pieces:
+            given = f"{len(self.gguf.digests)} for {self.source}"
+            raise ValueError(f"gguf.sha256: {given}; accepted: {pieces}, one per piece in order")
+        return self
 
 
 @cache

@@ -33,7 +33,7 @@ def get_model(
     in lower-case hexadecimal. Raises SourceError, also if the file is no usable GGUF model. A download that is no GGUF
     file, such as a web page, is deleted.
     """
-    obtained = _get(written, folder, progress, sha256)
+    obtained = _get(written, folder, progress, () if sha256 is None else (sha256,))
     try:
         return obtained, read_header(obtained.file)
     except GgufError as error:
@@ -45,14 +45,16 @@ def get_model(
         raise SourceError(written, f"{file}{error.reason}{deleted}", "a GGUF model") from error
 
 
-def _get(written: str, folder: Path, progress: DownloadProgress | None, sha256: str | None) -> Obtained:
+def _get(written: str, folder: Path, progress: DownloadProgress | None, digests: tuple[str, ...]) -> Obtained:
+    # `digests` are required: none, or one per piece in order. Only a hub has models in pieces.
     entry = read_catalogue().get(written)
     if entry is not None:
-        return _of_catalogue(entry, folder, progress, sha256)
+        return _of_catalogue(entry, folder, progress, digests)
     if written.startswith("hf:"):
         hub_model = find_on_hub(written)
-        files = hub_model.files if sha256 is None else (_expecting(written, hub_model.files, sha256),)
+        files = _expecting(written, hub_model.files, digests) if digests else hub_model.files
         return _downloaded(files, hub_model.source, folder / hub_model.repo, progress)
+    sha256 = digests[0] if digests else None
     if written.startswith(("https://", "http://")):
         return _downloaded((replace(_file_at(written), sha256=sha256),), written, folder, progress)
     if written.startswith("pypi:") and "{" in written:
@@ -68,14 +70,15 @@ def _get(written: str, folder: Path, progress: DownloadProgress | None, sha256: 
 
 
 def _of_catalogue(
-    entry: CatalogueEntry, folder: Path, progress: DownloadProgress | None, sha256: str | None
+    entry: CatalogueEntry, folder: Path, progress: DownloadProgress | None, digests: tuple[str, ...]
 ) -> Obtained:
-    exact = entry.gguf.sha256 if entry.gguf is not None else None
-    if None not in (exact, sha256) and exact != sha256:
-        raise SourceError("--sha256", f"the catalogue's model has the SHA-256 {exact}, and not {sha256}", f"{exact}")
+    exact = entry.gguf.digests if entry.gguf is not None else ()
+    if exact and digests and exact != digests:
+        message = f"the catalogue's model has the SHA-256 {', '.join(exact)}, and not {', '.join(digests)}"
+        raise SourceError("--sha256", message, exact[0] if len(exact) == 1 else "no --sha256")
     counted = _Counted(progress)
     try:
-        return _get(entry.source, folder, counted, sha256 or exact)
+        return _get(entry.source, folder, counted, digests or exact)
     except SourceError as error:
         # A broken transfer is not started again at the mirror: the same command resumes it.
         if entry.mirror is None or counted.count:
@@ -83,7 +86,7 @@ def _of_catalogue(
         unavailable = error
     try:
         # The same file, so the mirror's copy goes where the source's would.
-        return _joined(entry.mirror, place_on_hub(entry.source, folder), progress, exact)
+        return _joined(entry.mirror, place_on_hub(entry.source, folder), progress, exact[0] if exact else None)
     except SourceError as error:
         raise SourceError(
             error.where, f"{error.what} (this mirror was tried because of {unavailable})", error.accepted
@@ -99,10 +102,14 @@ def _joined(written: str, target: Path, progress: DownloadProgress | None, sha25
     return Obtained(file=target, source=written, downloaded=count, checked=checked)
 
 
-def _expecting(written: str, files: Sequence[RemoteFile], sha256: str) -> RemoteFile:
-    if len(files) > 1:
-        raise SourceError(written, f"is a model in {len(files)} pieces, which one digest cannot be of", "no --sha256")
-    (file,) = files
+def _expecting(written: str, files: Sequence[RemoteFile], digests: Sequence[str]) -> tuple[RemoteFile, ...]:
+    if len(files) != len(digests):
+        message = f"the hub has the model in {len(files)} pieces, and the number of expected digests is {len(digests)}"
+        raise SourceError(written, message, "one digest per piece; --sha256 is for a model in one file")
+    return tuple(_expecting_digest(written, file, sha256) for file, sha256 in zip(files, digests, strict=True))
+
+
+def _expecting_digest(written: str, file: RemoteFile, sha256: str) -> RemoteFile:
     if file.sha256 not in (None, sha256):
         message = f"the hub says that {file.name} has the SHA-256 {file.sha256}, and not {sha256}"
         raise SourceError(written, message, "another file, or the right digest")

