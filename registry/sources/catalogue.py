@@ -76,6 +76,9 @@ class CatalogueEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: Annotated[str, Field(description="where it comes from, as `orchestrator models get` takes it")]
+    revision: Annotated[
+        str | None, Field(pattern="^[0-9a-f]{40}$", description="the commit of the hub's repository that has the file")
+    ] = None
     mirror: Annotated[str | None, Field(description="where its exact file comes from, without the source")] = None
     quantisation: Annotated[str, Field(description="how its weights are stored")]
     size: Annotated[int, Field(gt=0, description="about how many bytes are downloaded")]

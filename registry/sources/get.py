@@ -45,13 +45,19 @@ def get_model(
         raise SourceError(written, f"{file}{error.reason}{deleted}", "a GGUF model") from error
 
 
-def _get(written: str, folder: Path, progress: DownloadProgress | None, digests: tuple[str, ...]) -> Obtained:
+def _get(
+    written: str,
+    folder: Path,
+    progress: DownloadProgress | None,
+    digests: tuple[str, ...],
+    revision: str | None = None,
+) -> Obtained:
     # `digests` are required: none, or one per piece in order. Only a hub has models in pieces.
     entry = read_catalogue().get(written)
     if entry is not None:
         return _of_catalogue(entry, folder, progress, digests)
     if written.startswith("hf:"):
-        hub_model = find_on_hub(written)
+        hub_model = find_on_hub(written, revision)
         files = _expecting(written, hub_model.files, digests) if digests else hub_model.files
         return _downloaded(files, hub_model.source, folder / hub_model.repo, progress)
     sha256 = digests[0] if digests else None
@@ -78,7 +84,7 @@ def _of_catalogue(
         raise SourceError("--sha256", message, exact[0] if len(exact) == 1 else "no --sha256")
     counted = _Counted(progress)
     try:
-        return _get(entry.source, folder, counted, digests or exact)
+        return _get(entry.source, folder, counted, digests or exact, entry.revision)
     except SourceError as error:
         # A broken transfer is not started again at the mirror: the same command resumes it.
         if entry.mirror is None or counted.count:

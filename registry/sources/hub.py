@@ -21,6 +21,7 @@ try:
         HFValidationError,
         OfflineModeIsEnabled,
         RepositoryNotFoundError,
+        RevisionNotFoundError,
     )
 except ModuleNotFoundError:
     hub = None  # type: ignore[assignment]  # the extra `hub` is not installed
@@ -68,13 +69,13 @@ def place_on_hub(written: str, folder: Path) -> Path:
     return folder / named.repo / PurePosixPath(named.file or "").name
 
 
-def find_on_hub(written: str) -> HubModel:
-    """Return the model that `hf:OWNER/REPO...` stands for. Raises SourceError."""
+def find_on_hub(written: str, revision: str | None = None) -> HubModel:
+    """Return the model that `hf:OWNER/REPO...` stands for, at a commit or else the newest one. Raises SourceError."""
     named = parse_name(written)
     if named is None:
         raise SourceError(written, "does not name a model on a hub", FORM)
     repo = named.repo
-    files = _files(written, repo)
+    files = _files(written, repo, revision)
     models = _models(files)
     if not models:
         raise SourceError(written, "the repository holds no GGUF model", "one whose name ends in -GGUF")
@@ -82,16 +83,18 @@ def find_on_hub(written: str) -> HubModel:
     return HubModel(repo, tuple(files[path] for path in pieces), f"hf:{repo}/{pieces[0]}")
 
 
-def _files(written: str, repo: str) -> dict[str, RemoteFile]:
+def _files(written: str, repo: str, revision: str | None) -> dict[str, RemoteFile]:
     if hub is None:
         raise SourceError(written, "models of a hub need the extra `hub`", "pip install 'orchestrator[hub]'")
     try:
-        siblings = hub.HfApi().model_info(repo, files_metadata=True, timeout=TIMEOUT_SECONDS).siblings or ()
+        info = hub.HfApi().model_info(repo, revision=revision, files_metadata=True, timeout=TIMEOUT_SECONDS)
     except GatedRepoError as error:
         raise SourceError(written, "the repository is gated", _if_gated(repo)) from error
     except RepositoryNotFoundError as error:
         message = "there is no such repository, or it is private"
         raise SourceError(written, message, f"{FORM}; for a private one set HF_TOKEN") from error
+    except RevisionNotFoundError as error:
+        raise SourceError(written, f"the repository has no commit {revision} any more", "another source") from error
     except HFValidationError as error:
         raise SourceError(written, str(error), FORM) from error
     except OfflineModeIsEnabled as error:
@@ -106,14 +109,14 @@ def _files(written: str, repo: str) -> dict[str, RemoteFile]:
     headers = {"Authorization": f"Bearer {token}"} if (token := hub.get_token()) else {}
     return {
         sibling.rfilename: RemoteFile(
-            url=hub.hf_hub_url(repo, sibling.rfilename),
+            url=hub.hf_hub_url(repo, sibling.rfilename, revision=revision),
             name=PurePosixPath(sibling.rfilename).name,
             size=sibling.size,
             sha256=None if sibling.lfs is None else sibling.lfs.sha256,
             headers=headers,
             if_refused=_if_gated(repo),  # of a gated repository everybody sees the list of files
         )
-        for sibling in siblings
+        for sibling in info.siblings or ()
     }
 
 

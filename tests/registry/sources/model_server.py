@@ -20,6 +20,8 @@ class Served:
 
     files: dict[str, bytes] = field(default_factory=dict)
     """Files of the repository `some/model`, or of the server's root, by name."""
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """What the files of the repository were, by commit."""
     hashes: dict[str, str] = field(default_factory=dict)
     """What it says the SHA-256 of a file is, where that is a lie."""
     break_off_after: int | None = None
@@ -33,8 +35,8 @@ class Served:
     """Path and Range of each request for a file."""
     url: str = ""
 
-    def sha256(self, name: str) -> str:
-        return self.hashes.get(name) or hashlib.sha256(self.files[name]).hexdigest()
+    def sha256(self, name: str, data: bytes) -> str:
+        return self.hashes.get(name) or hashlib.sha256(data).hexdigest()
 
 
 @contextmanager
@@ -67,25 +69,31 @@ class _Handler(BaseHTTPRequestHandler):
         if served.token is not None and self.headers.get("Authorization") != f"Bearer {served.token}":
             self._refuse(401, "RepoNotFound")
         elif path == "/api/models/some/model":
-            self._refuse(403, "GatedRepo") if served.gated else self._json(self._repository())
+            self._refuse(403, "GatedRepo") if served.gated else self._json(self._repository(served.files))
+        elif match := re.fullmatch(r"/api/models/some/model/revision/(\w+)", path):
+            if match[1] in served.commits:
+                self._json(self._repository(served.commits[match[1]]))
+            else:
+                self._refuse(404, "RevisionNotFound")
         elif path.startswith("/api/models/"):
             self._refuse(404, "RepoNotFound")
         elif match := re.fullmatch(r"/some/model/resolve/main/(.+)", path):
-            self._file(match[1])
+            self._file(match[1], served.files)
+        elif match := re.fullmatch(r"/some/model/resolve/(\w+)/(.+)", path):
+            self._file(match[2], served.commits[match[1]])
         elif match := re.fullmatch(r"/simple/(some-package\d*)/", path):
             self._json(self._index(match[1]))
         elif path.removeprefix("/files/") in served.files:
-            self._file(path.removeprefix("/files/"))
+            self._file(path.removeprefix("/files/"), served.files)
         else:
             self._refuse(404, "EntryNotFound")
 
-    def _repository(self) -> dict[str, Any]:
-        files = self.what.files
+    def _repository(self, files: dict[str, bytes]) -> dict[str, Any]:
         siblings = [
             {
                 "rfilename": name,
                 "size": len(data),
-                "lfs": {"sha256": self.what.sha256(name), "size": len(data), "pointerSize": 134},
+                "lfs": {"sha256": self.what.sha256(name, data), "size": len(data), "pointerSize": 134},
             }
             for name, data in files.items()
         ]
@@ -93,8 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _index(self, package: str) -> dict[str, Any]:
         wheels = [
-            {"filename": name, "url": f"../../files/{name}", "hashes": {"sha256": self.what.sha256(name)}}
-            for name in self.what.files
+            {"filename": name, "url": f"../../files/{name}", "hashes": {"sha256": self.what.sha256(name, data)}}
+            for name, data in self.what.files.items()
         ]
         return {"meta": {"api-version": "1.1"}, "name": package, "versions": ["1.0"], "files": wheels}
 
@@ -112,13 +120,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def _file(self, name: str) -> None:
+    def _file(self, name: str, files: dict[str, bytes]) -> None:
         served, asked = self.what, self.headers.get("Range")
         if served.gated_files:
             self._refuse(403, "GatedRepo")
             return
         served.asked.append((name, asked))
-        data = served.files[name]
+        data = files[name]
         etag = f'"{hashlib.sha256(data).hexdigest()}"'
         begin = 0
         if asked is not None and self.headers.get("If-Range", etag) == etag:

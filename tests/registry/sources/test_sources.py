@@ -373,6 +373,19 @@ def test_a_pinned_file_that_was_replaced_on_the_hub_is_refused(
     assert server.asked == []
 
 
+def test_a_pinned_commit_is_got_after_the_hub_has_another(
+    server: Served, tmp_path: Path, mirrored: CatalogueEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files = {"tiny.gguf": MODEL + b"new"}
+    server.commits["1" * 40] = {"tiny.gguf": MODEL}
+    pinned = mirrored.model_copy(update={"mirror": None, "revision": "1" * 40})
+    monkeypatch.setattr("orchestrator.registry.sources.get.read_catalogue", lambda: {"known": pinned})
+    assert got("known", tmp_path).checked == "its SHA-256 is right"
+    server.commits.clear()
+    with pytest.raises(SourceError, match=f"the repository has no commit {'1' * 40} any more"):
+        get_model("known", tmp_path)
+
+
 PIECE_NAMES = tuple(f"tiny-0000{number}-of-00002.gguf" for number in (1, 2))
 
 
@@ -517,6 +530,7 @@ def test_the_catalogue_is_whole() -> None:
         digests = () if entry.gguf is None else entry.gguf.digests
         assert entry.mirror is None or (len(digests) == 1 and entry.source.endswith(".gguf")), f"{name}: the exact file"
         assert len(set(digests)) == len(digests), name
+        assert entry.revision is None or (digests and entry.source.startswith("hf:")), name
         # Only a file of known size is looked for under other names.
         has_more = entry.adapters or entry.measured is not None
         assert not has_more or (entry.gguf is not None and entry.gguf.bytes is not None), name
