@@ -28,8 +28,10 @@ Made from [the catalogue](../registry/catalogue.yaml) by `python -m benchmarks.c
 compares the two. `orchestrator models get NAME` downloads a model; without a name, the command lists older ones, too.
 
 The facts are from public documents; the last table says from which kinds. A *pinned* file must have the SHA-256 that
-the catalogue states. Other downloads are compared with the hash that the hub states. The installed llama.cpp knows all
-of these architectures, but no model was run or measured for this page.
+the catalogue states, and so must each piece of a split model. Where a commit of the repository is stated, the file
+comes from that commit, even if the publisher has replaced it since. Other models of the catalogue are compared with the
+hash that the hub states. The installed llama.cpp knows all of these architectures, but no model was run or measured for
+this page, and the hashes were not compared with downloaded files.
 
 """
 _MEMORY: Final = """
@@ -73,7 +75,7 @@ def page() -> str:
             _FLEET,
             *_table(("role", *_sizes()), _fleets(candidates)),
             _CONFIRMED,
-            *_table(("model", "source", "confirmed"), _sources(entries)),
+            *_table(("model", "source", "commit", "confirmed"), _sources(entries)),
             _OUT,
         )
     )
@@ -143,7 +145,8 @@ def _fleets(candidates: Mapping[str, Candidate]) -> Iterator[Sequence[str]]:
 def _sources(entries: Mapping[str, CatalogueEntry]) -> Iterator[Sequence[str]]:
     for name, entry in entries.items():
         assert entry.facts is not None, "the page is about models with facts"
-        yield f"`{name}`", f"`{entry.source}`", entry.facts.confirmed
+        commit = "-" if entry.revision is None else f"`{entry.revision[:8]}`"
+        yield f"`{name}`", f"`{entry.source}`", commit, entry.facts.confirmed
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -48,6 +48,14 @@ def test_the_facts_are_those_of_the_stand_ins(candidates: Mapping[str, Candidate
             assert abs(entry.size - entry.gguf.bytes) < 10**7, name
 
 
+@pytest.mark.parametrize("name", CURRENT)
+def test_each_is_an_exact_file(name: str) -> None:
+    entry = CURRENT[name]
+    assert entry.gguf is not None
+    assert entry.source.endswith(".gguf")
+    assert entry.revision is not None or entry.mirror is not None, "without either, a replaced file cannot be had"
+
+
 @pytest.mark.skipif(not LIBRARY.exists(), reason="llama.cpp is not where the wheel puts it")
 def test_the_installed_llama_cpp_knows_their_architectures() -> None:
     library = LIBRARY.read_bytes()
