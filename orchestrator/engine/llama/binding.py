@@ -2,8 +2,9 @@
 
 `load` opens a build of libllama and looks up every function, which is then an attribute of this module. A use before
 that loads the default. Names and types are those of llama.h; handles and arrays that functions return are addresses, or
-None. A build is refused if it lacks a function, except those of `OPTIONAL`, or if its structs have another layout. That
-shows in llama.cpp's own defaults and in results that are always the same.
+None. A build is refused if it lacks a function, except those of `OPTIONAL`, or if its structs have a layout that is
+neither llama.h's nor of another release (`LAYOUTS`). That shows in llama.cpp's own defaults and in results that are
+always the same.
 """
 
 import ctypes
@@ -135,47 +136,62 @@ class llama_model_params(ctypes.Structure):
     )
 
 
+_UP_TO_CALLBACKS: Final = (
+    ("n_ctx", c_uint32),
+    ("n_batch", c_uint32),
+    ("n_ubatch", c_uint32),
+    ("n_seq_max", c_uint32),
+    ("n_rs_seq", c_uint32),
+    ("n_outputs_max", c_uint32),
+    ("n_outputs_max_per_seq", c_uint32),
+    ("n_threads", c_int32),
+    ("n_threads_batch", c_int32),
+    ("ctx_type", c_int),
+    ("rope_scaling_type", c_int),
+    ("pooling_type", c_int),
+    ("attention_type", c_int),
+    ("flash_attn_type", c_int),
+    ("rope_freq_base", c_float),
+    ("rope_freq_scale", c_float),
+    ("yarn_ext_factor", c_float),
+    ("yarn_attn_factor", c_float),
+    ("yarn_beta_fast", c_float),
+    ("yarn_beta_slow", c_float),
+    ("yarn_orig_ctx", c_uint32),
+    ("defrag_thold", c_float),
+    ("cb_eval", c_void_p),
+    ("cb_eval_user_data", c_void_p),
+    ("type_k", c_int),
+    ("type_v", c_int),
+    ("abort_callback", c_void_p),
+    ("abort_callback_data", c_void_p),
+)
+_FROM_SWITCHES: Final = (
+    ("embeddings", c_bool),
+    ("offload_kqv", c_bool),
+    ("no_perf", c_bool),
+    ("op_offload", c_bool),
+    ("swa_full", c_bool),
+    ("kv_unified", c_bool),
+    ("samplers", c_void_p),
+    ("n_samplers", c_size_t),
+    ("ctx_other", c_void_p),
+    ("_reserve", c_uint8 * _RESERVE),
+)
+
+
 class llama_context_params(ctypes.Structure):
-    _fields_ = (
-        ("n_ctx", c_uint32),
-        ("n_batch", c_uint32),
-        ("n_ubatch", c_uint32),
-        ("n_seq_max", c_uint32),
-        ("n_rs_seq", c_uint32),
-        ("n_outputs_max", c_uint32),
-        ("n_outputs_max_per_seq", c_uint32),
-        ("n_threads", c_int32),
-        ("n_threads_batch", c_int32),
-        ("ctx_type", c_int),
-        ("rope_scaling_type", c_int),
-        ("pooling_type", c_int),
-        ("attention_type", c_int),
-        ("flash_attn_type", c_int),
-        ("rope_freq_base", c_float),
-        ("rope_freq_scale", c_float),
-        ("yarn_ext_factor", c_float),
-        ("yarn_attn_factor", c_float),
-        ("yarn_beta_fast", c_float),
-        ("yarn_beta_slow", c_float),
-        ("yarn_orig_ctx", c_uint32),
-        ("defrag_thold", c_float),
-        ("cb_eval", c_void_p),
-        ("cb_eval_user_data", c_void_p),
-        ("type_k", c_int),
-        ("type_v", c_int),
-        ("abort_callback", c_void_p),
-        ("abort_callback_data", c_void_p),
-        ("embeddings", c_bool),
-        ("offload_kqv", c_bool),
-        ("no_perf", c_bool),
-        ("op_offload", c_bool),
-        ("swa_full", c_bool),
-        ("kv_unified", c_bool),
-        ("samplers", c_void_p),
-        ("n_samplers", c_size_t),
-        ("ctx_other", c_void_p),
-        ("_reserve", c_uint8 * _RESERVE),
-    )
+    _fields_ = (*_UP_TO_CALLBACKS, *_FROM_SWITCHES)
+
+
+class _llama_context_params_0_6(ctypes.Structure):
+    _fields_ = (*_UP_TO_CALLBACKS, ("moe_cache_size", c_size_t), *_FROM_SWITCHES)
+
+
+# Layouts of a struct in other releases of llama.cpp. They differ in fields that we neither set nor read.
+LAYOUTS: Final[Mapping[type[ctypes.Structure], tuple[type[ctypes.Structure], ...]]] = {
+    llama_context_params: (_llama_context_params_0_6,),
+}
 
 
 # Functions: the type of the result, then those of the arguments. The variables name what a handle is of.
@@ -433,13 +449,33 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, object]]] = {
 
 
 def _layout_problems(functions: Mapping[str, Any]) -> Iterator[str]:
-    for make, defaults in _DEFAULTS.items():
-        params = functions[make]()
-        for field, value in defaults.items():
-            if (actual := getattr(params, field)) != value:
-                yield f"{type(params).__name__}.{field} is {actual} by default, not {value}"
+    for name, defaults in _DEFAULTS.items():
+        declared = SIGNATURES[name][0]
+        layouts = (declared, *LAYOUTS.get(declared, ()))
+        layout = next((each for each in layouts if not _other_default(functions[name], each, defaults)), None)
+        if layout is None:
+            yield _other_default(functions[name], declared, defaults)
+        elif layout is not declared:
+            _declare(functions, declared, layout)
     yield from _batch_problems(functions)
     yield from _candidates_problems(functions)
+
+
+def _other_default(make: Any, layout: type[ctypes.Structure], defaults: Mapping[str, object]) -> str:
+    # the first field that is not llama.cpp's default if its struct has this layout; empty if all are
+    make.restype = layout
+    params = make()
+    for field, value in defaults.items():
+        if (actual := getattr(params, field)) != value:
+            return f"{layout.__name__}.{field} is {actual} by default, not {value}"
+    return ""
+
+
+def _declare(functions: Mapping[str, Any], declared: type[ctypes.Structure], layout: type[ctypes.Structure]) -> None:
+    for name, signature in SIGNATURES.items():
+        if declared in signature and name in functions:
+            result, *arguments = (layout if kind is declared else kind for kind in signature)
+            functions[name].restype, functions[name].argtypes = result, arguments
 
 
 def _batch_problems(functions: Mapping[str, Any]) -> Iterator[str]:
@@ -509,7 +545,8 @@ def build() -> str:
 
 
 def loaded_files() -> tuple[Path, ...]:
-    """Return the files of llama.cpp and ggml that this process has loaded, sorted."""
+    """Return the library and the files of llama.cpp and ggml that this process has loaded with it, sorted."""
     lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     mapped = {Path(parts[5]) for line in lines if len(parts := line.split(maxsplit=5)) > 5}
-    return tuple(sorted(file for file in mapped if file.name.startswith(("libllama", "libggml")) and file.exists()))
+    named = {file for file in mapped if file.name.startswith(("libllama", "libggml")) and file.exists()}
+    return tuple(sorted(named | {_loaded().file.resolve()}))  # whose file may have any name

@@ -202,6 +202,41 @@ async def test_structs_may_have_grown_at_their_end(models: Path, tmp_path: Path)
     assert await said(spec_of(models, grown)) == await said(spec_of(models, None))
 
 
+RELEASE_0_6 = {
+    "llama_context_default_params": """
+#include <stddef.h>
+#include <string.h>
+struct params_0_6 {
+    struct { _Alignas(8) char bytes[offsetof(struct llama_context_params, embeddings)]; } head;
+    size_t moe_cache_size;
+    char rest[sizeof(struct llama_context_params) - offsetof(struct llama_context_params, embeddings)];
+};
+struct params_0_6 llama_context_default_params(void) {
+    struct llama_context_params (*original)(void) = ORIGINAL(llama_context_default_params);
+    struct llama_context_params params = original();
+    struct params_0_6 wider = {.moe_cache_size = 43};
+    memcpy(&wider.head, &params, sizeof wider.head);
+    memcpy(wider.rest, &params.embeddings, sizeof wider.rest);
+    return wider;
+}""",
+    "llama_init_from_model": """
+struct llama_context * llama_init_from_model(struct llama_model * model, struct params_0_6 wider) {
+    typedef struct llama_context * function(struct llama_model *, struct llama_context_params);
+    function * original = ORIGINAL(llama_init_from_model);
+    struct llama_context_params params;
+    memcpy(&params, &wider.head, sizeof wider.head);
+    memcpy(&params.embeddings, wider.rest, sizeof wider.rest);
+    if (wider.moe_cache_size != 43 || params.n_seq_max != 2) abort();
+    return original(model, params);
+}""",
+}
+
+
+async def test_the_structs_of_release_0_6_are_known(models: Path, tmp_path: Path) -> None:
+    release = with_shim(tmp_path / "release", **RELEASE_0_6)
+    assert await said(spec_of(models, release)) == await said(spec_of(models, None))
+
+
 KERNELS = {
     "ggml_backend_load_all_from_path": """
 static int loaded = 0;
@@ -300,6 +335,17 @@ def test_a_library_is_described_by_a_process_of_its_own(copy: Path, bare: Path, 
     killing = with_shim(tmp_path / "killing", llama_batch_free="void llama_batch_free(void) { abort(); }")
     with pytest.raises(LibraryFailed, match="a process that loaded it was killed by SIGABRT"):
         probe_library(str(killing))
+
+
+def test_a_library_under_another_name_has_a_build_of_its_own(tmp_path: Path) -> None:
+    folder = copied(tmp_path / "named")
+    file = shutil.copy2(folder / "libllama.so", folder / "engine.so")
+    builds = set()
+    for seconds in (1, 2):
+        os.utime(file, (seconds, seconds))
+        builds.add(in_a_process(f"lib.load({str(file)!r})\nprint(lib.build(), *lib.loaded_files())"))
+    assert len(builds) == 2
+    assert all(str(file) in build for build in builds)
 
 
 def test_libraries_of_another_folder_are_told(copy: Path, tmp_path: Path) -> None:
