@@ -174,6 +174,22 @@ def _last_name(file: str) -> str:
 _Uses = list[tuple[str, Use]]
 
 
+# between two names: "a.csv and a.json", "a.csv mit a.json"
+_LISTED = re.compile(
+    r"\W*(?:(?:and|or|with|to|against|und|oder|mit|gegen|et|ou|avec|a|y|o|con)\W+)?(?:(?:the|die|le|la|el)\W+)?"
+)
+
+
+def _is_conversion(text: str, name: str, present: _Uses) -> bool:
+    # "tools.txt as a table: tools.csv": an existing file of this name with another ending is spoken of first
+    path, at = PurePosixPath(name), text.find(name)
+    for other, _ in present:
+        end = text.find(other) + len(other)
+        if PurePosixPath(other).stem == path.stem and len(other) <= end <= at:
+            return _LISTED.fullmatch(folded(text[end:at])) is None
+    return False
+
+
 def _uses(text: str, files: Sequence[str]) -> tuple[_Uses, _Uses]:
     # names of existing files, and names of other files
     by_case = {name.casefold() for file in files for name in (file, _last_name(file))}
@@ -188,7 +204,8 @@ def _uses(text: str, files: Sequence[str]) -> tuple[_Uses, _Uses]:
     def exists(name: str) -> bool:
         return name.casefold() in by_case or find_name(name, files) is not None
 
-    for (_, tokens), is_question in zip(sentences, questions, strict=True):
+    for (sentence, tokens), is_question in zip(sentences, questions, strict=True):
+        asks = is_question or _QUESTION.match(folded(sentence)) is not None
         for at, token in enumerate(tokens):
             if not token.name or any(token.text in file for file in spaced):
                 continue
@@ -199,6 +216,8 @@ def _uses(text: str, files: Sequence[str]) -> tuple[_Uses, _Uses]:
             existing_list = use is Use.UNSURE and exists(listed_with(tokens, at))
             if ordered and not (is_question or existing_list):
                 use = Use.WRITE if may_be_ordered(tokens, at, use, program=about_program) else use
+            if not asks and _is_conversion(text, token.text, present):
+                use = Use.WRITE
             absent.append((token.text, use))
         program = program or orders_program(tokens)
     return present, absent

@@ -55,6 +55,9 @@ MISSING = [
     ("Do what todo.md says.", "todo.md"),
     ("Add prices.csv to notes.md.", "prices.csv"),
     ("Add the totals of sums.csv.", "sums.csv"),
+    ("Compare notes.md with notes.txt.", "notes.txt"),
+    ("Vergleiche notes.md und notes.txt.", "notes.txt"),
+    ("Which is longer, offer.txt or offer.md?", "offer.md"),
 ]
 
 WRITTEN = [
@@ -145,6 +148,9 @@ IN_PASSING = [
     ),
     ("parse.py has no tests yet. Write some, test_parse.py.", "parse.py", "test_parse.py"),
     ("Split shop.py into models.py and views.py.", "shop.py", "models.py views.py"),
+    ("Mach mir aus liste.txt eine Tabelle für Excel: liste.csv mit zwei Spalten.", "liste.txt", "liste.csv"),
+    ("Our web page wants songs.csv as JSON (songs.json), one object for each song.", "songs.csv", "songs.json"),
+    ("Il me faut prix.md pour le tableur, donc prix.csv.", "prix.md", "prix.csv"),
     ("Move the helpers of app.py to helpers.py and import them from there.", "app.py", "helpers.py"),
     (
         "queue.py: a class BoundedQueue with put and get; test_queue.py: three tests for it.",
