@@ -215,7 +215,9 @@ def schema_for(request: str, name: str) -> dict[str, object] | None:
     if at < 0 or not name.endswith(".json"):
         return None
     behind = _FILE_NAMES.sub("FILES", folded(re.split(r"[.!?](?:\s|$)", text[at + len(name) :], maxsplit=1)[0]))
-    return {"type": "array", "minItems": 1} if re.match(rf"[^,;]{{0,40}}?\b(?:{_LIST})\b", behind) else None
+    # "a.json, and a list of the changes" wants another text
+    is_list = re.match(rf"(?:[^,;]{{0,40}}?\b|\W*(?:as|als|comme|como)\s)(?:{_LIST})\b", behind)
+    return {"type": "array", "minItems": 1} if is_list else None
 
 
 def _own_words(request: str) -> str:

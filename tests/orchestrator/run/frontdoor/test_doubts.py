@@ -600,6 +600,11 @@ def test_a_copy_is_answered_by_asking_for_none() -> None:
             {"people.json": '{"people": [{"name": "Ann"}]}'},
             ["You asked for a list in people.json; it is an object."],
         ),
+        (
+            "Put notes.txt into people.json, as a list of objects.",
+            {"people.json": '{"people": [{"name": "Ann"}]}'},
+            ["You asked for a list in people.json; it is an object."],
+        ),
         ("Make people.json from notes.txt: a list of objects.", {"people.json": '[{"name": "Ann"}]'}, []),
         ("Make people.json, and a list of names as names.txt.", {"people.json": "{}", "names.txt": "Ann"}, []),
         (
