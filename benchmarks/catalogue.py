@@ -30,8 +30,10 @@ compares the two. `orchestrator models get NAME` downloads a model; without a na
 The facts are from public documents; the last table says from which kinds. A *pinned* file must have the SHA-256 that
 the catalogue states, and so must each piece of a split model. Where a commit of the repository is stated, the file
 comes from that commit, even if the publisher has replaced it since. Other models of the catalogue are compared with the
-hash that the hub states. The installed llama.cpp knows all of these architectures, but no model was run or measured for
-this page, and the hashes were not compared with downloaded files.
+hash that the hub states. No model was run or measured for this page, and the hashes were not compared with downloaded
+files. What was run are small models of all of these architectures, with the same kinds of layers and random weights
+([current_models.py](../benchmarks/current_models.py)): the engine's tests let them share, keep, store and take back
+prompts, compare the text with a fresh computation, and the memory for the KV cache with what llama.cpp allocates.
 
 """
 _MEMORY: Final = """

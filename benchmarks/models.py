@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 Matrix = npt.NDArray[np.float32]
 Draw = Callable[[str, int, int], Matrix]  # returns the weights of a tensor by its name, rows and columns
+Value = bool | int | float | Sequence[bool] | Sequence[int]  # of the metadata of a file
 Merges = Sequence[tuple[str, str]]  # pairs of tokens that are merged into one, in the order of their priority
 
 CHATML = (
@@ -64,6 +65,19 @@ def _begun(path: Path, architecture: str, shape: ModelShape) -> gguf.GGUFWriter:
     writer.add_feed_forward_length(shape.feed_forward)
     writer.add_head_count(shape.heads)
     return writer
+
+
+def add_value(writer: gguf.GGUFWriter, key: str, value: Value) -> None:
+    """Add metadata as llama.cpp reads it: whole numbers as U32, others as F32."""
+    match value:
+        case bool():
+            writer.add_bool(key, value)
+        case int():
+            writer.add_uint32(key, value)
+        case float():
+            writer.add_float32(key, value)
+        case _:
+            writer.add_array(key, value)
 
 
 def finish(writer: gguf.GGUFWriter) -> None:
@@ -331,7 +345,7 @@ class _Tensors:
             writer.add_expert_used_count(2)
         writer.add_layer_norm_rms_eps(1e-5)
         writer.add_vocab_size(shape.vocabulary)
-        _add_vocabulary(writer, shape, _letters(shape) if merges is None else merges)
+        add_vocabulary(writer, shape, merges)
 
     def matrix(self, name: str, rows: int, columns: int, kind: str = "", *, stacked: int = 0) -> None:
         values = self._weights(name, rows * max(1, stacked), columns)
@@ -515,7 +529,9 @@ def _letters(shape: ModelShape) -> Merges:
     return [("".join(letters[:-1]), letters[-1]) for letters in merged]
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter, shape: ModelShape, merges: Merges) -> None:
+def add_vocabulary(writer: gguf.GGUFWriter, shape: ModelShape, merges: Merges | None = None) -> None:
+    """Write the vocabulary of a shape: bytes, `merges` or merged letters, and the special tokens of ChatML."""
+    merges = _letters(shape) if merges is None else merges
     normal = [*byte_letters(), *(left + right for left, right in merges)]
     fill = [f"<unused{n}>" for n in range(_merged_tokens(shape) - len(merges))]
     writer.add_tokenizer_model("gpt2")

@@ -5,7 +5,7 @@ this machine. The keys are those that llama.cpp reads for the architecture, and 
 state. Chat templates are reduced to what the registry reads of them: how a turn, a thought and a switch are written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -13,10 +13,9 @@ from typing import Final
 import gguf
 import numpy as np
 
-from benchmarks.models import finish
+from benchmarks.models import Value, add_value, finish
 from orchestrator.registry.gguf import GgufHeader, read_header
 
-Value = int | Sequence[int] | Sequence[bool]
 B: Final = 10**9
 
 _TURNS: Final = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -263,11 +262,7 @@ def write_stand_in(path: Path, name: str) -> Path:
     writer = gguf.GGUFWriter(path, model.architecture)
     writer.add_name(name)
     for key, value in model.metadata.items():
-        full = f"{model.architecture}.{key}"
-        if isinstance(value, int):
-            writer.add_uint32(full, value)
-        else:
-            writer.add_array(full, value)
+        add_value(writer, f"{model.architecture}.{key}", value)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(model.vocabulary[0])
     writer.add_token_list([f"{model.vocabulary[0]}-{number}" for number in range(8)])

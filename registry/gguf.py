@@ -156,7 +156,7 @@ def _header(path: Path, fields: Fields, pieces: list[RawHeader]) -> GgufHeader:
         context_length=fields.size("context_length"),
         layers=layers,
         mtp_heads=fields.size("nextn_predict_layers", 0),
-        mtp_cell_bytes=2 * max(attention.kv_heads[-1:], default=0) * (attention.key_length + attention.value_length),
+        mtp_cell_bytes=_mtp_cell_bytes(fields, attention),
         read_layers=tuple(map(int, fields.list_of("target_layers", 1) or ())),
         read_width=fields.size("target_hidden_size", 0),
         embedding=attention.embedding,
@@ -200,6 +200,11 @@ def _recurrent_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     return tuple(bool(interval) and layer < trunk and (layer + 1) % interval != 0 for layer in range(layers))
 
 
+def _mtp_cell_bytes(fields: Fields, attention: Attention) -> int:
+    values = 0 if _is_latent(fields) else attention.value_length
+    return 2 * max(attention.kv_heads[-1:], default=0) * (attention.key_length + values)
+
+
 def _kept_heads(fields: Fields, attention: Attention, recurrent: tuple[bool, ...]) -> tuple[int, ...]:
     # Layers that predict further tokens are for drafts, and have a cache in a context of their own. The last layers of
     # some models use the cache of an earlier one.
@@ -208,16 +213,16 @@ def _kept_heads(fields: Fields, attention: Attention, recurrent: tuple[bool, ...
     if trunk <= 0 or (family(fields.architecture) == "hybrid" and not any(recurrent)):
         trunk = layers
     end = min(trunk, layers - fields.size("attention.shared_kv_layers", 0))
-    rows = enumerate(zip(attention.kv_heads, recurrent, strict=True))
-    return tuple(0 if skips or layer >= end else heads for layer, (heads, skips) in rows)
+    busy = _does_otherwise(attention) if family(fields.architecture) == "hybrid" else (False,) * layers
+    rows = enumerate(zip(attention.kv_heads, recurrent, busy, strict=True))
+    return tuple(0 if skips or other or layer >= end else heads for layer, (heads, skips, other) in rows)
 
 
 def _numbers(fields: Fields, attention: Attention, kv_heads: tuple[int, ...]) -> tuple[int, int]:
     layers = len(kv_heads)
     key_lengths = _lengths(fields, "key_length", attention.key_length, layers)
     value_lengths = _lengths(fields, "value_length", attention.value_length, layers)
-    # Multi-head latent attention caches one latent vector, from which the values come, too.
-    latent = fields.architecture in COMPRESSED or fields.size("attention.key_length_mla", 0) > 0
+    latent = _is_latent(fields)
     keys = sum(heads * length for heads, length in zip(kv_heads, key_lengths, strict=True))
     values = 0 if latent else sum(heads * length for heads, length in zip(kv_heads, value_lengths, strict=True))
     # Sparse attention keeps the keys of an index, with one head, and without latent attention values that are not used.
@@ -225,6 +230,11 @@ def _numbers(fields: Fields, attention: Attention, kv_heads: tuple[int, ...]) ->
     types = fields.list_of("attention.indexer.types", layers) or (1,) * layers
     indexed = sum(1 for heads, kind in zip(kv_heads, types, strict=False) if heads and kind) if index else 0
     return keys + indexed * index, values + (0 if latent else indexed * attention.value_length)
+
+
+def _is_latent(fields: Fields) -> bool:
+    """Whether the cache has one latent vector, from which the values come, too (multi-head latent attention)."""
+    return fields.architecture in COMPRESSED or fields.size("attention.key_length_mla", 0) > 0
 
 
 def _lengths(fields: Fields, key: str, length: int, layers: int) -> tuple[int, ...]:
@@ -251,14 +261,18 @@ def _compressed(fields: Fields, attention: Attention) -> tuple[int, int]:
 
 
 def _count_recurrent(attention: Attention, recurrent: tuple[bool, ...]) -> int:
-    # As if every layer without attention had a state, or every layer; a layer of Nemotron-H does only one thing, so one
-    # with a feed-forward part has none.
+    # As if every layer without attention had a state, or every layer.
     if any(recurrent):
         return sum(recurrent)
+    rows = zip(attention.kv_heads, _does_otherwise(attention), strict=True)
+    return sum(heads == 0 and not other for heads, other in rows) or len(attention.kv_heads)
+
+
+def _does_otherwise(attention: Attention) -> tuple[bool, ...]:
+    # A layer of Nemotron-H does only one thing, so one with a feed-forward part neither attends nor has a state.
     parts = attention.feed_forward
     single = any(parts) and not all(parts)
-    without = [heads == 0 and not (single and part) for heads, part in zip(attention.kv_heads, parts, strict=True)]
-    return sum(without) or len(without)
+    return tuple(single and part > 0 for part in parts)
 
 
 def _recurrent_state(fields: Fields, attention: Attention) -> int:

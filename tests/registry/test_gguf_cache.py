@@ -49,8 +49,16 @@ def test_layers_for_drafts_cache_nothing(read: Read) -> None:
     assert (hybrid.kv_heads, hybrid.state_bytes) == ((0, 2, 0, 2, 0), 2 * STATE_BYTES)
     assert read("glm4moe", {"nextn_predict_layers": 1}).kv_heads == (2, 2, 2, 0)
     assert read("glm4moe", {"nextn_predict_layers": 4}).kv_heads == (2, 2, 2, 2), "a file of nothing else drafts"
-    # llama.cpp filters by other keys for these, so all layers count.
+    # llama.cpp filters by other keys for these, so all layers count that do nothing else.
     assert read("nemotron_h_moe", {"nextn_predict_layers": 1}).kv_heads == (2, 2, 2, 2)
+    several = {"nextn_predict_layers": 1, "attention.head_count_kv": [2, 0, 0, 2], "feed_forward_length": [0, 0, 9, 9]}
+    assert read("nemotron_h_moe", several).kv_heads == (2, 0, 0, 0)
+
+
+def test_a_head_that_drafts_caches_one_latent_vector_if_its_model_does(read: Read) -> None:
+    draft = {"nextn_predict_layers": 1, "attention.value_length": 8}
+    assert read("glm4moe", draft).mtp_cell_bytes == 2 * 2 * (16 + 8)
+    assert read("glm-dsa", draft | {"attention.key_length_mla": 16}).mtp_cell_bytes == 2 * 2 * 16
 
 
 def test_layers_that_share_a_cache_have_none_of_their_own(read: Read) -> None:
