@@ -77,6 +77,8 @@ def _weights(rng: np.random.Generator, name: str, sizes: Sizes) -> npt.NDArray[n
         return np.argsort(rng.random((shape[0], EXPERTS)), axis=1)[:, : shape[1]].astype(np.int32)
     if name.endswith("ssm_a"):
         return np.full(shape, -1.0, dtype=np.float32)
+    if name.endswith("attn_q_norm.weight"):
+        return np.full(shape, 0.25, dtype=np.float32)  # Gemma 4 does not scale its scores, so they would be too large
     if ("norm" in name and name.endswith("weight")) or name.endswith(_FACTORS):
         return np.ones(shape, dtype=np.float32)
     scale = 1 / np.sqrt(sizes[0]) if len(sizes) > 1 else 0.1
