@@ -104,7 +104,7 @@ def _described(job: Job) -> dict[str, Any]:
 def _update(message: httpx2.ServerSentEvent) -> Update:
     if message.event == "progress":
         data = json.loads(message.data)
-        return Progress(**data | {name: tuple(data.get(name, ())) for name in ("gates", "nodes")})
+        return Progress(**data | {name: tuple(data.get(name, ())) for name in ("gates", "gates_since", "nodes")})
     return EventUpdate(decode_event(message.data), int(message.id))
 
 

@@ -225,12 +225,8 @@ class PlainDisplay(RunDisplay):
     def progress(self, progress: Progress) -> None:
         if self._clock() - self._written < PROGRESS_PAUSE:
             return
-        if progress.wait:
-            self._print_now(f"{progress.step or 'plan'}: {progress.wait}")
-            return
-        rate = f", {progress.tokens_per_second:.0f} tok/s" if progress.tokens_per_second > 0 else ""
-        tokens = counted(progress.output_tokens, "token")
-        self._print_now(f"{progress.step or 'plan'} is being written: {tokens} so far{rate}")
+        name = progress.step or "plan"
+        self._print_now(f"{name}: {progress.wait}" if progress.wait else f"{name} is {progress.words}")
 
     async def animate(self) -> None:
         while True:

@@ -65,6 +65,7 @@ class AttemptStream:
         self._stage: ModelLoad | QueuePlace | PromptRead | None = None
         self._nodes: dict[str, None] = {}  # in the order of their use
         self._gates: dict[str, bool] = {}  # the gates that check, and whether each waits for a core
+        self._gates_since: dict[str, float] = {}
         self._waiting = 0  # requests that wait for a model
         self._usage: Usage | None = None
         self._reported = False
@@ -146,8 +147,10 @@ class AttemptStream:
                 self._nodes[node], self._stage = None, None
             case GateRun(gate, waits):
                 self._gates[gate], self._stage = waits, None
+                self._gates_since.setdefault(gate, self._now())
             case GateEnd(gate):
                 self._gates.pop(gate, None)
+                self._gates_since.pop(gate, None)
                 self._stage = None
                 if not self._gates:  # the text is complete, so the next event or gate says what follows
                     return
@@ -196,6 +199,7 @@ class AttemptStream:
                 read_tokens=stage.tokens if isinstance(stage, PromptRead) else 0,
                 prompt_tokens=stage.prompt_tokens if isinstance(stage, PromptRead) else 0,
                 gates=tuple(self._gates),
+                gates_since=tuple(self._gates_since.values()),
                 waits_for_core=bool(self._gates) and all(self._gates.values()),
             )
         )

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 from orchestrator.task.events import AttemptGenerated, Event, RunFinished, encode_event
 
@@ -36,6 +37,7 @@ class Progress:
     read_tokens: int = 0
     prompt_tokens: int = 0  # of the prompt in prefill; 0 if none is
     gates: tuple[str, ...] = ()  # the gates that check what was written
+    gates_since: tuple[float, ...] = ()  # when each of them started, by the clock of events
     waits_for_core: bool = False  # whether all of them wait for a core, or for their turn in the sandbox
 
     @property
@@ -53,6 +55,19 @@ class Progress:
             reason = "waiting for a core" if self.waits_for_core else ""
         checks = f"checking: {', '.join(self.gates)}" if self.gates else ""
         return ", ".join(filter(None, (checks, reason)))
+
+    @property
+    def words(self) -> str:
+        """What it waits for, or how much is written."""
+        if self.wait:
+            return self.wait
+        rate = f", {self.tokens_per_second:.0f} tok/s" if self.tokens_per_second > 0 else ""
+        return f"being written: {self.output_tokens} token{'' if self.output_tokens == 1 else 's'} so far{rate}"
+
+    def to_json(self, now: float) -> dict[str, Any]:
+        """Return it as a JSON object, with its words and how many seconds each of its gates has taken until `now`."""
+        seconds = {gate: now - since for gate, since in zip(self.gates, self.gates_since, strict=True)}
+        return asdict(self) | {"words": self.words, "gate_seconds": seconds}
 
 
 Update = EventUpdate | Progress
@@ -82,6 +97,11 @@ class Watcher:
         """Return a progress that the watcher has not seen, and forget it; None if there is none."""
         return self._progress.pop(next(iter(self._progress))) if self._progress else None
 
+    def progress_of(self, step: str) -> Progress | None:
+        """Return the latest progress of a step that the watcher has not seen; None if there is none."""
+        unseen = (progress for progress in self._progress.values() if progress.step == step)
+        return max(unseen, key=lambda progress: progress.attempt, default=None)
+
 
 class Broadcast:
     """Hands updates to every watcher of one run."""
@@ -105,6 +125,10 @@ class Broadcast:
         self._blind.take(update)
         for watcher in self._watchers:
             watcher.take(update)
+
+    def progress(self, step: str) -> Progress | None:
+        """Return the progress of a step that a new watcher would get; None if there is none."""
+        return self._blind.progress_of(step)
 
     def close(self) -> None:
         """End every watcher when it has seen all events: nothing more will be published."""

@@ -96,6 +96,50 @@ async def test_a_late_watcher_sees_the_progress_of_attempts_that_run() -> None:
     assert await seen(broadcast, 1) == [EventUpdate(END, 2)]
 
 
+async def test_the_progress_of_a_step_can_be_asked_for_while_its_attempt_runs() -> None:
+    broadcast, first, second = Broadcast(), Progress("S1", 1, 5, 1.0, "five"), Progress("S1", 2, 0, 0.0, "", ahead=1)
+    assert broadcast.progress("S1") is None
+    broadcast.publish(first)
+    broadcast.publish(Progress("S2", 7, 9, 1.0, ""))
+    assert broadcast.progress("S1") is first
+    watching = broadcast.watch()
+    assert await anext(watching) is first
+    assert broadcast.progress("S1") is first, "watchers take it from nobody"
+    await watching.aclose()
+    broadcast.publish(second)
+    assert broadcast.progress("S1") is second
+    broadcast.publish(EventUpdate(AttemptCancelled(at=1.0, step="S1", number=1)))
+    assert broadcast.progress("S1") is second
+    broadcast.publish(EventUpdate(AttemptCancelled(at=2.0, step="S1", number=2)))
+    assert broadcast.progress("S1") is None
+
+
+async def test_a_stream_says_since_when_each_gate_checks() -> None:
+    broadcast, now = Broadcast(), [10.0]
+    stream = AttemptStream(NoModels(), broadcast, lambda: now[0], lambda event: None, step="S1", number=1)
+
+    def seconds_after(stage: Stage) -> dict[str, float]:
+        stream.stage(stage)
+        now[0] += 1.0
+        progress = broadcast.progress("S1")
+        assert progress is not None
+        seconds: dict[str, float] = progress.to_json(now[0])["gate_seconds"]
+        return seconds
+
+    assert seconds_after(PromptRead(300, 660)) == {}
+    assert seconds_after(GateRun("lint")) == {"lint": 1.0}
+    assert seconds_after(GateRun("lint", waits=True)) == {"lint": 2.0}, "the time in which it waits is a part of it"
+    assert seconds_after(GateRun("judge")) == {"lint": 3.0, "judge": 1.0}
+    assert seconds_after(GateEnd("lint")) == {"judge": 2.0}
+    assert seconds_after(GateRun("lint")) == {"judge": 3.0, "lint": 1.0}, "it has started again"
+
+
+def test_progress_is_put_into_words() -> None:
+    assert Progress("S1", 1, 0, 0.0, "", read_tokens=300, prompt_tokens=660).words == "read 300 of 660 tokens"
+    assert Progress("S1", 1, 1, 0.0, "a").words == "being written: 1 token so far"
+    assert Progress("S1", 1, 12, 3.6, "abc").words == "being written: 12 tokens so far, 4 tok/s"
+
+
 async def test_gates_that_check_are_seen_after_the_text_is_complete() -> None:
     broadcast, checking = Broadcast(), Progress("S1", 1, 9, 1.0, "", gates=("lint",))
     watching = broadcast.watch()
