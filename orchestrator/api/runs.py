@@ -470,9 +470,9 @@ async def diff(run: str, service: ServiceDep) -> PlainTextResponse:
 
 @router.get("/runs/{run}/steps/{step}")
 async def explain(run: str, step: str, service: ServiceDep) -> dict[str, Any]:
-    """Return what a step waited for, its role with the reason, and the ends of its attempts."""
+    """Return what a step waited for, its role with the reason, the ends of its attempts, and what it does now."""
     report = await _report(service, run)
-    return await asyncio.to_thread(explanation_json, report, _step(report, step))
+    return await explanation(service, report, _step(report, step))
 
 
 @router.get("/runs/{run}/steps/{step}/attempts/{number}")
@@ -602,6 +602,13 @@ async def cancel_line(service: Service, run: str, step: str | None) -> CancelLin
     return CancelLine(
         **line.model_dump(), cancelled=list(outcome.steps), had_ended=outcome.ended, done=outcome.describe(run, step)
     )
+
+
+async def explanation(service: Service, report: Report, step: StepRow) -> dict[str, Any]:
+    """Return the explanation of a step, with the progress of the attempt that runs."""
+    latest = service.orchestrator.progress(report.run_id, step.id)
+    progress = None if latest is None else latest.to_json(service.now())
+    return await asyncio.to_thread(explanation_json, report, step, progress)
 
 
 def _directory(text: str | None, service: Service, access: Access) -> FilePath | None:

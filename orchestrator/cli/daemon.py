@@ -52,13 +52,30 @@ def why_not_ready(home: Path) -> str | None:
     """Return why the daemon of a state folder accepts no runs; None if it does, or if there is no daemon."""
     if not answers(home):
         return None
-    transport = httpx2.HTTPTransport(uds=str(Home(home).socket))
-    with httpx2.Client(transport=transport, base_url=BASE, timeout=CONNECT_SECONDS) as client:
+    with _impatient_client(home) as client:
         try:
             answer = client.get("/health/ready")
         except httpx2.TransportError as error:
             return f"the daemon does not answer: {error}"
     return None if answer.is_success else str(answer.json()["status"])
+
+
+def step_progress(home: Path, run: str, step: str) -> dict[str, Any] | None:
+    """Return how far the running attempt at a step has come; None if none runs, or if no daemon answers soon."""
+    if not answers(home):
+        return None
+    with _impatient_client(home) as client:
+        try:
+            answer = client.get(f"/v1/runs/{run}/steps/{path_part('STEP', step)}")
+        except httpx2.TransportError:
+            return None
+    progress: dict[str, Any] | None = answer.json().get("progress") if answer.is_success else None
+    return progress
+
+
+def _impatient_client(home: Path) -> httpx2.Client:
+    transport = httpx2.HTTPTransport(uds=str(Home(home).socket))
+    return httpx2.Client(transport=transport, base_url=BASE, timeout=CONNECT_SECONDS)
 
 
 class DaemonClient:

@@ -1,5 +1,8 @@
 """Explain one step of a run, or a chat: who did it and why, and how each attempt or answer ended."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -26,7 +29,10 @@ WAIT_SHOWN = 0.05  # seconds; a gate that waited less had its core at once
 WRONG_SHOWN = 3  # how many steps whose predictions were wrong are named
 
 
-def print_explanation(console: Console, report: Report, step: StepRow) -> None:
+def print_explanation(
+    console: Console, report: Report, step: StepRow, progress: Mapping[str, Any] | None = None
+) -> None:
+    """`progress` is that of the latest attempt, which then runs, as in the JSON of the explanation."""
     table = facts()
     head = Text(f"{step.id}  ", style="bold")
     head.append(one_line(step.action))
@@ -49,6 +55,8 @@ def print_explanation(console: Console, report: Report, step: StepRow) -> None:
         table.add_row("Items", Text(f"{len(step.children)}: {step.children[0]} to {step.children[-1]}"))
     for attempt in step.attempts:
         _add_attempt(table, attempt)
+    if progress is not None:
+        _add_progress(table, progress)
     for row in step.ratings:
         table.add_row("Rated", Text(format_rating(row)))
     if step.outputs:
@@ -212,6 +220,12 @@ def _add_attempt(table: Table, attempt: AttemptRow) -> None:
         evidence = f": {one_line(gate.evidence)}" if gate.evidence else ""
         score = f", score {gate.score} of 9" if gate.score is not None else ""
         table.add_row("", Text(f"gate {gate.gate}: {gate.status}{score}{_gate_seconds(gate)}{evidence}"))
+
+
+def _add_progress(table: Table, progress: Mapping[str, Any]) -> None:
+    table.add_row("", Text(one_line(progress["words"]), style="cyan"))
+    for gate, taken in progress["gate_seconds"].items():
+        table.add_row("", Text(f"gate {gate}: {seconds(taken)} so far"))
 
 
 def _gate_seconds(gate: GateResult) -> str:

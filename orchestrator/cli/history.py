@@ -1,8 +1,13 @@
-"""The commands about past runs: runs, show, explain. They only read the journal, without a lock or a model."""
+"""The commands about past runs: runs, show, explain. They only read the journal, without a lock or a model.
+
+Of an attempt that runs, the journal has only the start; how far it has come, `explain` asks the daemon.
+"""
 
 import sys
 from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Annotated, Any, Final, cast
 
 import typer
 from rich.console import Console
@@ -20,6 +25,9 @@ from orchestrator.run.record.attempt_answers import AttemptAnswer, attempt_answe
 from orchestrator.run.record.cache import ViewCache
 from orchestrator.run.record.report import Report, StepRow, explanation_json, load_report, usage_json
 from orchestrator.run.record.view import RunView
+
+# Imported only for an attempt that runs, because the client of the daemon is large.
+STEP_PROGRESS: Final = "orchestrator.cli.daemon:step_progress"
 
 
 def show(
@@ -89,18 +97,26 @@ def explain(
     """Explain one step of a run, or a chat whose model the router chose.
 
     If the run has only one step, STEP may be left out. Of a step it prints what it waited for, which role and model did
-    it and why, how each attempt ended, and the gates' results. Of a chat it prints who was chosen and why, how the
-    answers ended, and the ratings. The id of a chat is that of the API's answer to it.
+    it and why, how each attempt ended, and the gates' results; of an attempt that the daemon runs, its place in the
+    queue, how much of the prompt is read, how much is written, or which gates check, and for how long. Of a chat it
+    prints who was chosen and why, how the answers ended, and the ratings. The id of a chat is that of the API's answer
+    to it.
     """
     if is_chat(run):
         _explain_chat(context, run, step, as_json)
         return
-    with JournalReader.open_to_read(settings(context).home) as journal:
+    home = settings(context).home
+    with JournalReader.open_to_read(home) as journal:
         report = load_report(journal, find_run(journal, run))
     row = _step(report, step or (report.steps[0].id if len(report.steps) == 1 else ""))
-    print_result(
-        explanation_json(report, row), lambda console: print_explanation(console, report, row), as_json=as_json
-    )
+    body = explanation_json(report, row, _progress(home, report.run_id, row))
+    print_result(body, lambda console: print_explanation(console, report, row, body["progress"]), as_json=as_json)
+
+
+def _progress(home: Path, run: str, step: StepRow) -> dict[str, Any] | None:
+    if step.current_attempt is None:
+        return None
+    return cast(dict[str, Any] | None, resolve_name(STEP_PROGRESS)(home, run, step.id))
 
 
 def _print_answer(answer: AttemptAnswer) -> None:

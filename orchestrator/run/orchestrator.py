@@ -50,7 +50,7 @@ from orchestrator.run.state_folder import Clock, StateFolder, SystemClock
 from orchestrator.run.steps.files import version_of
 from orchestrator.run.steps.role import system_messages
 from orchestrator.run.steps.tools.servers import Configured, ToolServers, no_servers
-from orchestrator.run.updates import Broadcast, EventUpdate, Update
+from orchestrator.run.updates import Broadcast, EventUpdate, Progress, Update
 from orchestrator.task.analysis import analyze
 from orchestrator.task.events import (
     CancelRequested,
@@ -366,6 +366,11 @@ class Orchestrator(StateFolder):
         async with aclosing((await self._broadcast(run)).watch(after)) as updates:
             async for update in updates:
                 yield update
+
+    def progress(self, run: str, step: str) -> Progress | None:
+        """Return how far the running attempt at a step has come; None if none runs, or has published anything yet."""
+        broadcast = self._broadcasts.get(run)
+        return None if broadcast is None else broadcast.progress(step)
 
     async def cancel(self, run: str, step: str | None = None, reason: str = "cancelled by the user") -> None:
         """Cancel a run, or one step and all that depends on it. No effect on a run that has ended."""

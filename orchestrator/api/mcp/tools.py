@@ -16,7 +16,6 @@ from orchestrator.api.dependencies import StrictBody
 from orchestrator.api.errors import plain_problems
 from orchestrator.api.runs import RUN_PATTERN, RunBody
 from orchestrator.errors import InputError, Problem
-from orchestrator.run.record.report import Report, explanation_json
 from orchestrator.run.updates import EventUpdate
 from orchestrator.service.callers import Access
 from orchestrator.service.permissions import TEACHING_ARGUMENTS, Permission, by_name
@@ -133,17 +132,13 @@ async def _result(form: ResultForm, context: CallContext) -> dict[str, Any]:
 
 async def _explain(form: StepOfRunForm, context: CallContext) -> dict[str, Any]:
     report = await asyncio.to_thread(context.service.orchestrator.views.report, form.run_id)
-    return await asyncio.to_thread(_explanation, report, form.step)
-
-
-def _explanation(report: Report, name: str | None) -> dict[str, Any]:
-    if name is None:
-        return report.to_json()
-    row = next((step for step in report.steps if step.id == name), None)
+    if form.step is None:
+        return await asyncio.to_thread(report.to_json)
+    row = next((step for step in report.steps if step.id == form.step), None)
     if row is None:
         names = [step.id for step in report.steps[:20]]
-        raise InputError(Problem("step", f"{report.run_id} has no step {name!r}", ", ".join(names) or "none yet"))
-    return explanation_json(report, row)
+        raise InputError(Problem("step", f"{report.run_id} has no step {form.step!r}", ", ".join(names) or "none yet"))
+    return await runs.explanation(context.service, report, row)
 
 
 async def _models(_form: NothingForm, context: CallContext) -> dict[str, Any]:
@@ -185,7 +180,8 @@ OFFERED: Final[Mapping[str, DaemonTool]] = {
         DaemonTool(
             "explain",
             "Explain a run with all of its steps, or one step: what it waited for, which role and model did it and why,"
-            " and how each attempt ended.",
+            " and how each attempt ended. Of one step, `progress` says what its running attempt waits for or has"
+            " written so far.",
             StepOfRunForm,
             _explain,
         ),

@@ -207,6 +207,11 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     first: bool = False  # whether the user wants it before others
 
     @property
+    def current_attempt(self) -> AttemptRow | None:
+        """The latest attempt if it has not ended, else None."""
+        return self.attempts[-1] if self.attempts and self.attempts[-1].finished is None else None
+
+    @property
     def misprediction(self) -> Misprediction | None:
         """The error of the prediction; None if it was about right or missing, for a `foreach`, or before the end."""
         if self.predicted is None or self.started is None or self.finished is None or self.children:
@@ -465,15 +470,21 @@ def build_report(view: RunView, read: Read) -> Report:
     )
 
 
-def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
-    """Return as a JSON object the dependencies of a step, its role with the reason, and the ends of its attempts."""
+def explanation_json(report: Report, step: StepRow, progress: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return as a JSON object the dependencies of a step, its role with the reason, and the ends of its attempts.
+
+    `progress` is the latest one of the step, as `Progress.to_json` returns it. It is left out unless its attempt runs.
+    """
     planned = step.parent or step.id
+    current = step.current_attempt
+    runs = progress is not None and current is not None and current.number == progress["attempt"]
     return {
         "run_id": report.run_id,
         "mode": report.mode,
         "why_direct": report.why_direct,
         "forecast": _plain(report.forecast),
         "step": step_json(step),
+        "progress": progress if runs else None,
         "waited_for": [asdict(edge) for edge in report.graph.edges if edge.after == planned],
         "last_dependency": last_dependency(report, step),
         "needed_by": [asdict(edge) for edge in report.graph.edges if edge.before == planned],

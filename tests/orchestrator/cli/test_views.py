@@ -422,6 +422,28 @@ def test_an_explanation_tells_waiting_role_attempts_and_gates() -> None:
     assert told["step"]["id"] == "S3"
 
 
+def test_an_explanation_tells_how_far_a_running_attempt_has_come_and_nothing_of_other_attempts() -> None:
+    def checking(step: str, number: int) -> dict[str, Any]:
+        gates, since = ("lint", "typecheck"), (100.2, 100.4)
+        return Progress(step, number, 9, 0.0, "", gates=gates, gates_since=since, waits_for_core=True).to_json(100.9)
+
+    running, ended = (_report(events) for events in (_finished_run()[:7], _finished_run()))
+    (second,) = [step for step in running.steps if step.id == "S2"]
+    assert [attempt.outcome for attempt in second.attempts] == ["running"]
+    shown = explanation_json(running, second, checking("S2", 1))["progress"]
+    assert shown == checking("S2", 1)
+    console, written = _console()
+    print_explanation(console, running, second, shown)
+    lines = [line.strip() for line in written.getvalue().splitlines()]
+    at = lines.index("checking: lint, typecheck, waiting for a core")
+    assert lines[at + 1 : at + 3] == ["gate lint: 0.70 s so far", "gate typecheck: 0.50 s so far"]
+    assert explanation_json(running, second, checking("S2", 2))["progress"] is None, "it is of another attempt"
+    assert explanation_json(running, second)["progress"] is None
+    for step in ended.steps:
+        for number in (1, 2):
+            assert explanation_json(ended, step, checking(step.id, number))["progress"] is None, "it has ended"
+
+
 def test_nodes_that_computed_an_attempt_are_named_and_no_node_is_not_mentioned() -> None:
     alone = _finished_run()
     shipped = (Shipped(1200, 9 << 20, 0.25, "west"), Shipped(300, 1 << 20, 0.05, "head"))
