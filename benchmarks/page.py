@@ -517,8 +517,9 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "processor. False done: wrong, and neither failed nor marked as doubtful. No frontdoor of these models plans "
         "correctly often enough to be asked, so the orchestrator answers directly too; it differs from one chat by the "
         "files that it reads, and by gates, retries, escalation and doubts. Prompts and rules were made with the "
-        "results of the 60 tuning jobs at hand. The 54 that are held out were written when that was done, without a "
-        "look at how requests are handled: first 28, of which most proved too hard for the model, then 26 simple ones. "
+        "results of the 60 tuning jobs at hand. The 90 that are held out were written when that was done, without a "
+        "look at how requests are handled: first 28, of which most proved too hard for the model, then 26 simple ones, "
+        "and 36 of everyday kinds. "
         "They were asked once, several at a time, so they have no seconds; what has no row here was not asked. By "
         "`planned`, the plan of the 1.5B with its adapter is followed whatever its quality: 18 jobs with parts were "
         "asked once, of which direct answers have eight right in one round.",
