@@ -9,7 +9,7 @@ import logging
 import re
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -29,6 +29,8 @@ from orchestrator.registry.options import (
     SamplingOptions,
     SlotCount,
     StepContext,
+    about,
+    described,
     shared_fields,
 )
 from orchestrator.registry.persona import NAME, NAME_RULE
@@ -71,6 +73,11 @@ _OLD_KEYS: Final = {"exact": "batch_invariant"}
 _SWITCHES: Final = ("flash_attention", "thinking")  # keys with the words `on` and `off` as values
 _UNITS: Final = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
+# Descriptions of several keys.
+OF_MODELS: Final = "for models that do not say"
+OF_ROLES: Final = "for roles that do not say"
+WITHOUT: Final = "without it, that of `defaults`"
+
 
 def _bytes(value: object) -> object:
     # `12 GiB` as a number of bytes.
@@ -79,8 +86,8 @@ def _bytes(value: object) -> object:
     return value
 
 
-Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1 << 20)]
-BytesOrNone = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
+Bytes = Annotated[int, Field(ge=1 << 20), BeforeValidator(_bytes)]
+BytesOrNone = Annotated[int, Field(ge=0), BeforeValidator(_bytes)]
 
 
 def _thinking(value: object) -> object:
@@ -95,10 +102,10 @@ ThinkingSetting = Annotated[Thinking, BeforeValidator(_thinking)]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLimits:
-    """How many engines of a model run on a cluster: `min` as soon as it is loaded, `max` when many requests wait."""
+    """How many engines of a model run on a cluster."""
 
-    min: Annotated[int, Field(ge=1, le=1024)] = 1
-    max: Annotated[int, Field(ge=1, le=1024)] = 1024
+    min: Annotated[int, Field(ge=1, le=1024)] = described(1, "as soon as it is loaded")
+    max: Annotated[int, Field(ge=1, le=1024)] = described(1024, "when many requests wait")
 
 
 def _replicas(value: object) -> object:
@@ -118,34 +125,52 @@ class Form(BaseModel):
 class ModelOptions:
     """The options, other than `LoadOptions`, of a model's entry in the file and, unchanged, in a loaded registry."""
 
-    description: Text = ""
-    # For clients of the API and for the hints of tasks; unique among models, roles and personas.
-    aliases: Annotated[tuple[Alias, ...], Field(max_length=100)] = ()
-    numa: Annotated[int, Field(ge=0, le=1023)] | None = None  # node that the model is bound to
-    instances: Annotated[int, Field(ge=1, le=64)] = 1  # engines of the model, each bound to its own NUMA node
-    # On a cluster: the machines that may run it, `HEAD` or a node's name; empty for all. And how many engines on all.
-    nodes: Annotated[tuple[NodeName, ...], Field(max_length=1000)] = ()
-    replicas: Annotated[ReplicaLimits | None, BeforeValidator(_replicas)] = None
-    sampling: SamplingOptions = DEFAULT_SAMPLING  # if neither role nor request says
-    step_context: StepContext = "own"
+    description: Text = described("", "a note for lists of models")
+    aliases: Annotated[tuple[Alias, ...], Field(max_length=100)] = described(
+        (), "other names, for clients of the API and hints of tasks; unique among models, roles and personas"
+    )
+    numa: Annotated[int, Field(ge=0, le=1023)] | None = described(None, "the NUMA node that the model is bound to")
+    instances: Annotated[int, Field(ge=1, le=64)] = described(
+        1, "engines of the model on this machine, each bound to its own NUMA node"
+    )
+    nodes: Annotated[tuple[NodeName, ...], Field(max_length=1000)] = described(
+        (), f"the machines of a cluster that may run it, by name; `{HEAD}` is that of the daemon; empty: all"
+    )
+    replicas: Annotated[ReplicaLimits | None, BeforeValidator(_replicas)] = described(
+        None, "engines of the model on all machines of a cluster; a number alone is both"
+    )
+    sampling: SamplingOptions = described(DEFAULT_SAMPLING, "if neither the role nor the request says")
+    step_context: StepContext = described(
+        "own",
+        "what steps of a plan in words read in addition to their own files: own: nothing; sources: what the outputs"
+        " they join were made from; shared: all files of the request",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
     """An OpenAI-compatible server, and how it is asked for a model."""
 
-    base_url: Annotated[str, StringConstraints(max_length=2048)] | None = None
-    model: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None  # its name on that server
-    api_key_env: str | None = None  # environment variable with the API key
-    timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 120.0  # longest silence of the server
-    # Whether the server gets a client's tools and returns the calls. One that refuses tools is noticed; set false
-    # for one that ignores them, so that the prompt describes the tools.
-    native_tools: bool = True
+    base_url: Annotated[str, StringConstraints(max_length=2048)] | None = described(None, "where its API is")
+    model: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = described(
+        None, "what the server calls the model"
+    )
+    api_key_env: str | None = described(None, "the environment variable that holds the API key, never the key")
+    timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = described(120.0, "a longer silence counts as a failure")
+    native_tools: bool = described(
+        True,
+        "whether it gets a client's tools and returns the calls; one that refuses tools is noticed, so false is for one"
+        " that ignores them: then the prompt describes the tools",
+    )
 
 
 @pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
 class ServerForm(ServerOptions):
-    slots: SlotCount | None = None  # requests that it gets at a time; None: as many as the model's entry has
+    """An OpenAI-compatible server that runs the model."""
+
+    slots: SlotCount | None = described(
+        None, "requests that it gets at a time; without it, as many as the model's entry has"
+    )
 
 
 @pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
@@ -156,13 +181,23 @@ class ModelForm(LoadOptions, ModelOptions, ServerOptions):
     """
 
     # A dataclass, unlike the other forms, to inherit the load options.
-    file: FileName | None = None
-    backend: Literal["llama.cpp", "openai"] = "llama.cpp"
-    servers: Annotated[tuple[ServerForm, ...], Field(max_length=100)] = ()
-    residency: ResidencyTier | None = None  # loaded at the start, on demand or never; None: as in `defaults`
-    prompts: Literal["general", "tiny"] | None = None  # shipped set; None: chosen by the file
-    thinking: ThinkingSetting | None = None  # if neither role nor request says; None: "auto"
-    tuned: Text = ""  # a note by tuning, without effect
+    file: FileName | None = described(None, "a GGUF file, relative to the registry's; of a split model the first piece")
+    backend: Literal["llama.cpp", "openai"] = described("llama.cpp", "openai: only other servers run it")
+    servers: Annotated[tuple[ServerForm, ...], Field(max_length=100)] = described(
+        (), "OpenAI-compatible servers that run it"
+    )
+    residency: ResidencyTier | None = described(
+        None, "loaded at the start (hot), on demand (warm) or never (cold); without it, that of `defaults`"
+    )
+    prompts: Literal["general", "tiny"] | None = described(
+        None, "the set of prompts that roles without `system` get; without it, chosen by the file"
+    )
+    thinking: ThinkingSetting | None = described(
+        None,
+        "how much it reasons before it answers, if neither the role nor the request says: on or off, an effort, or the"
+        " most tokens; auto, as without it: as its chat template says",
+    )
+    tuned: Text = described("", "a note without effect")
 
     @property
     def all_servers(self) -> tuple[ServerForm, ...]:
@@ -176,60 +211,82 @@ class ModelForm(LoadOptions, ModelOptions, ServerOptions):
 class RoleOptions:
     """What a role's entry holds in the file and, unchanged, in a loaded registry."""
 
-    model: Name
-    description: Text = ""
-    in_plans: bool = True  # the frontdoor may plan steps with it; a TaskIR may name it anyway
-    level: Level | None = None  # None if no role escalates to it
-    escalates_to: Name | None = None  # takes over when this role keeps failing
-    persona: Name | None = None  # default
-    lora: Annotated[Adapters, Len(1, 8)] = ()  # in addition to the model's own; absolute files in a loaded registry
-    thinking: ThinkingSetting | None = None  # None: as the model's entry says
-    sampling: SamplingOptions | None = None  # None: as the model's entry says
-    plan_quality: Annotated[float, Field(ge=0.0, le=1.0)] | None = None  # measured share of correct plans
-    # Whether prompts for plans say how many cores the machine has; for adapters that are trained on that.
-    plans_by_cores: bool = False
+    model: Name = field(metadata=about("the model that plays the role, by its name in `models`"))
+    description: Text = described("", "what the role is for, which the frontdoor reads, too")
+    in_plans: bool = described(True, "the frontdoor may plan steps with it; a TaskIR document may name it anyway")
+    level: Level | None = described(
+        None, "where it stands among those that roles escalate to; without it, no role does"
+    )
+    escalates_to: Name | None = described(
+        None, "the role of a higher level that takes over when this one keeps failing"
+    )
+    persona: Name | None = described(None, "its persona, if the step names none")
+    # Absolute files in a loaded registry.
+    lora: Annotated[Adapters, Len(1, 8)] = described((), "adapters for this role, in addition to its model's own")
+    thinking: ThinkingSetting | None = described(None, "without it, as the model's entry says")
+    sampling: SamplingOptions | None = described(None, "without it, as the model's entry says")
+    plan_quality: Annotated[float, Field(ge=0.0, le=1.0)] | None = described(
+        None, "of the frontdoor: the measured share of correct plans, as `bench model` counts them"
+    )
+    plans_by_cores: bool = described(
+        False, "prompts for plans say how many cores the machine has; for adapters that are trained on that"
+    )
 
 
 @pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
 class RoleForm(RoleOptions):
-    tier: Tier | None = None  # None: `usual_tier`
-    system: Text | None = None  # prompt; None: the shipped one
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    max_tokens: MaxTokens | None = None
+    """What a role does, and with which model."""
+
+    tier: Tier | None = described(
+        None,
+        "A: plans; B: specialists that do steps; C: workers that do steps; D: no steps, as drafting and embedding;"
+        f" without it, {', '.join(f'{tier} for {role}' for role, tier in USUAL_TIERS.items())}, and C for any other",
+    )
+    system: Text | None = described(None, "its system prompt; without it, the one that ships for its kind")
+    temperature: Temperature | None = described(None, WITHOUT)
+    top_p: TopP | None = described(None, WITHOUT)
+    max_tokens: MaxTokens | None = described(None, f"of an answer; {WITHOUT}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
     """The settings for all models or runs."""
 
-    memory: Bytes | None = None  # for all models together; None: what is free
-    prompt_cache: BytesOrNone = 2 << 30  # on disk, for the KV cells of prompts of all models; 0 stores none
-    max_replans: MaxReplans = 2  # continuations of one plan
-    idle_unload_seconds: Annotated[float, Field(gt=0, le=31_536_000)] = 900.0  # for a model that is not HOT
-    batch_invariant: bool = False  # for models that do not say
-    llama_library: FileName | None = None  # for models that do not say
-    max_tokens: MaxTokens = 1024  # of an answer without another limit
+    memory: Bytes | None = described(None, "bytes, as 8 GiB, for all models together; without it, what is free")
+    prompt_cache: BytesOrNone = described(
+        2 << 30, "bytes, as 2 GiB, on the disk for the KV cells of prompts of all models; 0 stores none"
+    )
+    max_replans: MaxReplans = described(2, "continuations of one plan")
+    idle_unload_seconds: Annotated[float, Field(gt=0, le=31_536_000)] = described(
+        900.0, "after which a model that is not hot is unloaded"
+    )
+    batch_invariant: bool = described(False, OF_MODELS)
+    llama_library: FileName | None = described(
+        None, f"{OF_MODELS}; without it, ORCHESTRATOR_LLAMA_LIBRARY or the installed build"
+    )
+    max_tokens: MaxTokens = described(1024, "of an answer without another limit")
 
 
 @pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
 class DefaultsForm(Defaults):
-    """`Defaults`, and what entries of models and roles hold if they do not say otherwise."""
+    """Settings for all models or runs, and what entries of models and roles hold if they do not say otherwise."""
 
-    residency: ResidencyTier = "warm"
-    context: ContextTokens = 4096
-    slots: SlotCount = 4
-    temperature: Temperature = 0.0
-    top_p: TopP = 1.0
+    residency: ResidencyTier = described("warm", OF_MODELS)
+    context: ContextTokens = described(4096, OF_MODELS)
+    slots: SlotCount = described(4, OF_MODELS)
+    temperature: Temperature = described(0.0, OF_ROLES)
+    top_p: TopP = described(1.0, OF_ROLES)
 
 
 class RegistryForm(Form):
     """The whole of `model_registry.yaml`."""
 
-    models: Annotated[dict[Name, ModelForm], Field(min_length=1, max_length=1000)]
-    roles: Annotated[dict[Name, RoleForm], Field(min_length=1, max_length=1000)]
-    defaults: DefaultsForm = DefaultsForm()
-    personas: FileName | None = None
+    models: Annotated[dict[Name, ModelForm], Field(min_length=1, max_length=1000, description="by name")]
+    roles: Annotated[dict[Name, RoleForm], Field(min_length=1, max_length=1000, description="by name")]
+    defaults: DefaultsForm = Field(default=DefaultsForm(), description="for all models and roles")
+    personas: FileName | None = Field(
+        default=None, description="the file of the personas, relative to this one; without it, those that ship"
+    )
 
     @property
     def embedder(self) -> str | None:
@@ -249,14 +306,14 @@ class RegistryForm(Form):
 class PersonaForm(Form):
     """A text that is added to a system prompt."""
 
-    text: Annotated[str, StringConstraints(min_length=1, max_length=4000)]
-    description: Text = ""
+    text: Annotated[str, StringConstraints(min_length=1, max_length=4000)] = Field(description="what is added")
+    description: Text = Field(default="", description="when it fits")
 
 
 class PersonasForm(Form):
     """The whole of a personas file."""
 
-    personas: Annotated[dict[Name, PersonaForm], Field(max_length=1000)]
+    personas: Annotated[dict[Name, PersonaForm], Field(max_length=1000, description="by name")]
 
 
 F = TypeVar("F", bound=Form)

@@ -1,14 +1,14 @@
 """The options that a model is loaded with, in the registry's file and for an engine.
 
 They are declared once, here. `registry.forms.ModelForm` and `orchestrator.engine.contract.EngineSpec` inherit them. The
-bounds in the annotations are those of the registry's file. This module imports nothing heavy, because every engine
-process imports it.
+bounds in the annotations and the descriptions, which docs/reference.md shows, are those of the registry's file. This
+module imports nothing heavy, because every engine process imports it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, Self, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar, get_args
 
 from annotated_types import Ge, Gt, Le, Len
 
@@ -47,7 +47,20 @@ ContextTokens = Annotated[int, Ge(64), Le(MAX_CONTEXT)]
 SlotCount = Annotated[int, Ge(1), Le(MAX_SLOTS)]
 DraftTokens = Annotated[int, Ge(1), Le(64)]
 FileName = Annotated[str, Len(1, 4096)]
+MOST_DRAFTS: Final = "draft tokens per step of a sequence, at most"  # describes `k` of each drafting method
 Breakers = Annotated[tuple[Annotated[str, Len(1, MAX_BREAKER)], ...], Len(0, 16)]
+
+T = TypeVar("T")
+
+
+def described(default: T, description: str) -> T:
+    """Return a field of a dataclass with a default and a description, which pydantic finds there."""
+    return field(default=default, metadata=about(description))
+
+
+def about(description: str) -> dict[str, str]:
+    """Return the metadata of a field that has no default."""
+    return {"description": description}
 
 
 def shared_fields(kind: type, source: Any) -> dict[str, Any]:
@@ -78,31 +91,33 @@ def state_sequences(slots: int) -> int:
 class SpeculationOptions:
     """A smaller model with the same vocabulary drafts tokens, which the target model verifies."""
 
-    draft: FileName  # in the file: the role that drafts; in a loaded registry: the model's file
-    k: DraftTokens = 8  # draft tokens per step of a sequence, at most
+    # In a loaded registry the model's file.
+    draft: FileName = field(metadata=about("the role whose model drafts"))
+    k: DraftTokens = described(8, MOST_DRAFTS)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptLookupOptions:
     """Drafts are copied from an earlier occurrence of the sequence's last tokens."""
 
-    ngram: Annotated[int, Ge(1), Le(16)] = 3  # longest match
-    k: DraftTokens = 8  # draft tokens per step of a sequence, at most
+    ngram: Annotated[int, Ge(1), Le(16)] = described(3, "tokens of the longest match")
+    k: DraftTokens = described(8, MOST_DRAFTS)
 
 
 @dataclass(frozen=True, slots=True)
 class MtpOptions:
     """The model's own MTP head (multi-token prediction, also NextN) drafts tokens."""
 
-    k: DraftTokens = 3  # draft tokens per step of a sequence, at most
+    k: DraftTokens = described(3, MOST_DRAFTS)
 
 
 @dataclass(frozen=True, slots=True)
 class EagleOptions:
     """An EAGLE-3 head, which was trained for the model, drafts tokens."""
 
-    file: FileName  # a GGUF file of architecture `eagle3`; absolute in a loaded registry
-    k: DraftTokens = 3  # draft tokens per step of a sequence, at most
+    # Absolute in a loaded registry.
+    file: FileName = field(metadata=about("a GGUF file of the architecture `eagle3`"))
+    k: DraftTokens = described(3, MOST_DRAFTS)
 
 
 class DraftOptions(Protocol):
@@ -140,8 +155,9 @@ DRAFTING: Final[Mapping[DraftName, DraftMethod]] = {
 class Lora:
     """A LoRA adapter, for all sequences of a model or for those of a role."""
 
-    file: FileName  # absolute in a loaded registry
-    scale: Annotated[float, Ge(-10), Le(10)] = 1.0
+    # Absolute in a loaded registry.
+    file: FileName = field(metadata=about("the adapter's GGUF file"))
+    scale: Annotated[float, Ge(-10), Le(10)] = described(1.0, "factor of its weights")
 
 
 Adapters = tuple[Lora, ...]
@@ -165,29 +181,41 @@ class SamplingOptions:
     left.
     """
 
-    top_k: Annotated[int, Ge(0), Le(1 << 20)] = 0  # 0 for all tokens
-    min_p: Annotated[float, Ge(0), Le(1)] = 0.0  # least probability, relative to the most likely token
-    typical_p: Annotated[float, Gt(0), Le(1)] = 1.0  # total probability of the tokens with nearly the expected surprise
-    mirostat: Literal[0, 1, 2] = 0  # version; replaces top_k, typical_p, top_p, min_p and XTC; 0 for none
-    mirostat_tau: Annotated[float, Gt(0), Le(100)] = 5.0  # target surprise in bits
-    mirostat_eta: Annotated[float, Gt(0), Le(1)] = 0.1  # learning rate
-    xtc_probability: Annotated[float, Ge(0), Le(1)] = 0.0  # of excluding top choices; 0 switches XTC off
-    # XTC leaves out all tokens at least this likely, except the least likely of them; none above 0.5.
-    xtc_threshold: Annotated[float, Ge(0), Le(1)] = 0.1
-    # Divides the positive and multiplies the negative logits of generated tokens.
-    repeat_penalty: Annotated[float, Ge(0.1), Le(10)] = 1.0
-    frequency_penalty: Annotated[float, Ge(-2), Le(2)] = 0.0  # subtracted from the logit per occurrence
-    presence_penalty: Annotated[float, Ge(-2), Le(2)] = 0.0  # subtracted once from the logit
-    # Window of the three penalties; None for the whole answer.
-    repeat_last_n: Annotated[int, Ge(1), Le(MAX_CONTEXT)] | None = None
-    # DRY: if the last n tokens occurred before, `dry_multiplier` x `dry_base`^(n - `dry_allowed_length`) is subtracted
-    # from the logit of the token that followed then. 0 switches it off.
-    dry_multiplier: Annotated[float, Ge(0), Le(10)] = 0.0
-    dry_base: Annotated[float, Ge(1), Le(4)] = 1.75
-    dry_allowed_length: Annotated[int, Ge(1), Le(1000)] = 2  # shorter repetitions are free
-    dry_penalty_last_n: Annotated[int, Ge(1), Le(MAX_CONTEXT)] | None = None  # None for the whole answer
-    # Tokens with one of these end a repetition, and are never penalised by DRY.
-    dry_sequence_breakers: Breakers = ("\n", ":", '"', "*")
+    top_k: Annotated[int, Ge(0), Le(1 << 20)] = described(0, "how many of the most likely tokens remain; 0: all")
+    min_p: Annotated[float, Ge(0), Le(1)] = described(0.0, "least probability, relative to the most likely token")
+    typical_p: Annotated[float, Gt(0), Le(1)] = described(
+        1.0, "total probability of the tokens with nearly the expected surprise"
+    )
+    mirostat: Literal[0, 1, 2] = described(
+        0, "its version, which replaces top_k, typical_p, top_p, min_p and XTC; 0: none"
+    )
+    mirostat_tau: Annotated[float, Gt(0), Le(100)] = described(5.0, "target surprise in bits")
+    mirostat_eta: Annotated[float, Gt(0), Le(1)] = described(0.1, "learning rate")
+    xtc_probability: Annotated[float, Ge(0), Le(1)] = described(0.0, "of excluding top choices; 0 switches XTC off")
+    xtc_threshold: Annotated[float, Ge(0), Le(1)] = described(
+        0.1, "XTC leaves out all tokens at least this likely, except the least likely of them; above 0.5 there are none"
+    )
+    repeat_penalty: Annotated[float, Ge(0.1), Le(10)] = described(
+        1.0, "divides the positive and multiplies the negative logits of generated tokens"
+    )
+    frequency_penalty: Annotated[float, Ge(-2), Le(2)] = described(0.0, "subtracted from the logit per occurrence")
+    presence_penalty: Annotated[float, Ge(-2), Le(2)] = described(0.0, "subtracted once from the logit")
+    repeat_last_n: Annotated[int, Ge(1), Le(MAX_CONTEXT)] | None = described(
+        None, "tokens in the window of the three penalties; without it, the whole answer"
+    )
+    dry_multiplier: Annotated[float, Ge(0), Le(10)] = described(
+        0.0,
+        "if the last n tokens occurred before, DRY subtracts `dry_multiplier` * `dry_base`^(n - `dry_allowed_length`)"
+        " from the logit of the token that followed then; 0 switches it off",
+    )
+    dry_base: Annotated[float, Ge(1), Le(4)] = described(1.75, "see `dry_multiplier`")
+    dry_allowed_length: Annotated[int, Ge(1), Le(1000)] = described(2, "shorter repetitions are free")
+    dry_penalty_last_n: Annotated[int, Ge(1), Le(MAX_CONTEXT)] | None = described(
+        None, "tokens in the window of DRY; without it, the whole answer"
+    )
+    dry_sequence_breakers: Breakers = described(
+        ("\n", ":", '"', "*"), "tokens with one of these end a repetition, and are never penalised by DRY"
+    )
 
     def without_penalties(self) -> "SamplingOptions":
         names = (option.name for option in fields(self) if option.name.startswith(_PENALTIES))
@@ -271,34 +299,52 @@ class LoadOptions:
     differ.
     """
 
-    # The longest sequence in tokens, prompt and answer together. None: in a registry's file the `defaults`,
-    # capped by the training context; for an engine the training context, at most 8,192.
-    context: ContextTokens | None = None
-    slots: SlotCount = 4  # sequences generated at a time
-    # None: one per physical core; the pool gives an engine fewer while others decode.
-    threads: Annotated[int, Ge(1), Le(MAX_THREADS)] | None = None
-    kv_type_k: KvType = "f16"
-    kv_type_v: KvType = "f16"
-    flash_attention: FlashAttention = "auto"  # "auto": the engine chooses (`engine.step_cost.attention`)
-    mlock: bool = False  # weights cannot be swapped out
-    mmap: bool = True  # else the weights are read into the process
-    batch_invariant: bool = False  # see above
-    # True: a stream of KV cells per sequence, faster for texts with little in common. False: one pool, in which a
-    # shared prefix is stored once. None: streams at first unless there are `cells`, then as requests demand
-    # (`engine.kv.layout`).
-    split: bool | None = None
-    # Cells of the common pool, if few sequences get as long as `context`; None for `slots` x `context`. When it
-    # is full, the sequence with the most slack is preempted and computed again later.
-    cells: Annotated[int, Ge(64), Le(MAX_CELLS)] | None = None
-    experts: Annotated[int, Ge(1), Le(1024)] | None = None  # used per token; None: as the model was made
-    speculation: SpeculationOptions | None = None
-    prompt_lookup: PromptLookupOptions | None = None
-    mtp: MtpOptions | None = None
-    eagle: EagleOptions | None = None
-    lora: Annotated[Adapters, Len(1, 8)] = ()  # always active; a role's adapters are in its entry
-    # The build of llama.cpp that runs the model, and its draft model: `libllama.so` or its folder. None: the
-    # default (`registry.llama_library`). In a loaded registry the absolute name of the file.
-    llama_library: FileName | None = None
+    # None: for an engine the training context, at most 8,192.
+    context: ContextTokens | None = described(
+        None,
+        "the longest sequence in tokens, prompt and answer together; without it, that of `defaults`, at most what the"
+        " model was trained for",
+    )
+    slots: SlotCount = described(4, "sequences generated at a time; without it, that of `defaults`")
+    threads: Annotated[int, Ge(1), Le(MAX_THREADS)] | None = described(
+        None, "without it, one per physical core; an engine gets fewer while others decode"
+    )
+    kv_type_k: KvType = described("f16", "the type of the keys in the KV cache")
+    kv_type_v: KvType = described("f16", "the type of the values in the KV cache")
+    # "auto": `engine.step_cost.attention` chooses.
+    flash_attention: FlashAttention = described("auto", "auto: the engine chooses")
+    mlock: bool = described(False, "the weights cannot be swapped out")
+    mmap: bool = described(True, "map the file; else the weights are read into the process")
+    batch_invariant: bool = described(
+        False,
+        "text at temperature 0 repeats, whatever else the engine does, at some cost in speed; without it, that of"
+        " `defaults`",
+    )
+    # See `engine.kv.layout`.
+    split: bool | None = described(
+        None,
+        "true: a stream of KV cells per sequence, faster for texts with little in common; false: one pool, in which a"
+        " shared prefix is stored once; without it, streams at first unless there are `cells`, then as requests demand",
+    )
+    cells: Annotated[int, Ge(64), Le(MAX_CELLS)] | None = described(
+        None,
+        "cells of the common pool, one for each token, if few sequences get as long as `context`; when it is full, the"
+        " sequence with the most slack is computed again later; without it, `slots` * `context`",
+    )
+    experts: Annotated[int, Ge(1), Le(1024)] | None = described(
+        None, "experts used per token; without it, as the model was made"
+    )
+    speculation: SpeculationOptions | None = described(None, "draft with a smaller model")
+    prompt_lookup: PromptLookupOptions | None = described(None, "draft by copying from the text so far")
+    mtp: MtpOptions | None = described(None, "draft with the model's own MTP head")
+    eagle: EagleOptions | None = described(None, "draft with an EAGLE-3 head")
+    lora: Annotated[Adapters, Len(1, 8)] = described((), "adapters that are always active")
+    # In a loaded registry the absolute name of the file. None: `registry.llama_library`.
+    llama_library: FileName | None = described(
+        None,
+        "the build of llama.cpp that runs the model, and its draft model: `libllama.so` or its folder; without it, that"
+        " of `defaults`",
+    )
 
     @property
     def splits_cache(self) -> bool:
