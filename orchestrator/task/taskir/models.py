@@ -44,7 +44,7 @@ class KindRow:
 
 KINDS: Final[Mapping[StepKind, KindRow]] = {
     "generate": KindRow("generate text", "generate:runner", acts=False),
-    "repl": KindRow("work in a REPL", "repl.attempt:runner", sandboxed=True),
+    "repl": KindRow("work by writing Python in the sandbox, turn by turn", "repl.attempt:runner", sandboxed=True),
     "tool": KindRow("use tools", "tools.attempt:runner", calls_tools=True),
 }
 
@@ -54,7 +54,7 @@ InputType = Literal["path", "url", "text", "image", "audio"]
 
 # Describes fields that are accepted and returned, but change nothing in a run.
 UNUSED = "kept for readers of the document: it is in no prompt, and nothing depends on it"
-_KINDS = [row.description for row in KINDS.values()]
+_KINDS = "; ".join(f"{kind}: {row.description}" for kind, row in KINDS.items())
 
 
 class _Record(BaseModel):
@@ -87,7 +87,7 @@ class Step(_Record):
     foreach: Name | None = Field(
         default=None, description="a JSON list: the step runs once for each of its items, at most 10,000"
     )
-    kind: StepKind = Field(default="generate", description=f"{', '.join(_KINDS[:-1])}, or {_KINDS[-1]}")
+    kind: StepKind = Field(default="generate", description=_KINDS)
     tools: Names = Field(default=(), description="the tools the step may use; those of MCP servers as mcp:SERVER/TOOL")
     arguments: JsonObject | None = Field(
         default=None,
@@ -118,8 +118,10 @@ class Parallelism(_Record):
 class Plan(_Record):
     """The steps, in document order, and how many may run at once."""
 
-    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MAX_STEPS)]
-    parallelism: Parallelism = Field(default_factory=Parallelism)
+    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MAX_STEPS)] = Field(
+        description="the steps; one may read what those before it write"
+    )
+    parallelism: Parallelism = Field(default_factory=Parallelism, description="how many may run at once")
     context: StepContext = Field(
         default="own",
         description="what steps read in addition to their inputs: own: nothing; sources: the texts that the outputs of"
@@ -137,7 +139,7 @@ class Plan(_Record):
 class TaskInput(_Record):
     """An input of the task. Steps read it by its label."""
 
-    type: InputType
+    type: InputType = Field(description="what the value is; runs read path and text, and refuse the other types")
     value: Text = Field(description="the text itself, or the path or address of it")
     label: Name | None = Field(default=None, description="its name; without one a path or url goes by its value")
     content_type: Name | None = Field(default=None, description=f"a media type such as text/markdown; {UNUSED}")
@@ -146,12 +148,12 @@ class TaskInput(_Record):
 class Agent(_Record):
     """What the plan wants from one role."""
 
-    tier: Literal["A", "B", "C", "D"]
-    role: Name
+    tier: Literal["A", "B", "C", "D"] = Field(description="C: the role's steps are worker steps; others change nothing")
+    role: Name = Field(description="the role, by its name in the registry")
     model_hint: Name | None = Field(default=None, description="the model to prefer, by its id in the registry")
     max_concurrency: Concurrency | None = Field(default=None, description="steps of this role that may run at once")
     persona_hint: Name | None = Field(default=None, description="the persona for steps that name none")
-    notes: Text | None = None
+    notes: Text | None = Field(default=None, description=f"a note; {UNUSED}")
 
 
 class Escalation(_Record):
@@ -161,7 +163,7 @@ class Escalation(_Record):
     on_second_failure: Flag = Field(
         default=False, description="escalate at the second failure of any kind that escalates at all"
     )
-    notes: Text | None = None
+    notes: Text | None = Field(default=None, description=f"a note; {UNUSED}")
 
 
 class Bench(_Record):
@@ -182,37 +184,45 @@ class Context(_Record):
     """The circumstances of the task."""
 
     conversation_id: Name | None = Field(default=None, description=f"the conversation it belongs to; {UNUSED}")
-    prior_task_ids: Names = ()
+    prior_task_ids: Names = Field(
+        default=(), description="earlier runs whose artifacts steps may read, by their id or their document's task_id"
+    )
     relevant_files: Reads = Field(
         default=(), description=f"files that matter to it; {UNUSED}, so name them in the inputs of steps"
     )
-    notes: Text | None = None
+    notes: Text | None = Field(default=None, description=f"a note; {UNUSED}")
 
 
 class TaskIR(_Record):
     """A task: its objective, its inputs, and the plan of steps that reaches the objective."""
 
-    task_id: Name | None = None
+    task_id: Name | None = Field(default=None, description="a name, by which later documents may name runs of it")
     task_type: Literal["chat", "doc", "code", "ingest", "manage"] = Field(
         default="chat", description=f"the kind of work; {UNUSED}"
     )
-    priority: Literal["interactive", "batch"] = "interactive"
+    priority: Literal["interactive", "batch"] = Field(
+        default="interactive", description="interactive runs start first, and their requests go first"
+    )
     objective: FilledText = Field(description="the aim, in plain language")
-    inputs: Annotated[tuple[TaskInput, ...], Field(max_length=MAX_ITEMS)] = ()
+    inputs: Annotated[tuple[TaskInput, ...], Field(max_length=MAX_ITEMS)] = Field(
+        default=(), description="texts and files that steps read by a label"
+    )
     constraints: Texts = Field(
         default=(), description=f"what the result has to keep to; {UNUSED}, so say it in the actions of steps"
     )
     assumptions: Texts = Field(default=(), description=f"what was taken for granted; {UNUSED}")
-    agents: Annotated[tuple[Agent, ...], Field(max_length=MAX_ITEMS)] = ()
-    plan: Plan
+    agents: Annotated[tuple[Agent, ...], Field(max_length=MAX_ITEMS)] = Field(
+        default=(), description="what the plan wants from roles"
+    )
+    plan: Plan = Field(description="the steps, and how many may run at once")
     gates: Names = Field(default=(), description="gates that look at the outputs of every step")
     commands: Commands = Field(default_factory=Commands, description="commands of gates that have none of their own")
     definition_of_done: Texts = Field(
         default=(), description=f"how to know that the objective is reached; {UNUSED}, so give the steps gates"
     )
-    escalation: Escalation = Field(default_factory=Escalation)
+    escalation: Escalation = Field(default_factory=Escalation, description="how far a failing step may escalate")
     created_at: Timestamp | None = Field(default=None, description="ISO 8601, kept as it is written")
-    context: Context = Field(default_factory=Context)
+    context: Context = Field(default_factory=Context, description="the circumstances of the task")
     formalization: FreeForm = Field(default=None, description=f"a formal statement of the task, in any form; {UNUSED}")
 
     @property
