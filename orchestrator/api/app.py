@@ -109,7 +109,12 @@ def make_app(service: Service, tasks: asyncio.TaskGroup, attached: Iterable[Endp
     if attached is not None:
         _add_all_others(app, service, attached)
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
-    app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), include_in_schema=False)
+    app.add_api_route(
+        "/openapi.json",
+        lambda: JSONResponse(app.openapi()),
+        description="Describe all endpoints, in OpenAPI's format.",
+        include_in_schema=False,
+    )
     check_declared(app, CALLABLE, whole=attached is not None)
     return app
 

@@ -26,6 +26,7 @@ from orchestrator.task.taskir.models import TaskIR
 
 FILE_NAME = "config.toml"
 PREFIX = "ORCHESTRATOR"
+ENVIRONMENT = f"{PREFIX}_CONFIG"  # names the file
 # Keys of earlier versions, which are still read, and their new places.
 MOVED = {("procedures", "callers"): ("server", "callers")}
 
@@ -304,7 +305,8 @@ class McpSettings(_Section):
     servers: Annotated[dict[ServerName, ToolServerSettings], BeforeValidator(_from_json)] = Field(
         default={},
         description="by name, each best as a table of its own, [mcp.servers.NAME], with command (run in the sandbox,"
-        " without a network), folders, env and memory, or url and token_env; and seconds, start_seconds",
+        " without a network), folders, env and memory, or url and token_env; and seconds, start_seconds; in the"
+        " environment as JSON",
     )
 
 
@@ -383,7 +385,7 @@ class Configuration(_Section):
 
 def configuration_path(environ: Mapping[str, str]) -> Path:
     """Return the path of the file: ORCHESTRATOR_CONFIG, else under XDG_CONFIG_HOME, else under ~/.config."""
-    if path := environ.get("ORCHESTRATOR_CONFIG"):
+    if path := environ.get(ENVIRONMENT):
         return Path(path).expanduser().absolute()
     return user_folder(environ, "XDG_CONFIG_HOME", ".config") / "orchestrator" / FILE_NAME
 
@@ -409,7 +411,7 @@ def tool_servers(settings: McpSettings) -> dict[str, ToolServer]:
 def load_configuration(environ: Mapping[str, str] = os.environ) -> Configuration:
     """Return the configuration from the file, if there is one, and the environment. Raises InputError."""
     path = configuration_path(environ)
-    stated = _read(path, required=bool(environ.get("ORCHESTRATOR_CONFIG")))
+    stated = _read(path, required=bool(environ.get(ENVIRONMENT)))
     variables = dict(_variables(environ))
     for (section, key), text in variables.items():
         stated[section] = {**_table(stated.get(section, {})), key: text}
@@ -469,7 +471,7 @@ def _read(path: Path, *, required: bool) -> dict[str, Any]:
         return _parsed(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError as error:
         if required:
-            raise InputError(Problem(str(path), "does not exist", "a file, or no ORCHESTRATOR_CONFIG")) from error
+            raise InputError(Problem(str(path), "does not exist", f"a file, or no {ENVIRONMENT}")) from error
         return {}
     except OSError as error:
         raise InputError(Problem(str(path), f"cannot be read: {error.strerror}", "a TOML file")) from error

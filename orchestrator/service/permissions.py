@@ -11,20 +11,31 @@ from typing import Final
 
 
 class Permission(StrEnum):
-    READ_OWN = "read:own"  # see one's own runs, chats, responses and files
-    READ_ALL = "read:all"  # see everybody's, what the router has learned, and plans of procedures; includes read:own
-    SUBMIT = "submit"  # give work to models; cancel, retry and delete one's own
-    # change others' objects, load models, add personas, make backups, run operators' procedures, read the log
+    READ_OWN = "read:own"
+    READ_ALL = "read:all"
+    SUBMIT = "submit"
     OPERATE = "operate"
-    APPROVE = "approve"  # approve plans of procedures, as a person
-    OWN = "own"  # replace or purge what is kept, name any folder, run owners' procedures
-    TEACH = "teach"  # rate, and force a choice that the router learns from
+    APPROVE = "approve"
+    OWN = "own"
+    TEACH = "teach"
 
 
-# No permission, and over TCP no token. A command that only uses files is open: their modes protect them.
 OPEN: Final = "open"
-ANY: Final = "any"  # a caller to whom the configuration gives anything at all
+ANY: Final = "any"
 Need = Permission | str  # a permission, `OPEN` or `ANY`
+
+MEANINGS: Final[Mapping[Need, str]] = {
+    OPEN: "no permission, and over TCP no token; a command that only uses files is open, as their modes protect them",
+    ANY: "a caller to whom the configuration gives anything at all",
+    Permission.READ_OWN: "see one's own runs, chats, responses and files",
+    Permission.READ_ALL: "see everybody's, what the router has learned, and plans of procedures; includes read:own",
+    Permission.SUBMIT: "give work to models; cancel, retry and delete one's own",
+    Permission.OPERATE: "change others' objects, load models, add personas, make backups, run operators' procedures,"
+    " read the log",
+    Permission.APPROVE: "approve plans of procedures, as a person",
+    Permission.OWN: "replace or purge what is kept, name any folder, run owners' procedures",
+    Permission.TEACH: "rate, and force a choice that the router learns from",
+}
 
 # The permissions of a role that a configuration gives to a caller.
 ROLES: Final[Mapping[str, frozenset[Permission]]] = {

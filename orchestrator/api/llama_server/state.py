@@ -107,7 +107,7 @@ async def slots(
 async def change_slot(
     slot: int, action: Annotated[Literal["save", "restore", "erase"], Query(description="As llama-server has it.")]
 ) -> None:
-    """Refuse to save, restore or erase what a slot has computed. Raises InputError in every case."""
+    """Refuse to save, restore or erase what a slot has computed."""
     problem = f"is {action}, and the slots of a model, such as {slot}, cannot be saved, restored or erased"
     accepted = "nothing: prompts that begin alike share what was computed of them, without being asked for"
     raise InputError(Problem("action", problem, accepted))

@@ -17,6 +17,8 @@ ANSWER: Final = "orchestrator.api.mcp.server:answer"
 
 
 class McpEndpoint:
+    """Answer a message of MCP. Each tool has a permission of its own."""
+
     def __init__(self, service: Service) -> None:
         self._service = service
 

@@ -26,7 +26,7 @@ TYPES: Final[Mapping[str, str]] = {
 }
 _IMPORT_MAP: Final = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(tags=["page"], include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,18 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from orchestrator.files import FileLocked, lock_file, user_folder
 from orchestrator.run.journal.errors import HomeLocked, JournalError, write_error
 
+ENVIRONMENT: Final = "ORCHESTRATOR_HOME"  # names the folder
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 
 
 def home_path(environ: Mapping[str, str]) -> Path:
     """Return where the state folder is: ORCHESTRATOR_HOME, else under XDG_STATE_HOME, else under ~/.local/state."""
-    if configured := environ.get("ORCHESTRATOR_HOME"):
+    if configured := environ.get(ENVIRONMENT):
         return Path(configured).expanduser().absolute()
     return user_folder(environ, "XDG_STATE_HOME", ".local/state") / "orchestrator"
 
