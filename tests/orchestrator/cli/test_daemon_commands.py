@@ -324,8 +324,8 @@ def test_the_configuration_is_shown(command: Cli, monkeypatch: pytest.MonkeyPatc
 
 def test_the_command_line_loads_nothing_that_only_the_daemon_needs(tmp_path: Path) -> None:
     code = (
-        "import sys; from tools.reference import reference; "
-        "reference(); print({'fastapi', 'uvicorn', 'starlette'} & set(sys.modules))"
+        "import sys; from tools.reference.commands import page; "
+        "page(); print({'fastapi', 'uvicorn', 'starlette'} & set(sys.modules))"
     )
     done = subprocess.run([COMMAND[0], "-c", code], env=environment(tmp_path), capture_output=True, check=True)
     assert done.stdout.decode().strip() == "set()"

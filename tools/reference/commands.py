@@ -1,4 +1,4 @@
-"""Print the help of every command as one Markdown page: `python -m tools.reference > docs/cli.md`."""
+"""Make docs/cli.md from the help of every command."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,11 +11,11 @@ from orchestrator.app import command_line
 COLUMNS = 100  # the width of the help texts
 HEAD = """# The command line
 
-Made from the help of the commands by `python -m tools.reference > docs/cli.md`; a test compares the two.
+Made from the help of the commands by `python -m tools.reference cli > docs/cli.md`; a test compares the two.
 """
 
 
-def reference() -> str:
+def page() -> str:
     """Return the Markdown page."""
     group = typer.main.get_group(command_line())
     root = group.make_context("orchestrator", [], resilient_parsing=True, terminal_width=COLUMNS)
@@ -35,7 +35,3 @@ def _commands(group: TyperGroup, parent: Any, path: str) -> Iterator[str]:
 def _block(text: str) -> str:
     lines = "\n".join(line.rstrip() for line in text.strip().splitlines())
     return f"```\n{lines}\n```\n"
-
-
-if __name__ == "__main__":
-    print(reference(), end="")
