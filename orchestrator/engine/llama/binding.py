@@ -136,7 +136,7 @@ class llama_model_params(ctypes.Structure):
     )
 
 
-_UP_TO_CALLBACKS: Final = (
+_UP_TO_TYPES: Final = (
     ("n_ctx", c_uint32),
     ("n_batch", c_uint32),
     ("n_ubatch", c_uint32),
@@ -163,10 +163,10 @@ _UP_TO_CALLBACKS: Final = (
     ("cb_eval_user_data", c_void_p),
     ("type_k", c_int),
     ("type_v", c_int),
+)
+_FROM_CALLBACKS: Final = (
     ("abort_callback", c_void_p),
     ("abort_callback_data", c_void_p),
-)
-_FROM_SWITCHES: Final = (
     ("embeddings", c_bool),
     ("offload_kqv", c_bool),
     ("no_perf", c_bool),
@@ -181,11 +181,11 @@ _FROM_SWITCHES: Final = (
 
 
 class llama_context_params(ctypes.Structure):
-    _fields_ = (*_UP_TO_CALLBACKS, *_FROM_SWITCHES)
+    _fields_ = (*_UP_TO_TYPES, *_FROM_CALLBACKS)
 
 
 class _llama_context_params_0_6(ctypes.Structure):
-    _fields_ = (*_UP_TO_CALLBACKS, ("moe_cache_size", c_size_t), *_FROM_SWITCHES)
+    _fields_ = (*_UP_TO_TYPES, ("moe_cache_size", c_size_t), *_FROM_CALLBACKS)
 
 
 # Layouts of a struct in other releases of llama.cpp. They differ in fields that we neither set nor read.

@@ -89,9 +89,12 @@ def test_structs_have_the_layout_of_the_header(
     said_by_compiler: dict[str, str], struct: type[ctypes.Structure]
 ) -> None:
     name = struct.__name__
-    declared = {f"{name}.{field}": f"{offset} {size} {kind}" for field, offset, size, kind in fields_of(struct)}
-    assert declared == {field: said_by_compiler[field] for field in declared}
-    assert str(size_of(struct)) == said_by_compiler[name]
+    # That of another release, if the tests run with one.
+    layouts = [struct, *binding.LAYOUTS.get(struct, ())]
+    layout = next(each for each in layouts if str(size_of(each)) == said_by_compiler[name])
+    declared = {f"{name}.{field}": f"{offset} {size} {kind}" for field, offset, size, kind in fields_of(layout)}
+    known = {field: text for field, text in said_by_compiler.items() if field.startswith(f"{name}.")}
+    assert known.items() <= declared.items()
 
 
 def test_constants_have_the_values_of_the_header(said_by_compiler: dict[str, str]) -> None:
