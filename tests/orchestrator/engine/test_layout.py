@@ -214,7 +214,8 @@ async def test_the_engine_follows_its_load_and_loses_nothing(
         split = await until_changed(engine, strangers, 2)
         assert (split.layout_changes, split.split_cache) == (2, True)
         assert (split.threads, split.cells) == (1, SLOTS * 1536)
-        again = await ask(engine, strangers(0))
+        # What was finished before the change; on a busy machine, that is before the first strangers are.
+        again = [*await ask(engine, siblings(100)), *await ask(engine, strangers(0))]
         lost = [completion.usage.reuse.lost_tokens for completion in again]
         assert any(causes.get("layout changed", 0) > len(LONG) / 2 for causes in lost)
 
